@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The functions that Open MPI calls a module by: each is a line or two into C++, and lets no exception out.
+// What they promise is in Open MPI's opal/mca/btl/btl.h.
+#include <algorithm>
+#include <new>
+
+#include "btl_fabric/component.h"
+#include "btl_fabric/module.h"
+#include "btl_fabric/report.h"
+
+namespace fabric {
+
+namespace {
+
+Module& module_of(mca_btl_base_module_t* btl) noexcept { return *static_cast<Module*>(btl); }
+
+/// Runs a function that may allocate; memory that is not there becomes Open MPI's error code.
+template <class Function>
+int boundary(Function function) noexcept {
+  try {
+    const auto guard = Component::get().lock();
+    return function();
+  } catch (const std::bad_alloc&) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    return OPAL_ERROR;
+  }
+}
+
+int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca_btl_base_endpoint_t** endpoints,
+              opal_bitmap_t* reachable) noexcept {
+  return boundary([&] {
+    Module& module = module_of(btl);
+    for (size_t i = 0; i < count; ++i) {
+      endpoints[i] = nullptr;
+      if (procs[i] == opal_proc_local_get()) {
+        continue;  // ourselves: btl/self is there for that
+      }
+      const Peer* peer = Component::get().peer_of(*procs[i]);
+      std::string why_not = "it does not run this component";
+      Endpoint* endpoint = peer != nullptr ? module.endpoint_for(procs[i], *peer, why_not) : nullptr;
+      if (endpoint == nullptr) {
+        report_unreachable(module, *procs[i], why_not);
+        continue;
+      }
+      endpoints[i] = endpoint;
+      if (reachable != nullptr) {
+        opal_bitmap_set_bit(reachable, static_cast<int>(i));
+      }
+    }
+    return OPAL_SUCCESS;
+  });
+}
+
+int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
+              mca_btl_base_endpoint_t** endpoints) noexcept {
+  return boundary([&] {
+    for (size_t i = 0; i < count; ++i) {
+      if (endpoints[i] != nullptr) {
+        module_of(btl).remove_endpoint(static_cast<Endpoint*>(endpoints[i]));
+      }
+    }
+    return OPAL_SUCCESS;
+  });
+}
+
+/// Open MPI keeps the callbacks in a table of its own (mca_btl_base_active_message_trigger), which messages are delivered
+/// by; a module has nothing to add.
+int register_callback(mca_btl_base_module_t* /*btl*/, mca_btl_base_tag_t /*tag*/,
+                      mca_btl_base_module_recv_cb_fn_t /*callback*/, void* /*data*/) noexcept {
+  return OPAL_SUCCESS;
+}
+
+int register_error(mca_btl_base_module_t* btl, mca_btl_base_module_error_cb_fn_t callback) noexcept {
+  module_of(btl).error_callback = callback;
+  return OPAL_SUCCESS;
+}
+
+int finalize(mca_btl_base_module_t* btl) noexcept {
+  Component::get().finalize_module(&module_of(btl));
+  return OPAL_SUCCESS;
+}
+
+/// A send buffer for `size` bytes, or null.
+Fragment* allocate(Module& module, size_t size, std::uint32_t flags) noexcept {
+  const size_t queue = module.queue_for(size);
+  if (queue == module.receive_queues().count()) [[unlikely]] {
+    return nullptr;
+  }
+  Fragment* fragment = module.get_send(queue);
+  if (fragment == nullptr) [[unlikely]] {
+    return nullptr;
+  }
+  fragment->segment.seg_len = size;
+  fragment->des_flags = flags;
+  fragment->callback_due = false;
+  return fragment;
+}
+
+mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
+                                 std::uint8_t /*order*/, size_t size, std::uint32_t flags) noexcept {
+  return allocate(module_of(btl), size, flags);
+}
+
+int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descriptor) noexcept {
+  module_of(btl).put_back(static_cast<Fragment*>(descriptor));
+  return OPAL_SUCCESS;
+}
+
+mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
+                                       opal_convertor_t* convertor, std::uint8_t /*order*/, size_t reserve,
+                                       size_t* size, std::uint32_t flags) noexcept {
+  Module& module = module_of(btl);
+  size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
+  Fragment* fragment = allocate(module, reserve + packed, flags);
+  if (fragment == nullptr) [[unlikely]] {
+    return nullptr;
+  }
+  iovec data{static_cast<std::byte*>(fragment->segment.seg_addr.pval) + reserve, packed};
+  std::uint32_t count = 1;
+  if (opal_convertor_pack(convertor, &data, &count, &packed) < 0) [[unlikely]] {
+    module.put_back(fragment);
+    return nullptr;
+  }
+  *size = packed;
+  fragment->segment.seg_len = reserve + packed;
+  return fragment;
+}
+
+int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
+         mca_btl_base_tag_t tag) noexcept {
+  const auto guard = Component::get().lock();
+  auto* fragment = static_cast<Fragment*>(descriptor);
+  auto* peer = static_cast<Endpoint*>(endpoint);
+  fragment->tag = tag;
+  fragment->endpoint = peer;
+  return peer->send(*fragment);
+}
+
+int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
+          size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
+          mca_btl_base_descriptor_t** descriptor) noexcept {
+  {
+    const auto guard = Component::get().lock();
+    if (static_cast<Endpoint*>(endpoint)->send_immediately(convertor, header, header_size, payload_size, tag)) {
+      return OPAL_SUCCESS;
+    }
+  }
+  if (descriptor != nullptr) {
+    *descriptor = alloc(btl, endpoint, order, header_size + payload_size, flags);
+  }
+  return OPAL_ERR_RESOURCE_BUSY;
+}
+
+}  // namespace
+
+void set_btl_functions(mca_btl_base_module_t& module) noexcept {
+  module.btl_add_procs = add_procs;
+  module.btl_del_procs = del_procs;
+  module.btl_register = register_callback;
+  module.btl_register_error = register_error;
+  module.btl_finalize = finalize;
+  module.btl_alloc = alloc;
+  module.btl_free = free_descriptor;
+  module.btl_prepare_src = prepare_src;
+  module.btl_send = send;
+  module.btl_sendi = sendi;
+}
+
+}  // namespace fabric

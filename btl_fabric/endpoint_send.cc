@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The packet path of an endpoint.
+#include <array>
+
+#include "btl_fabric/endpoint.h"
+#include "btl_fabric/module.h"
+
+namespace fabric {
+
+namespace {
+
+/// The most that sendi packs on the stack; the max_inline_data parameter allows no more.
+constexpr std::size_t kMaxInline = 1024;
+
+/// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
+/// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
+int finished(const Fragment& fragment) noexcept { return fragment.callback_due ? OPAL_SUCCESS : 1; }
+
+}  // namespace
+
+int Endpoint::send(Fragment& fragment) noexcept {
+  EndpointQueue& queue = queues_[fragment.queue];
+  if (state_ == State::kConnected && queue.waiting.empty() && queue.room() == Room::kYes) [[likely]] {
+    return post_fragment(queue, fragment);
+  }
+  return send_later(fragment);
+}
+
+/// Posts a fragment; there must be room.
+int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  queue.next_header(PacketKind::kMessage, fragment.tag).write(fragment.packet);
+  const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segment.seg_len);
+  const bool owned = (fragment.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
+  const bool wants_callback = (fragment.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 || fragment.callback_due;
+
+  if (owned && !wants_callback && length <= queue.max_inline) {
+    if (!queue.post_inline(fragment.packet, length)) [[unlikely]] {
+      module_.post_failed(*this, queue);
+      return OPAL_ERR_UNREACH;
+    }
+    module_.put_back(&fragment);
+    return 1;
+  }
+  // The bytes are in our buffer: an upper layer that left the descriptor to us and asked for no callback is done now.
+  fragment.callback_due = wants_callback || !owned;
+  const int result = finished(fragment);
+  if (!queue.post_registered(fragment, length)) [[unlikely]] {
+    module_.post_failed(*this, queue);
+    return OPAL_ERR_UNREACH;
+  }
+  return result;
+}
+
+int Endpoint::send_later(Fragment& fragment) noexcept {
+  switch (state_) {
+    case State::kIdle:
+      waiting_.push_back(&fragment);
+      want_connection();
+      break;
+    case State::kConnecting:
+      waiting_.push_back(&fragment);
+      break;
+    case State::kConnected:
+      queues_[fragment.queue].waiting.push_back(&fragment);
+      break;
+    case State::kFailed:
+    case State::kClosing:
+      return OPAL_ERR_UNREACH;
+  }
+  fragment.callback_due = true;
+  return OPAL_SUCCESS;
+}
+
+bool Endpoint::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                                std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
+  if (state_ != State::kConnected) {
+    return false;
+  }
+  const std::size_t size = header_size + payload_size;
+  const std::size_t index = module_.queue_for(size);
+  if (index == queues_.size()) {
+    return false;
+  }
+  EndpointQueue& queue = queues_[index];
+  if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) {
+    return false;
+  }
+  alignas(8) std::array<std::byte, kMaxInline> packet;
+  std::memcpy(packet.data() + PacketHeader::kSize, header, header_size);
+  if (payload_size > 0) {
+    iovec data{packet.data() + PacketHeader::kSize + header_size, payload_size};
+    std::uint32_t count = 1;
+    std::size_t packed = payload_size;
+    opal_convertor_pack(convertor, &data, &count, &packed);
+    assert(packed == payload_size);
+  }
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  queue.next_header(PacketKind::kMessage, tag).write(packet.data());
+  if (!queue.post_inline(packet.data(), static_cast<std::uint32_t>(PacketHeader::kSize + size))) [[unlikely]] {
+    module_.post_failed(*this, queue);  // the message is lost with the connection, which is reported
+  }
+  return true;
+}
+
+void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
+  while (!queue.waiting.empty() && state_ == State::kConnected && queue.room() == Room::kYes) {
+    post_fragment(queue, *queue.waiting.pop_front());
+  }
+  if (!queue.is_shared && queue.credits.explicit_due()) {
+    send_credits(queue);
+  }
+}
+
+/// Cold: only when messages go one way.
+[[gnu::cold]] void Endpoint::send_credits(EndpointQueue& queue) noexcept {
+  while (state_ == State::kConnected && queue.slots > 0 && queue.credits.explicit_due()) {
+    queue.credits.take_explicit();
+    if (!post_credits(queue)) {
+      queue.credits.return_explicit();  // no buffer: the next completion tries again
+      return;
+    }
+  }
+}
+
+/// Posts one explicit credit message. False if a device without inline data has no buffer for it now.
+bool Endpoint::post_credits(EndpointQueue& queue) noexcept {
+  bool posted = false;
+  if (queue.fits_inline(0)) {
+    std::array<std::byte, PacketHeader::kSize> packet;
+    queue.next_header(PacketKind::kCredits, 0).write(packet.data());
+    posted = queue.post_inline(packet.data(), packet.size());
+  } else {
+    Fragment* fragment = module_.get_send(queue.index);
+    if (fragment == nullptr) {
+      return false;
+    }
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    fragment->callback_due = false;
+    fragment->endpoint = this;
+    queue.next_header(PacketKind::kCredits, 0).write(fragment->packet);
+    posted = queue.post_registered(*fragment, PacketHeader::kSize);
+  }
+  if (!posted) {
+    module_.post_failed(*this, queue);
+  }
+  return true;
+}
+
+bool Endpoint::accept_grant(EndpointQueue& queue, const PacketHeader& header) noexcept {
+  if (queue.is_shared) {
+    return header.kind == PacketKind::kMessage && header.grant == CreditGrant{};
+  }
+  return queue.credits.receive(header.grant, header.kind == PacketKind::kCredits);
+}
+
+void Endpoint::receive_done(EndpointQueue& queue, Fragment* fragment) noexcept {
+  queue.receives.give_back(fragment);
+  refill(queue);
+  if (!queue.waiting.empty() || queue.credits.explicit_due()) {
+    send_waiting(queue);
+  }
+}
+
+void Endpoint::refill(EndpointQueue& queue) noexcept {
+  const std::uint32_t count = queue.credits.receives_to_post();
+  if (count == 0 || state_ == State::kFailed || state_ == State::kClosing) {
+    return;
+  }
+  queue.credits.posted(queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
+    return ibv_post_recv(queue.qp, first, refused);
+  }));
+}
+
+}  // namespace fabric

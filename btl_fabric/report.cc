@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "btl_fabric/component.h"
+#include "btl_fabric/module.h"
+#include "btl_fabric/params.h"
+#include "common/gid_choice.h"
+
+namespace fabric {
+
+namespace {
+
+constexpr const char* kHelpFile = "help-mpi-btl-fabric.txt";
+
+const char* local_host() { return opal_process_info.nodename; }
+
+std::string host_of(const opal_proc_t& proc) {
+  const char* name = opal_get_proc_hostname(&proc);
+  return std::string(name != nullptr ? name : "unknown host") + ", rank " + std::to_string(proc.proc_name.vpid);
+}
+
+/// "rxe0:1, GID ::ffff:10.0.0.1"
+std::string describe_port(const Module& module) {
+  return module.name() + ", GID " + to_string(module.port().address.gid);
+}
+
+/// The peer's end, as far as its modex tells.
+std::string describe_peer(const Endpoint& endpoint) {
+  std::string text = host_of(*endpoint.proc());
+  if (const Peer* peer = Component::get().peer_of(*endpoint.proc()); peer != nullptr) {
+    const std::size_t port = endpoint.key().remote_port;
+    if (port < peer->info.ports.size()) {
+      text += ", GID " + to_string(peer->info.ports[port].gid);
+    }
+  }
+  return text;
+}
+
+/// What a failed completion usually comes from.
+const char* meaning_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return "The peer's adapter did not answer. Its process may have ended, its host or link may be down, or\n"
+             "packets may be dropped on the way (on RoCE: check flow control, the MTU and the GIDs of both ports).\n"
+             "btl_fabric_timeout and btl_fabric_retry_count set how long it is waited for.";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return "The peer had no receive buffer for too long. Raise rd_num in btl_fabric_receive_queues, or\n"
+             "btl_fabric_rnr_retry (7 is for ever).";
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+      return "The peer's adapter refused the message. Do both sides run the same version of btl_fabric?";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "The connection had failed before: an earlier message, or the device's own log (dmesg), says why.";
+    default:
+      return "The adapter reports an error of its own: look at dmesg and at the adapter's counters (rdma statistic).";
+  }
+}
+
+bool host_has_device() {
+  int count = 0;
+  ibv_device** devices = ibv_get_device_list(&count);
+  if (devices != nullptr) {
+    ibv_free_device_list(devices);
+  }
+  return count > 0;
+}
+
+std::string hex_dump(const std::byte* bytes, std::size_t length) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(length, 16); ++i) {
+    char octet[4];
+    std::snprintf(octet, sizeof octet, "%02x ", static_cast<unsigned>(bytes[i]));
+    text += octet;
+  }
+  return text;
+}
+
+}  // namespace
+
+void report_start_failure(const StartFailure& failure) {
+  const char* reason = failure.reason.c_str();
+  if (failure.is_bad_parameter && (chosen_by_name() || host_has_device())) {
+    opal_show_help(kHelpFile, "bad parameter", true, local_host(), reason);
+  } else if (!failure.is_bad_parameter && chosen_by_name()) {
+    // One process of the host speaks for all, straight to stderr: mpirun 4.1 adds lines of its own to relayed help texts.
+    char* text = opal_show_help_string(kHelpFile, "not usable", false, local_host(), reason);
+    if (opal_process_info.my_local_rank == 0 && text != nullptr) {
+      std::fputs(text, stderr);
+    }
+    free(text);
+  } else {
+    opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: not used on %s: %s", local_host(),
+                        reason);
+  }
+}
+
+void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s does not reach %s: %s",
+                      module.name().c_str(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
+  opal_show_help(kHelpFile, "bad modex", true, local_host(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {
+  opal_show_help(kHelpFile, "receive queues differ", true, local_host(), ours.c_str(), host_of(proc).c_str(),
+                 theirs.c_str());
+}
+
+void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
+                              const std::string& history) {
+  opal_show_help(kHelpFile, "connection failed", true, local_host(), describe_port(module).c_str(),
+                 describe_peer(endpoint).c_str(), reason.c_str(), history.empty() ? "-" : history.c_str());
+}
+
+void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion) {
+  char error[96];
+  std::snprintf(error, sizeof error, "%s (%d), vendor error 0x%x", ibv_wc_status_str(completion.status),
+                static_cast<int>(completion.status), completion.vendor_err);
+  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+                 describe_peer(endpoint).c_str(), endpoint.describe_queue(completion.qp_num).c_str(), error,
+                 meaning_of(completion.status));
+}
+
+void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number) {
+  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+                 describe_peer(endpoint).c_str(), endpoint.describe_queue(qpn).c_str(),
+                 (std::string("posting a send: ") + std::strerror(error_number)).c_str(),
+                 "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
+}
+
+void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
+                       std::uint32_t length) {
+  const std::string error =
+      "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
+  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+                 describe_peer(queue.endpoint).c_str(), queue.endpoint.describe_queue(queue.qp->qp_num).c_str(),
+                 error.c_str(), "Do both sides run the same version of btl_fabric?");
+}
+
+void report_device_event(const Module& module, ibv_event_type type) {
+  opal_show_help(kHelpFile, "device event", true, local_host(), describe_port(module).c_str(),
+                 ibv_event_type_str(type));
+}
+
+}  // namespace fabric

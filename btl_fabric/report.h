@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What users are told, each by a topic of help-mpi-btl-fabric.txt: what happened, what it means, what to do, and who was
+// concerned on either side. Whoever decides that something is an error reports it, once.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "btl_fabric/opal.h"
+
+namespace fabric {
+
+class Endpoint;
+class Module;
+struct StartFailure;
+struct EndpointQueue;
+
+/// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
+/// wrong on a host that has a device.
+void report_start_failure(const StartFailure& failure);
+/// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
+void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
+
+void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
+void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
+void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
+                              const std::string& history);
+void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);
+void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
+void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
+                       std::uint32_t length);
+void report_device_event(const Module& module, ibv_event_type type);
+
+}  // namespace fabric

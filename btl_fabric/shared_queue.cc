@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/shared_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace fabric {
+
+SharedQueue::SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept
+    : spec_(spec), receives_(pool), srq_(std::move(srq)) {
+  set_target(spec.rd_init);
+}
+
+Result<std::unique_ptr<SharedQueue>> SharedQueue::make(const OpenDevice& device, const QueueSpec& spec,
+                                                       FragmentPool& pool) {
+  ibv_srq_init_attr attributes{};
+  attributes.attr.max_wr = spec.rd_num;
+  attributes.attr.max_sge = 1;
+  SharedReceiveQueue srq(ibv_create_srq(device.pd.get(), &attributes));
+  if (!srq) {
+    return verbs_failure("creating a shared receive queue of " + std::to_string(spec.rd_num) + " receives on " +
+                             device.name + " (which takes " + std::to_string(device.attributes.max_srq_wr) + ")",
+                         errno);
+  }
+  return std::unique_ptr<SharedQueue>(new SharedQueue(std::move(srq), spec, pool));
+}
+
+Status SharedQueue::start() {
+  if (started_) {
+    return {};
+  }
+  refill();
+  if (receives_.posted() == 0) {
+    return failure("no receive buffer of " + std::to_string(spec_.size) + " bytes could be posted; " + memlock_hint());
+  }
+  started_ = true;
+  arm_limit_event();
+  return {};
+}
+
+void SharedQueue::limit_reached() noexcept {
+  set_target(std::min(target_ * 2, spec_.rd_num));
+  refill();
+  arm_limit_event();
+}
+
+void SharedQueue::set_target(std::uint32_t target) noexcept {
+  target_ = target;
+  // The watermark keeps its place as the target grows.
+  low_ = static_cast<std::uint32_t>(std::uint64_t{target} * spec_.rd_low / spec_.rd_num);
+}
+
+void SharedQueue::refill() noexcept {
+  receives_.fill(target_ - receives_.posted(), nullptr, [this](ibv_recv_wr* first, ibv_recv_wr** refused) {
+    return ibv_post_srq_recv(srq_.get(), first, refused);
+  });
+}
+
+void SharedQueue::arm_limit_event() noexcept {
+  if (target_ >= spec_.rd_num) {
+    return;
+  }
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = std::min(spec_.srq_limit, receives_.posted());
+  if (ibv_modify_srq(srq_.get(), &attributes, IBV_SRQ_LIMIT) != 0) {
+    // A device without limit events cannot ask for more: give it everything now.
+    set_target(spec_.rd_num);
+    refill();
+  }
+}
+
+}  // namespace fabric

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A shared receive queue of a port (the S kind of receive_queues) and its buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "btl_fabric/receive_buffers.h"
+#include "common/port_scan.h"
+#include "common/receive_queues.h"
+#include "common/result.h"
+#include "common/verbs_handle.h"
+
+namespace fabric {
+
+/// Starts with rd_init buffers. When the device reports that fewer than srq_limit are left, the number kept posted doubles,
+/// up to rd_num: memory is used only where messages really come in faster than they are taken.
+/// Belongs to whoever holds the BTL lock.
+class SharedQueue {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make(const OpenDevice& device, const QueueSpec& spec,
+                                                                 FragmentPool& pool);
+
+  [[nodiscard]] ibv_srq* srq() const noexcept { return srq_.get(); }
+
+  /// Posts the first buffers, once. The error says why not even one could be posted.
+  [[nodiscard]] Status start();
+
+  /// A receive completed: its buffer is in use until give_back().
+  void completed() noexcept { receives_.completed(); }
+  void give_back(Fragment* fragment) noexcept {
+    receives_.give_back(fragment);
+    if (receives_.posted() <= low_) {
+      refill();
+    }
+  }
+
+  /// The device says that fewer than srq_limit receives are left.
+  void limit_reached() noexcept;
+
+  [[nodiscard]] std::uint32_t target() const noexcept { return target_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept { return receives_.posted(); }
+
+ private:
+  SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept;
+  void set_target(std::uint32_t target) noexcept;
+  void refill() noexcept;
+  void arm_limit_event() noexcept;
+
+  QueueSpec spec_;
+  ReceiveBuffers receives_;
+  SharedReceiveQueue srq_;       ///< goes before the buffers that are posted on it
+  std::uint32_t target_ = 0;     ///< receives kept posted
+  std::uint32_t low_ = 0;        ///< refill when no more than this many are left
+  bool started_ = false;
+};
+
+}  // namespace fabric

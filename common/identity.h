@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who a process is, and the secret that a peer must know to talk to it.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace fabric {
+
+/// The name that the runtime gave a process: its job and its rank in that job.
+struct ProcessName {
+  std::uint32_t job = 0;
+  std::uint32_t rank = 0;
+  auto operator<=>(const ProcessName&) const = default;
+};
+
+/// 16 random bytes that a process publishes in its modex, which only its job (and jobs that MPI connects to it) can
+/// read. Who sends them back over a connection channel belongs to us; port scanners, strangers and other jobs do not.
+using JobToken = std::array<std::byte, 16>;
+
+/// Compares in a time that does not depend on where the tokens differ.
+[[nodiscard]] inline bool same_token(const JobToken& a, const JobToken& b) noexcept {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace fabric
+
+template <>
+struct std::hash<fabric::ProcessName> {
+  std::size_t operator()(const fabric::ProcessName& name) const noexcept {
+    return std::hash<std::uint64_t>{}((std::uint64_t{name.job} << 32) | name.rank);
+  }
+};

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The address of a verbs port, as it travels to peers.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+
+namespace fabric {
+
+/// A global identifier: 16 bytes in network order. InfiniBand Architecture Specification 1.4, section 4.1.
+struct Gid {
+  std::array<std::uint8_t, 16> raw{};
+  auto operator<=>(const Gid&) const = default;
+};
+
+/// What carries the packets of a port. Values travel in the modex.
+enum class Link : std::uint8_t { kInfiniBand = 1, kRoce = 2, kIwarp = 3 };
+
+/// The network that a port is on; ports on equal subnets can reach each other. For InfiniBand the 64-bit subnet prefix,
+/// for Ethernet the IP network of the GID's address (v4 or v6): its bytes, masked, and the prefix length in bits.
+struct Subnet {
+  std::array<std::uint8_t, 16> prefix{};
+  std::uint8_t bits = 0;
+  auto operator<=>(const Subnet&) const = default;
+};
+
+/// Everything a peer must know about a port to send to it.
+struct PortAddress {
+  Link link = Link::kInfiniBand;
+  std::uint16_t lid = 0;  ///< InfiniBand only
+  Gid gid;                ///< of the GID table entry that this process uses
+  std::uint8_t mtu = 0;   ///< active MTU as enum ibv_mtu: 1 = 256 bytes ... 5 = 4096 bytes
+  Subnet subnet;
+  auto operator<=>(const PortAddress&) const = default;
+};
+
+}  // namespace fabric

@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# What the host-side scripts of contrib/vm share: messages, checks, the choice of the kernel.
+
+vm_name=${0##*/}
+
+say() { printf '%s: %s\n' "$vm_name" "$*" >&2; }
+
+# 125 is "the runner failed", as opposed to any status of the command in the guest.
+die() {
+	say "$*"
+	exit 125
+}
+
+# need PROGRAM PACKAGE: one sentence for a missing program. The sbin directories count: a user's PATH may lack them.
+need() {
+	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || die "$1 is missing: install the Debian package $2."
+}
+
+# The newest installed kernel that also has its modules: one without them cannot mount the root.
+newest_kernel() {
+	local image version newest=
+	for image in /boot/vmlinuz-*; do
+		version=${image#/boot/vmlinuz-}
+		[[ -r $image && -f /lib/modules/$version/modules.dep ]] || continue
+		newest=$(printf '%s\n' "$newest" "$version" | sort -V | tail -n 1)
+	done
+	printf '%s' "$newest"
+}
+
+cache_dir() { printf '%s/btl_fabric/vm/%s' "${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}" "$1"; }

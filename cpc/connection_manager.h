@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The main thread's handle on connection set-up: owns the progress thread, the connections and the CPCs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/identity.h"
+#include "common/process_info.h"
+#include "common/result.h"
+#include "cpc/cpc.h"
+
+namespace fabric::cpc {
+
+/// Limits and settings of connection set-up, from MCA parameters.
+struct ManagerSettings {
+  ProcessName self;
+  JobToken token{};                       ///< ours: what peers must present
+  unsigned connect_retries = 10;          ///< further attempts after the first, each over all addresses of the peer
+  unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a stranger to say who it is
+  unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
+  std::uint8_t oob_priority = 50;
+};
+
+/// All functions are for the main thread and never wait, except the destructor.
+class ConnectionManager {
+ public:
+  /// Starts the progress thread, with a listener for every CPC.
+  [[nodiscard]] static Result<std::unique_ptr<ConnectionManager>> start(ManagerSettings settings, QueuePairMaker maker);
+
+  /// Stops the thread, destroys all queue pairs and drops every connection without a word to the peer.
+  ~ConnectionManager();
+
+  /// Serves `port` from now on: its connections and its device's asynchronous events (of each device once).
+  void add_port(const PortContext& port);
+
+  /// What peers have to be told to connect to these ports (PortContext::index gives the mask bits).
+  [[nodiscard]] std::vector<CpcOffer> offers(std::span<const PortContext* const> ports) const;
+
+  /// Queues a command for the progress thread and wakes it.
+  void submit(Command command);
+
+  /// True if take_upcalls() would return something: one relaxed load, for the packet path.
+  [[nodiscard]] bool has_upcalls() const noexcept;
+  /// Everything that the progress thread had to say, in order.
+  [[nodiscard]] std::vector<Upcall> take_upcalls();
+
+ private:
+  class Impl;
+  explicit ConnectionManager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The CPC that both sides choose for a connection between port `our_port` of `ours` and `their_port` of `theirs`: of the
+/// kinds that both offer for these ports the one with the highest priority (of either side), of equals the lowest
+/// CpcKind. Null if there is none. Points into `theirs`.
+[[nodiscard]] const CpcOffer* choose_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
+                                         std::uint16_t their_port) noexcept;
+
+}  // namespace fabric::cpc

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The vocabulary of connection set-up: the states of a connection, what can happen to it, what it does then, and the
+// facts that decide between alternatives. What follows from what is in connection_table.h.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace fabric::cpc {
+
+/// States of a connection. "Active" is the side whose request is answered, "passive" the side that answers.
+enum class State : std::uint8_t {
+  kClosed,       ///< No queue pairs, no channel, no timer.
+  kPosting,      ///< Active. Queue pairs made, the main thread posts receives.
+  kRequestSent,  ///< Active. Receives posted; the channel is being opened, or waits for its next attempt, or has sent the REQUEST.
+  kYielded,      ///< Active until now. The peer refused our request because its own has precedence; that one is on its way.
+  kAnswering,    ///< Passive. Queue pairs connected to the peer's, the main thread posts receives.
+  kReplySent,    ///< Passive. Receives posted; the REPLY is sent, or will be when the peer comes back. Waits for CONFIRM.
+  kConfirming,   ///< Active, usable. CONFIRM sent, but the peer is not known to have it.
+  kConnected,    ///< Usable, and so is the peer.
+  kClosing,      ///< Queue pairs in the error state; the main thread polls what is left.
+  kFailed,       ///< The main thread is told; its Close is awaited.
+};
+inline constexpr std::size_t kStates = 10;
+
+/// What can happen to a connection.
+enum class Event : std::uint8_t {
+  kConnectWanted,     ///< Main thread: Connect.
+  kReceivesPosted,    ///< Main thread: ReceivesPosted.
+  kPeerSpoke,         ///< Main thread: PeerSpoke.
+  kCloseWanted,       ///< Main thread: Close.
+  kDestroyWanted,     ///< Main thread: Destroy.
+  kRequestArrived,    ///< A REQUEST, on a channel that the peer opened (the "new channel").
+  kReplyArrived,      ///< A REPLY on the channel that we opened.
+  kConfirmArrived,    ///< A CONFIRM on the peer's channel.
+  kRefusalArrived,    ///< A REFUSE on the channel: the peer will not, or no longer, connect.
+  kCollisionArrived,  ///< A REFUSE whose reason is that the peer's own request has precedence.
+  kConfirmTaken,      ///< The peer closed, in order, the channel on which we had sent CONFIRM: it has read it.
+  kChannelLost,       ///< The channel could not be opened, broke, or was closed before its purpose was reached.
+  kRetryTimer,        ///< The pause before the next attempt is over.
+  kHandshakeTimer,    ///< The time for a peer to come back is over.
+  kLocalError,        ///< Something on our side failed: verbs, or an address list of the peer that makes no sense.
+};
+inline constexpr std::size_t kEvents = 15;
+
+/// What a transition does, in the order of its row. If one fails, the rest of the row is skipped and kLocalError follows.
+enum class Action : std::uint8_t {
+  kNone,                 ///< Ends a list.
+  kMakeQueuePairs,       ///< Makes the queue pairs, in INIT.
+  kConnectQueuePairs,    ///< Connects them to the ends in the message that has just arrived.
+  kFlushQueuePairs,      ///< To the error state.
+  kDestroyQueuePairs,
+  kOpenChannel,          ///< Starts the next attempt: opens a channel and sends REQUEST on it.
+  kAdoptChannel,         ///< The new channel takes the place of the one we have, which is closed.
+  kRefuseCollision,      ///< Refuses the new channel: our own request has precedence.
+  kRefuseOther,          ///< Refuses the new channel: this connection has other queue pairs at the peer.
+  kRefuseUnavailable,    ///< Refuses the new channel: this connection is closing or has failed.
+  kDropNewChannel,       ///< Closes the new channel without a word.
+  kSendReply,            ///< On the channel we have.
+  kSendConfirm,          ///< On the channel we have.
+  kSendRefusal,          ///< On the channel we have, if any, with the reason at hand.
+  kCloseChannel,         ///< Closes the channel we have, if any; what was sent on it still arrives.
+  kStartRetryTimer,      ///< Longer with every attempt.
+  kStartHandshakeTimer,
+  kStopTimer,
+  kAskForReceives,       ///< Upcall PostReceives.
+  kTellConnected,        ///< Upcall Connected.
+  kTellFailed,           ///< Upcall Failed.
+  kTellFlushing,         ///< Upcall Flushing.
+};
+inline constexpr std::size_t kActionKinds = 22;
+
+/// Facts that choose between the rows of one cell of the table.
+struct Guards {
+  bool peer_has_precedence = false;  ///< The peer's ProcessName is lower than ours: of crossing requests, its counts.
+  bool repeated = false;      ///< The message that arrived names the very ends that our queue pairs are connected to.
+  bool stale = false;         ///< It is repeated, and its attempt is older than the newest one seen.
+  bool retries_left = false;  ///< Another attempt may be made.
+  bool channel_up = false;    ///< We have a channel.
+};
+inline constexpr std::size_t kGuards = 5;
+
+namespace detail {
+inline constexpr std::array<std::string_view, kStates> kStateNames{
+    "Closed", "Posting", "RequestSent", "Yielded", "Answering", "ReplySent", "Confirming", "Connected", "Closing", "Failed"};
+inline constexpr std::array<std::string_view, kEvents> kEventNames{
+    "ConnectWanted",  "ReceivesPosted", "PeerSpoke",        "CloseWanted",  "DestroyWanted", "RequestArrived",
+    "ReplyArrived",   "ConfirmArrived", "RefusalArrived",   "CollisionArrived", "ConfirmTaken",  "ChannelLost",
+    "RetryTimer",     "HandshakeTimer", "LocalError"};
+inline constexpr std::array<std::string_view, kActionKinds> kActionNames{
+    "None",          "MakeQueuePairs",    "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs", "OpenChannel",
+    "AdoptChannel",  "RefuseCollision",   "RefuseOther",       "RefuseUnavailable", "DropNewChannel",  "SendReply",
+    "SendConfirm",   "SendRefusal",       "CloseChannel",      "StartRetryTimer", "StartHandshakeTimer", "StopTimer",
+    "AskForReceives", "TellConnected",    "TellFailed",        "TellFlushing"};
+}  // namespace detail
+
+/// Names for traces and error texts: "RequestSent".
+[[nodiscard]] constexpr std::string_view to_string(State state) noexcept {
+  return detail::kStateNames[static_cast<std::size_t>(state)];
+}
+[[nodiscard]] constexpr std::string_view to_string(Event event) noexcept {
+  return detail::kEventNames[static_cast<std::size_t>(event)];
+}
+[[nodiscard]] constexpr std::string_view to_string(Action action) noexcept {
+  return detail::kActionNames[static_cast<std::size_t>(action)];
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Connection set-up, seen from the main thread.
+//
+// Two threads meet here. The *progress thread* owns Connection objects: it talks to peers, makes queue pairs and brings
+// them up, asleep in an event loop the rest of the time. The *main thread* (whichever thread is inside MPI, under the
+// module lock) owns endpoints: it posts receives and sends. Neither touches what the other owns. They exchange values
+// through two queues: Commands (main -> progress) and Upcalls (progress -> main). Nothing ever waits.
+//
+// The life of a connection, for a CPC whose peers post receives before they answer (oob):
+//
+//     main thread                 progress thread                  peer
+//     Connect  ---------------->  make queue pairs (INIT)
+//              <----------------  PostReceives
+//     ReceivesPosted ---------->  REQUEST ------------------------> make queue pairs, RTS,
+//                                                                   PostReceives, ReceivesPosted
+//                                 RTR, RTS <----------------------- REPLY
+//              <----------------  Connected
+//                                 CONFIRM ------------------------> Connected
+//     Close    ---------------->  queue pairs to ERR
+//              <----------------  Flushing
+//     (polls every flushed completion)
+//     Destroy  ---------------->  queue pairs destroyed
+//
+// A REQUEST from a peer that the main thread has not asked for yields PostReceives just the same: the endpoint is made on
+// first contact. The main thread refuses with Close. A Connect for a connection that is already under way is ignored: its
+// Connected will come. What may happen when is in connection_table.h, and nowhere else.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/identity.h"
+#include "common/port_address.h"
+#include "common/process_info.h"
+#include "cpc/queue_pairs.h"
+
+namespace fabric::cpc {
+
+/// Names a connection on both threads: which peer, and which port of each side.
+struct ConnectionKey {
+  ProcessName peer;
+  std::uint16_t local_port = 0;
+  std::uint16_t remote_port = 0;
+  auto operator<=>(const ConnectionKey&) const = default;
+};
+
+/// Where a peer is and how to prove to it that we belong to its job; from its modex.
+struct PeerTarget {
+  CpcKind cpc = CpcKind::kOob;
+  std::vector<std::byte> offer;  ///< the CPC's blob
+  JobToken token{};              ///< the peer's
+  bool same_node = false;        ///< its loopback addresses are ours
+};
+
+// ---- main -> progress
+
+/// Connect when you can. Answered by PostReceives, then Connected or Failed.
+struct Connect {
+  ConnectionKey key;
+  PeerTarget target;
+};
+/// Every receive that PostReceives asked for is posted.
+struct ReceivesPosted {
+  ConnectionKey key;
+};
+/// A message of the peer has arrived on the connection: the peer is connected, whatever became of its CONFIRM.
+struct PeerSpoke {
+  ConnectionKey key;
+};
+/// The main thread gives the connection up, or refuses it. `reason` goes to a peer that still waits for an answer. Answered by Flushing.
+struct Close {
+  ConnectionKey key;
+  std::string reason;
+};
+/// All completions of the connection are polled and nobody uses its handles any more.
+struct Destroy {
+  ConnectionKey key;
+};
+
+using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>;
+
+// ---- progress -> main
+
+/// Fill the receive queues of these queue pairs, then say ReceivesPosted.
+struct PostReceives {
+  ConnectionKey key;
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
+};
+/// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.
+struct Connected {
+  ConnectionKey key;
+  std::vector<QueuePairEnd> remote_ends;
+};
+/// The connection cannot be made or was refused. The main thread answers with Close.
+struct Failed {
+  ConnectionKey key;
+  std::string reason;   ///< for a user: what happened, where
+  std::string history;  ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
+};
+/// The queue pairs are in the error state (or there are none): poll what is left, then say Destroy.
+struct Flushing {
+  ConnectionKey key;
+};
+/// An asynchronous event of a device, already acknowledged. man ibv_get_async_event.
+struct AsyncEvent {
+  ibv_context* device = nullptr;
+  ibv_event_type type{};
+  int port_num = 0;              ///< of port events
+  const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
+};
+
+using Upcall = std::variant<PostReceives, Connected, Failed, Flushing, AsyncEvent>;
+
+}  // namespace fabric::cpc
+
+template <>
+struct std::hash<fabric::cpc::ConnectionKey> {
+  std::size_t operator()(const fabric::cpc::ConnectionKey& key) const noexcept {
+    return std::hash<fabric::ProcessName>{}(key.peer) * 31 + (std::size_t{key.local_port} << 16) + key.remote_port;
+  }
+};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One direction of the talk between the main thread and the progress thread: values go in, values come out, in order.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace fabric::cpc {
+
+/// Any thread may push; one thread takes. Nothing waits, except for the mutex during a push or a swap.
+template <class T>
+class EventQueue {
+ public:
+  void push(T value) {
+    const std::lock_guard lock(mutex_);
+    values_.push_back(std::move(value));
+    filled_.store(true, std::memory_order_relaxed);
+  }
+
+  /// One relaxed load, for the packet path: a value pushed just now may be seen at the next look only. The mutex of take()
+  /// orders the values themselves.
+  [[nodiscard]] bool filled() const noexcept { return filled_.load(std::memory_order_relaxed); }
+
+  /// Everything pushed so far, oldest first.
+  [[nodiscard]] std::vector<T> take() {
+    std::vector<T> taken;
+    const std::lock_guard lock(mutex_);
+    taken.swap(values_);
+    filled_.store(false, std::memory_order_relaxed);
+    return taken;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<T> values_;
+  std::atomic<bool> filled_ = false;
+};
+
+}  // namespace fabric::cpc

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The oob CPC: connection set-up over TCP. It carries messages; what they mean is the business of Connection.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/result.h"
+#include "cpc/cpc.h"
+#include "cpc/oob_addresses.h"
+#include "cpc/oob_channel.h"
+#include "cpc/oob_listener.h"
+
+namespace fabric::cpc {
+
+/// Progress thread only, except for offer(), which never changes.
+class Oob {
+ public:
+  struct Settings {
+    ProcessName self;
+    JobToken token{};
+    unsigned connect_timeout_ms = 10000;
+  };
+
+  /// Listens. `on_request` is called for every channel that a peer opens.
+  [[nodiscard]] static Result<std::unique_ptr<Oob>> start(event_base* loop, const Settings& settings,
+                                                          OobListener::OnRequest on_request);
+
+  /// What peers must be told to reach us: the blob of the CpcOffer.
+  [[nodiscard]] const std::vector<std::byte>& offer() const noexcept { return offer_; }
+
+  /// Starts to open a channel to `target`. Attempts begin with different addresses, so that one that swallows everything
+  /// or leads to somebody else does not stop them all. An error: the target's offer makes no sense.
+  [[nodiscard]] Result<std::unique_ptr<OobChannel>> open(const ChannelIdentity& identity, const PeerTarget& target,
+                                                         Message request) const;
+
+ private:
+  Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings) {}
+
+  event_base* loop_;
+  Settings settings_;
+  std::vector<HostAddress> local_addresses_;
+  std::vector<std::byte> offer_;
+  std::unique_ptr<OobListener> listener_;
+};
+
+}  // namespace fabric::cpc

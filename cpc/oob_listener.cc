@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/oob_listener.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "cpc/progress_thread.h"
+
+namespace fabric::cpc {
+namespace {
+
+/// How long to leave the backlog alone when the process has no descriptor left.
+constexpr unsigned kPauseMilliseconds = 100;
+
+std::uint16_t port_of(int socket) noexcept {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
+    return 0;
+  }
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const Settings& settings, OnRequest on_request) {
+  assert_on_progress_thread();
+  std::unique_ptr<OobListener> listener(new OobListener(loop, settings, std::move(on_request)));
+  const Status v4 = listener->listen(AF_INET, listener->v4_, listener->port_v4_);
+  const Status v6 = listener->listen(AF_INET6, listener->v6_, listener->port_v6_);
+  if (!v4 && !v6) {
+    return failure(v4.error().text + "; " + v6.error().text);
+  }
+  return listener;
+}
+
+OobListener::OobListener(event_base* loop, const Settings& settings, OnRequest on_request)
+    : loop_(loop), settings_(settings), on_request_(std::move(on_request)), pause_over_(loop, [this] { resume(); }) {}
+
+Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
+  const char* const name = family == AF_INET6 ? "listening on IPv6: " : "listening on IPv4: ";
+  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) {
+    return failure(std::string(name) + std::strerror(errno));
+  }
+  if (family == AF_INET6) {
+    const int only = 1;  // IPv4 has its own socket
+    (void)setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  }
+  SocketAddress any;
+  any.host.is_v6 = family == AF_INET6;
+  sockaddr_storage storage;
+  const socklen_t size = to_sockaddr(any, storage);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    return failure(std::string(name) + std::strerror(errno));
+  }
+  port = port_of(fd.get());
+  socket.fd = std::move(fd);
+  socket.watch = std::make_unique<Watch>(loop_, socket.fd.get(), Watch::For::kReading,
+                                         [this, accepting = socket.fd.get()] { accept_from(accepting); });
+  socket.watch->start();
+  return {};
+}
+
+void OobListener::accept_from(int fd) {
+  while (strangers_.size() < kMaxStrangers) {
+    FileDescriptor accepted(accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (accepted) {
+      admit(std::move(accepted));
+      continue;
+    }
+    const int error_number = errno;
+    if (error_number == ECONNABORTED || error_number == EINTR) {
+      continue;
+    }
+    if (error_number != EAGAIN) {
+      pause();  // no descriptor left, most likely: the socket stays readable, and without a pause the loop would spin
+      pause_over_.start(kPauseMilliseconds);
+    }
+    return;
+  }
+  pause();
+}
+
+void OobListener::admit(FileDescriptor socket) {
+  set_channel_options(socket.get());
+  auto channel = std::make_unique<OobChannel>(loop_, std::move(socket), settings_.token, settings_.self);
+  channel->set_handler(this);
+  const OobChannel* const key = channel.get();
+  auto timer = std::make_unique<Timer>(loop_, [this, key] { turn_away(key); });
+  timer->start(settings_.stranger_timeout_ms);
+  strangers_.emplace(key, Stranger{std::move(channel), std::move(timer)});
+}
+
+void OobListener::turn_away(const OobChannel* channel) {
+  strangers_.erase(channel);
+  ++turned_away_;
+  if (!pause_over_.running()) {
+    resume();
+  }
+}
+
+void OobListener::pause() {
+  for (const Socket* socket : {&v4_, &v6_}) {
+    if (socket->watch) {
+      socket->watch->stop();
+    }
+  }
+}
+
+void OobListener::resume() {
+  for (const Socket* socket : {&v4_, &v6_}) {
+    if (socket->watch) {
+      socket->watch->start();
+    }
+  }
+}
+
+void OobListener::on_message(OobChannel& channel, Message message) {
+  const auto found = strangers_.find(&channel);
+  std::unique_ptr<OobChannel> known = std::move(found->second.channel);
+  strangers_.erase(found);
+  if (!pause_over_.running()) {
+    resume();
+  }
+  on_request_(std::move(known), std::move(message));
+}
+
+void OobListener::on_lost(OobChannel& channel, std::string, bool) { turn_away(&channel); }
+
+}  // namespace fabric::cpc

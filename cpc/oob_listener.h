@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The listening side of the oob CPC. Whoever connects is a stranger until it has sent a whole REQUEST with our token and
+// our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "common/identity.h"
+#include "common/result.h"
+#include "cpc/event_loop.h"
+#include "cpc/file_descriptor.h"
+#include "cpc/oob_channel.h"
+
+namespace fabric::cpc {
+
+/// Progress thread only.
+class OobListener final : private ChannelHandler {
+ public:
+  static constexpr std::size_t kMaxStrangers = 64;  ///< at once; more wait in the backlogs of the sockets
+
+  struct Settings {
+    JobToken token{};
+    ProcessName self;
+    unsigned stranger_timeout_ms = 10000;
+  };
+  /// Takes a channel whose REQUEST has arrived.
+  using OnRequest = std::function<void(std::unique_ptr<OobChannel> channel, Message request)>;
+
+  /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
+  [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
+                                                                 OnRequest on_request);
+  ~OobListener() = default;
+
+  /// TCP ports; 0 if the host does not have the family.
+  [[nodiscard]] std::uint16_t port_v4() const noexcept { return port_v4_; }
+  [[nodiscard]] std::uint16_t port_v6() const noexcept { return port_v6_; }
+
+  /// Strangers turned away so far.
+  [[nodiscard]] std::uint64_t turned_away() const noexcept { return turned_away_; }
+
+ private:
+  struct Socket {
+    FileDescriptor fd;
+    std::unique_ptr<Watch> watch;  ///< after fd, to be gone before it is closed
+  };
+  struct Stranger {
+    std::unique_ptr<OobChannel> channel;
+    std::unique_ptr<Timer> timer;
+  };
+
+  OobListener(event_base* loop, const Settings& settings, OnRequest on_request);
+  [[nodiscard]] Status listen(int family, Socket& socket, std::uint16_t& port);
+  void accept_from(int fd);
+  void admit(FileDescriptor socket);
+  void turn_away(const OobChannel* channel);
+  void resume();
+  void pause();
+
+  void on_message(OobChannel& channel, Message message) override;
+  void on_lost(OobChannel& channel, std::string reason, bool confirm_taken) override;
+
+  event_base* loop_;
+  Settings settings_;
+  OnRequest on_request_;
+  Socket v4_;
+  Socket v6_;
+  std::uint16_t port_v4_ = 0;
+  std::uint16_t port_v6_ = 0;
+  std::unordered_map<const OobChannel*, Stranger> strangers_;
+  std::uint64_t turned_away_ = 0;
+  Timer pause_over_;
+};
+
+}  // namespace fabric::cpc

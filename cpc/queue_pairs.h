@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The queue pairs of one connection, one per queue of the receive_queues list.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/completion_queue_set.h"
+#include "common/port_address.h"
+#include "common/receive_queues.h"
+#include "common/result.h"
+
+namespace fabric::cpc {
+
+/// Transport settings of queue pairs. InfiniBand Architecture Specification 1.4, section 11.2.5.2 (Modify QP).
+struct QueuePairSettings {
+  std::uint8_t timeout = 20;        ///< local ACK timeout: 4.096 us * 2^timeout
+  std::uint8_t retry_count = 7;     ///< transport retries
+  std::uint8_t rnr_retry = 7;       ///< "receiver not ready" retries of S queues; 7 = for ever. P queues use 0
+  std::uint8_t min_rnr_timer = 12;  ///< code of the pause that a sender makes after "receiver not ready"
+  std::uint8_t service_level = 0;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint32_t max_inline = 0;     ///< bytes
+};
+
+/// What a local port lends to its connections. Made by the main thread before any connection, then only read; outlives
+/// them all.
+struct PortContext {
+  std::uint16_t index = 0;   ///< place in this process's list of ports
+  ibv_context* device = nullptr;
+  ibv_pd* pd = nullptr;
+  std::uint8_t port_num = 1;
+  std::uint8_t gid_index = 0;
+  PortAddress address;
+  const ReceiveQueues* queues = nullptr;
+  CompletionQueueSet* completion_queues = nullptr;
+  std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
+  QueuePairSettings settings;
+};
+
+/// One end of a queue pair, as told to the peer.
+struct QueuePairEnd {
+  std::uint32_t qpn = 0;  ///< 24 bits
+  std::uint32_t psn = 0;  ///< first packet sequence number, 24 bits
+  bool operator==(const QueuePairEnd&) const = default;
+};
+
+/// The queue pairs of a connection. Made, brought up and destroyed on the progress thread; the main thread posts to the
+/// handles between PostReceives and its Destroy command. Destroying the object destroys the queue pairs.
+class QueuePairs {
+ public:
+  virtual ~QueuePairs() = default;
+  /// Our ends, one per queue.
+  [[nodiscard]] virtual const std::vector<QueuePairEnd>& ends() const noexcept = 0;
+  /// The verbs handles, one per queue.
+  [[nodiscard]] virtual std::vector<ibv_qp*> handles() const = 0;
+  /// Connects each to the peer's end: INIT -> RTR -> RTS. Called once.
+  [[nodiscard]] virtual Status connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) = 0;
+  /// Moves all to the error state: everything posted comes back as flushed completions.
+  virtual void flush() noexcept = 0;
+};
+
+/// Makes the queue pairs of a connection of `port`, in state INIT. A parameter of the ConnectionManager, so that the state
+/// machine can be exercised without a device.
+using QueuePairMaker = std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port)>;
+
+/// The real one: RC queue pairs by libibverbs.
+[[nodiscard]] Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port);
+
+}  // namespace fabric::cpc

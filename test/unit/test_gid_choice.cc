@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <arpa/inet.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/gid_choice.h"
+#include "test/unit/check_main.h"
+
+namespace fabric {
+namespace {
+
+using test::check_text;
+
+Gid gid(const char* text) {
+  Gid made;
+  ck_assert_int_eq(inet_pton(AF_INET6, text, made.raw.data()), 1);
+  return made;
+}
+
+GidEntry entry(std::uint32_t index, const char* text, GidType type) { return {index, gid(text), type}; }
+
+/// The index of the entry of choice, -1 for none.
+int chosen(const std::vector<GidEntry>& table, Link link) {
+  const auto best = choose_gid(table, link);
+  return best ? static_cast<int>(best->index) : -1;
+}
+
+std::string subnet_text(const char* address, Link link, const std::vector<InterfaceAddress>& interfaces = {}) {
+  return to_string(subnet_of(gid(address), link, interfaces));
+}
+
+InterfaceAddress interface(const char* address, std::uint8_t bits) { return {gid(address).raw, bits}; }
+
+START_TEST(knows_kinds_of_addresses) {
+  ck_assert(is_ipv4_mapped(gid("::ffff:10.0.0.1")));
+  ck_assert(!is_ipv4_mapped(gid("::10.0.0.1")));
+  ck_assert(!is_ipv4_mapped(gid("1::ffff:10.0.0.1")));
+  ck_assert(is_link_local(gid("fe80::1")));
+  ck_assert(is_link_local(gid("febf::1")));
+  ck_assert(!is_link_local(gid("fec0::1")));
+  ck_assert(!is_link_local(gid("fd00::1")));
+  ck_assert(is_zero(gid("::")));
+  ck_assert(!is_zero(gid("::1")));
+}
+END_TEST
+
+START_TEST(infiniband_uses_the_first) {
+  const auto type = GidType::kInfiniBand;
+  ck_assert_int_eq(chosen({entry(0, "fe80::2", type), entry(1, "fec0::2", type)}, Link::kInfiniBand), 0);
+  ck_assert_int_eq(chosen({entry(2, "fe80::2", type), entry(1, "fec0::2", type)}, Link::kInfiniBand), 1);
+  ck_assert_int_eq(chosen({entry(0, "::", type), entry(3, "fec0::2", type)}, Link::kInfiniBand), 3);
+}
+END_TEST
+
+START_TEST(ethernet_prefers_v2_then_ipv4) {
+  const auto v1 = GidType::kRoceV1;
+  const auto v2 = GidType::kRoceV2;
+  std::vector<GidEntry> table = {entry(0, "fe80::2", v1),         entry(1, "fe80::2", v2),
+                                 entry(2, "::ffff:10.0.0.2", v1), entry(3, "::ffff:10.0.0.2", v2),
+                                 entry(4, "2001:db8::2", v1),     entry(5, "2001:db8::2", v2),
+                                 entry(6, "::ffff:10.9.0.2", v2)};
+  for (const int expected : {3, 6, 5, 1, 2, 4, 0}) {
+    ck_assert_int_eq(chosen(table, Link::kRoce), expected);
+    std::erase_if(table, [expected](const GidEntry& e) { return e.index == static_cast<std::uint32_t>(expected); });
+  }
+  ck_assert_int_eq(chosen(table, Link::kRoce), -1);
+}
+END_TEST
+
+START_TEST(the_lowest_index_wins_in_any_order) {
+  const auto v2 = GidType::kRoceV2;
+  ck_assert_int_eq(chosen({entry(9, "::ffff:10.0.0.9", v2), entry(4, "::ffff:10.0.0.4", v2)}, Link::kRoce), 4);
+}
+END_TEST
+
+START_TEST(iwarp_has_one_entry_of_whatever_type) {
+  ck_assert_int_eq(chosen({entry(0, "0200:0:1::", GidType::kInfiniBand)}, Link::kIwarp), 0);
+}
+END_TEST
+
+START_TEST(zero_entries_do_not_count) {
+  ck_assert_int_eq(chosen({}, Link::kInfiniBand), -1);
+  ck_assert_int_eq(chosen({entry(0, "::", GidType::kInfiniBand)}, Link::kInfiniBand), -1);
+  ck_assert_int_eq(chosen({entry(0, "::", GidType::kRoceV2), entry(1, "fe80::2", GidType::kRoceV1)}, Link::kRoce), 1);
+}
+END_TEST
+
+START_TEST(infiniband_subnets_are_the_upper_half) {
+  check_text(subnet_text("fe80::2:c903:1:2", Link::kInfiniBand), "fe80::/64");
+  // Interfaces have no say, even if one has that address.
+  check_text(subnet_text("fec0:0:0:7::1", Link::kInfiniBand, {interface("fec0:0:0:7::1", 16)}), "fec0:0:0:7::/64");
+}
+END_TEST
+
+START_TEST(ethernet_subnets_come_from_the_interface) {
+  const std::vector<InterfaceAddress> interfaces = {
+      interface("::ffff:10.1.2.4", 104), interface("::ffff:10.1.2.3", 116), interface("2001:db8:1:ffff::3", 50),
+      interface("::ffff:10.3.0.1", 128), interface("fe80::3", 64),          interface("2001::1", 0)};
+  check_text(subnet_text("::ffff:10.1.2.4", Link::kRoce, interfaces), "10.0.0.0/8");
+  check_text(subnet_text("::ffff:10.1.250.3", Link::kRoce, interfaces), "10.1.250.0/24");
+  check_text(subnet_text("::ffff:10.1.2.3", Link::kIwarp, interfaces), "10.1.0.0/20");
+  check_text(subnet_text("2001:db8:1:ffff::3", Link::kRoce, interfaces), "2001:db8:1:c000::/50");
+  check_text(subnet_text("::ffff:10.3.0.1", Link::kRoce, interfaces), "10.3.0.1/32");
+  check_text(subnet_text("fe80::3", Link::kRoce, interfaces), "fe80::/64");
+  check_text(subnet_text("2001::1", Link::kRoce, interfaces), "::/0");
+}
+END_TEST
+
+START_TEST(subnets_without_an_interface_are_guessed) {
+  check_text(subnet_text("::ffff:192.168.5.77", Link::kRoce), "192.168.5.0/24");
+  check_text(subnet_text("fe80::a:b:c:d", Link::kRoce), "fe80::/64");
+  check_text(subnet_text("2001:db8:1:2:3:4:5:6", Link::kIwarp), "2001:db8:1:2::/64");
+}
+END_TEST
+
+START_TEST(an_impossible_prefix_length_is_clipped) {
+  const std::vector<InterfaceAddress> interfaces = {interface("::ffff:10.0.0.1", 255)};
+  check_text(subnet_text("::ffff:10.0.0.1", Link::kRoce, interfaces), "10.0.0.1/32");
+}
+END_TEST
+
+START_TEST(peers_on_a_network_get_equal_subnets) {
+  const std::vector<InterfaceAddress> ours = {interface("::ffff:10.0.3.1", 118)};
+  const std::vector<InterfaceAddress> theirs = {interface("::ffff:10.0.0.9", 118)};
+  ck_assert(subnet_of(gid("::ffff:10.0.3.1"), Link::kRoce, ours) ==
+            subnet_of(gid("::ffff:10.0.0.9"), Link::kRoce, theirs));
+}
+END_TEST
+
+START_TEST(texts_are_the_usual_ones) {
+  check_text(to_string(gid("fe80::1")), "fe80::1");
+  check_text(to_string(gid("::ffff:10.0.0.1")), "::ffff:10.0.0.1");
+  check_text(to_string(Gid{}), "::");
+  check_text(to_string(gid("2001:db8:1111:2222:3333:4444:5555:6666")), "2001:db8:1111:2222:3333:4444:5555:6666");
+  check_text(to_string(Subnet{gid("::ffff:10.0.0.0").raw, 120}), "10.0.0.0/24");
+  check_text(to_string(Subnet{gid("::ffff:0.0.0.0").raw, 96}), "0.0.0.0/0");
+  check_text(to_string(Subnet{gid("::").raw, 80}), "::/80");
+  check_text(to_string(Subnet{gid("::ffff:10.0.0.0").raw, 80}), "::ffff:10.0.0.0/80");  // not masked: a peer's nonsense
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite(
+      "gid_choice",
+      {knows_kinds_of_addresses, infiniband_uses_the_first, ethernet_prefers_v2_then_ipv4,
+       the_lowest_index_wins_in_any_order, iwarp_has_one_entry_of_whatever_type, zero_entries_do_not_count,
+       infiniband_subnets_are_the_upper_half, ethernet_subnets_come_from_the_interface,
+       subnets_without_an_interface_are_guessed, an_impossible_prefix_length_is_clipped,
+       peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones});
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <random>
+#include <vector>
+
+#include "common/port_pairing.h"
+#include "test/unit/check_main.h"
+
+namespace fabric {
+namespace {
+
+using Pairs = std::vector<std::optional<std::uint16_t>>;
+
+PortAddress port(Link link, std::uint8_t subnet) {
+  PortAddress made;
+  made.link = link;
+  made.subnet.prefix[7] = subnet;
+  made.subnet.bits = 64;
+  return made;
+}
+
+PortAddress ib(std::uint8_t subnet) { return port(Link::kInfiniBand, subnet); }
+
+START_TEST(reaches_the_same_link_and_subnet) {
+  ck_assert(reachable(ib(1), ib(1), false));
+  ck_assert(!reachable(ib(1), ib(2), false));
+  ck_assert(reachable(ib(1), ib(2), true));
+  ck_assert(!reachable(ib(1), port(Link::kRoce, 1), false));
+  ck_assert(!reachable(port(Link::kIwarp, 1), port(Link::kRoce, 1), true));
+}
+END_TEST
+
+START_TEST(subnets_of_other_lengths_differ) {
+  PortAddress longer = ib(1);
+  longer.subnet.bits = 65;
+  ck_assert(!reachable(ib(1), longer, false));
+}
+END_TEST
+
+START_TEST(other_fields_do_not_matter) {
+  PortAddress other = ib(1);
+  other.lid = 7;
+  other.mtu = 5;
+  other.gid.raw[15] = 9;
+  ck_assert(reachable(ib(1), other, false));
+}
+END_TEST
+
+START_TEST(the_nth_meets_the_nth_of_the_subnet) {
+  const std::vector ours = {ib(1), ib(2), ib(1), ib(3)};
+  const std::vector theirs = {ib(2), ib(1), ib(2), ib(1), ib(1)};
+  ck_assert(pair_ports(ours, theirs, false) == (Pairs{1, 0, 3, std::nullopt}));
+  ck_assert(pair_ports(theirs, ours, false) == (Pairs{1, 0, std::nullopt, 2, std::nullopt}));
+}
+END_TEST
+
+START_TEST(any_subnet_pairs_up_what_is_left) {
+  const std::vector ours = {ib(1), ib(2), ib(3)};
+  const std::vector theirs = {ib(4), ib(2), ib(5), port(Link::kRoce, 1)};
+  ck_assert(pair_ports(ours, theirs, true) == (Pairs{0, 1, 2}));
+  ck_assert(pair_ports(theirs, ours, true) == (Pairs{0, 1, 2, std::nullopt}));
+}
+END_TEST
+
+START_TEST(nothing_pairs_with_nothing) {
+  const std::vector one = {ib(1)};
+  ck_assert(pair_ports({}, one, true).empty());
+  ck_assert(pair_ports(one, {}, true) == Pairs{std::nullopt});
+}
+END_TEST
+
+/// Checks that `back` is the inverse of `there`, that pairs are reachable, and that nobody stays alone without need.
+void check_pairs(const std::vector<PortAddress>& ours, const std::vector<PortAddress>& theirs, bool any_subnet) {
+  const Pairs there = pair_ports(ours, theirs, any_subnet);
+  const Pairs back = pair_ports(theirs, ours, any_subnet);
+  ck_assert_uint_eq(there.size(), ours.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    for (std::size_t j = 0; j < theirs.size(); ++j) {
+      ck_assert((there[i] == j) == (back[j] == i));
+      ck_assert(there[i] != j || reachable(ours[i], theirs[j], any_subnet));
+      ck_assert(there[i] || back[j] || !reachable(ours[i], theirs[j], any_subnet));
+    }
+  }
+}
+
+START_TEST(both_sides_compute_the_same_pairs) {
+  std::mt19937 random(20240601);
+  const auto ports = [&random] {
+    std::vector<PortAddress> made(random() % 7);
+    for (PortAddress& p : made) {
+      p = port(static_cast<Link>(1 + random() % 3), static_cast<std::uint8_t>(random() % 3));
+    }
+    return made;
+  };
+  for (int i = 0; i < 5000; ++i) {
+    const auto ours = ports();
+    const auto theirs = ports();
+    check_pairs(ours, theirs, i % 2 == 0);
+  }
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite(
+      "port_pairing",
+      {reaches_the_same_link_and_subnet, subnets_of_other_lengths_differ, other_fields_do_not_matter,
+       the_nth_meets_the_nth_of_the_subnet, any_subnet_pairs_up_what_is_left, nothing_pairs_with_nothing,
+       both_sides_compute_the_same_pairs});
+}

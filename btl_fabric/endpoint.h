@@ -54,6 +54,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// A message or credits arrived on a P queue: `header` is checked and accounted for, receives are posted again.
   [[nodiscard]] bool accept_grant(EndpointQueue& queue, const PacketHeader& header) noexcept;
   void receive_done(EndpointQueue& queue, Fragment* fragment) noexcept;
+  /// Posts the receives for which there were no buffers before.
+  void refill_all() noexcept;
 
   // ---- Set-up and teardown (endpoint.cc)
 

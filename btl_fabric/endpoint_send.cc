@@ -172,9 +172,23 @@ void Endpoint::refill(EndpointQueue& queue) noexcept {
   if (count == 0 || state_ == State::kFailed || state_ == State::kClosing) {
     return;
   }
-  queue.credits.posted(queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
-    return ibv_post_recv(queue.qp, first, refused);
-  }));
+  const std::uint32_t posted =
+      queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
+        return ibv_post_recv(queue.qp, first, refused);
+      });
+  queue.credits.posted(posted);
+  if (posted < count) {
+    module_.note_short_of_buffers();
+  }
+}
+
+void Endpoint::refill_all() noexcept {
+  for (EndpointQueue& queue : queues_) {
+    if (queue.qp != nullptr && !queue.is_shared) {
+      refill(queue);
+      send_waiting(queue);
+    }
+  }
 }
 
 }  // namespace fabric

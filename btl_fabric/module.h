@@ -48,6 +48,8 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return send_pools_[queue]->get(); }
   void put_back(Fragment* fragment) noexcept { send_pools_[fragment->queue]->put(fragment); }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *receive_pools_[queue]; }
+  /// Buffers ran out: every call of progress() tries again until all receives are posted.
+  void note_short_of_buffers() noexcept { short_of_buffers_ = true; }
   [[nodiscard]] SharedQueue& shared_queue(std::size_t queue) noexcept { return *shared_queues_[queue]; }
 
   // ---- Progress (progress.cc)
@@ -91,6 +93,7 @@ class Module final : public mca_btl_base_module_t {
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   void reap_drained();
+  void refill_receives() noexcept;
 
   UsablePort port_;
   const ReceiveQueues& queues_;
@@ -102,6 +105,7 @@ class Module final : public mca_btl_base_module_t {
   std::vector<std::unique_ptr<SharedQueue>> shared_queues_;  ///< one per queue, null for P
   std::unique_ptr<CompletionQueueSet> completion_queues_;
   cpc::PortContext context_;
+  bool short_of_buffers_ = false;
   QpnTable<EndpointQueue> queue_pairs_;
   std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_;

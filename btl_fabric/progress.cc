@@ -47,7 +47,22 @@ int Module::progress() noexcept {
   if (!closing_.empty()) [[unlikely]] {
     reap_drained();
   }
+  if (short_of_buffers_) [[unlikely]] {
+    refill_receives();
+  }
   return total;
+}
+
+[[gnu::cold]] void Module::refill_receives() noexcept {
+  short_of_buffers_ = false;
+  for (const auto& [key, endpoint] : endpoints_) {
+    endpoint->refill_all();
+  }
+  for (const auto& shared : shared_queues_) {
+    if (shared && !shared->refill()) {
+      note_short_of_buffers();
+    }
+  }
 }
 
 int Module::poll(ibv_cq* cq) noexcept {
@@ -80,7 +95,9 @@ void Module::receive_completed(const ibv_wc& completion, Fragment* fragment) noe
   if (queue != nullptr) {
     deliver(*queue, fragment, completion.byte_len);
   }
-  shared.give_back(fragment);
+  if (!shared.give_back(fragment)) [[unlikely]] {
+    note_short_of_buffers();
+  }
 }
 
 /// Hands a message to the upper layer. The fragment is ours again when this returns.
@@ -143,7 +160,9 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
       queue->receives.give_back(fragment);
     } else {
       shared_queues_[fragment->queue]->completed();
-      shared_queues_[fragment->queue]->give_back(fragment);
+      if (!shared_queues_[fragment->queue]->give_back(fragment)) {
+        note_short_of_buffers();
+      }
     }
   } else {
     queue = &send_queue(completion.wr_id);

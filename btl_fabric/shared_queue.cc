@@ -29,11 +29,12 @@ Status SharedQueue::start() {
   if (started_) {
     return {};
   }
+  started_ = true;
   refill();
   if (receives_.posted() == 0) {
+    started_ = false;
     return failure("no receive buffer of " + std::to_string(spec_.size) + " bytes could be posted; " + memlock_hint());
   }
-  started_ = true;
   arm_limit_event();
   return {};
 }
@@ -50,10 +51,14 @@ void SharedQueue::set_target(std::uint32_t target) noexcept {
   low_ = static_cast<std::uint32_t>(std::uint64_t{target} * spec_.rd_low / spec_.rd_num);
 }
 
-void SharedQueue::refill() noexcept {
+bool SharedQueue::refill() noexcept {
+  if (!started_) {
+    return true;
+  }
   receives_.fill(target_ - receives_.posted(), nullptr, [this](ibv_recv_wr* first, ibv_recv_wr** refused) {
     return ibv_post_srq_recv(srq_.get(), first, refused);
   });
+  return receives_.posted() == target_;
 }
 
 void SharedQueue::arm_limit_event() noexcept {

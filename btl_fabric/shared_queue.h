@@ -29,12 +29,14 @@ class SharedQueue {
 
   /// A receive completed: its buffer is in use until give_back().
   void completed() noexcept { receives_.completed(); }
-  void give_back(Fragment* fragment) noexcept {
+  /// Posts again below the low watermark. False if buffers ran out: refill() later.
+  [[nodiscard]] bool give_back(Fragment* fragment) noexcept {
     receives_.give_back(fragment);
-    if (receives_.posted() <= low_) {
-      refill();
-    }
+    return receives_.posted() > low_ || refill();
   }
+
+  /// Posts up to the target. False if buffers ran out.
+  bool refill() noexcept;
 
   /// The device says that fewer than srq_limit receives are left.
   void limit_reached() noexcept;
@@ -45,7 +47,6 @@ class SharedQueue {
  private:
   SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept;
   void set_target(std::uint32_t target) noexcept;
-  void refill() noexcept;
   void arm_limit_event() noexcept;
 
   QueueSpec spec_;

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A model of two peers that connect: each runs the connection table, they talk over channels that behave like TCP
+// connections and break at any moment, and their main threads answer whenever they like. explore() walks every order of
+// events, breadth first. It knows nothing of what the table says: it carries out actions and watches what comes of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <queue>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "cpc/connection_table.h"
+
+namespace fabric::model {
+
+using cpc::Action;
+using cpc::Event;
+using cpc::Guards;
+using cpc::Outcome;
+using cpc::State;
+using Byte = std::uint8_t;
+
+enum Letter : Byte { kNothing, kRequest, kReply, kConfirm, kRefuse, kCollision };
+
+constexpr std::size_t kChannels = 8;
+constexpr Byte kNoChannel = 0xff;
+
+/// One TCP connection. Side 0 opened it. Plain bytes throughout: states are compared and hashed as such.
+struct Channel {
+  Byte used = 0;
+  Byte opener = 0;   ///< peer number
+  Byte attempt = 0;
+  Byte ends = 0;     ///< of the opener
+  Byte accepted = 0;
+  std::array<Byte, 2> open{};                    ///< side still has it
+  std::array<Byte, 2> lost{};                    ///< side will see an error after what it can still read
+  std::array<std::array<Byte, 4>, 2> letters{};  ///< on the way *to* a side
+  Byte reply_ends = 0;
+  Byte confirm_sent = 0;
+};
+
+struct Peer {
+  State state = State::kClosed;
+  Byte incarnation = 0;  ///< names the ends; 0: no queue pairs
+  Byte made = 0;         ///< incarnations so far
+  Byte linked_to = 0;    ///< the ends that ours are connected to
+  Byte attempt = 0;
+  Byte peer_attempt = 0;
+  Byte channel = kNoChannel;
+  Byte timer = 0;  ///< 1: retry, 2: handshake
+  Byte must_post = 0;     ///< what the main thread has to do
+  Byte must_close = 0;
+  Byte must_destroy = 0;
+  Byte wants = 0;         ///< connects that it will still ask for
+  Byte wanted = 0;
+  Byte closes = 0;        ///< closes that it may still do of its own accord
+  Byte gave_up = 0;       ///< it closed of its own accord
+  Byte posted = 0;        ///< bit n: incarnation n had its receives posted
+  Byte told_connected = 0;
+  Byte told_failed = 0;
+};
+
+struct World {
+  std::array<Peer, 2> peers;
+  std::array<Channel, kChannels> channels;
+  Byte losses = 0;        ///< channels that may still break
+  Byte local_errors = 0;  ///< verbs calls that may still fail
+};
+static_assert(sizeof(World) == 2 * sizeof(Peer) + kChannels * sizeof(Channel) + 2, "padding would break the comparison");
+
+struct Options {
+  Byte losses = 0;
+  Byte retries = 0;
+  Byte closes = 0;
+  Byte local_errors = 0;
+  std::array<Byte, 2> wants{1, 1};
+  bool hasty_handshake_timer = false;  ///< it may fire at any time, not only when nothing else can happen
+  bool both_must_connect = true;       ///< what a quiet world is checked for: everybody connected, or else everybody told
+  Guards (*bend)(int peer, Guards guards) = nullptr;  ///< a fault to be found
+};
+
+/// The message that an event is about.
+struct Incoming {
+  Byte channel = kNoChannel;
+  Byte ends = 0;
+  Byte attempt = 0;
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const Options& options) : options_(options) {}
+
+  /// The first fault found, or nothing. `states()` tells how much was seen.
+  std::optional<std::string> explore();
+  [[nodiscard]] std::size_t states() const { return seen_.size(); }
+
+ private:
+  using Bytes = std::array<char, sizeof(World)>;
+  struct Hash {
+    std::size_t operator()(const Bytes& bytes) const { return std::hash<std::string_view>{}({bytes.data(), bytes.size()}); }
+  };
+
+  void visit(World world);
+  void expand(const World& world);
+  void main_thread_moves(const World& world, int peer);
+  void channel_moves(const World& world, std::size_t index, std::size_t side);
+  void breaks(const World& world, std::size_t index);
+  void timers(const World& world, bool quiet);
+  void check_quiet(const World& world);
+  void deliver(World world, std::size_t index, std::size_t side);
+
+  void apply(World world, int peer, Event event, Incoming incoming = {});
+  void perform_from(World world, int peer, const cpc::Step& step, std::size_t first, Incoming incoming);
+  bool perform(World& world, int peer, Action action, const Incoming& incoming);
+  void send(World& world, int peer, Letter letter);
+  void close_channel(World& world, int peer);
+  void refuse(World& world, Byte index, Letter letter);
+  void open_channel(World& world, int peer);
+  void tell_connected(World& world, int peer);
+  void fault(const World& world, const std::string& what);
+
+  Options options_;
+  std::unordered_set<Bytes, Hash> seen_;
+  std::queue<World> open_;
+  std::size_t moves_ = 0;  ///< made from the world at hand
+  std::optional<std::string> fault_;
+};
+
+inline std::string describe(const World& world) {
+  std::string text;
+  for (const Peer& peer : world.peers) {
+    text.append(" [").append(to_string(peer.state)).append(" attempt ").append(std::to_string(peer.attempt));
+    text.append(" ends ").append(std::to_string(peer.incarnation)).append(" linked to ");
+    text.append(std::to_string(peer.linked_to)).append(" timer ").append(std::to_string(peer.timer)).append("]");
+  }
+  return text;
+}
+
+inline void Explorer::fault(const World& world, const std::string& what) {
+  if (!fault_) {
+    fault_ = what + " in" + describe(world);
+  }
+}
+
+inline std::optional<std::string> Explorer::explore() {
+  World start;
+  start.losses = options_.losses;
+  start.local_errors = options_.local_errors;
+  for (std::size_t i = 0; i < 2; ++i) {
+    start.peers[i].wants = options_.wants[i];
+    start.peers[i].closes = options_.closes;
+  }
+  visit(start);
+  while (!open_.empty() && !fault_) {
+    const World world = open_.front();
+    open_.pop();
+    expand(world);
+  }
+  return fault_;
+}
+
+inline void Explorer::visit(World world) {
+  ++moves_;
+  for (Channel& channel : world.channels) {
+    const bool request_waits = channel.accepted == 0 && channel.open[1] != 0;
+    if (channel.used != 0 && channel.open[0] == 0 && (channel.open[1] == 0 || (request_waits && channel.letters[1][0] == kNothing))) {
+      channel = Channel();
+    }
+  }
+  Bytes bytes;
+  std::memcpy(bytes.data(), &world, sizeof world);
+  if (seen_.insert(bytes).second) {
+    open_.push(world);
+  }
+}
+
+inline void Explorer::expand(const World& world) {
+  moves_ = 0;
+  for (int peer = 0; peer < 2; ++peer) {
+    main_thread_moves(world, peer);
+  }
+  for (std::size_t i = 0; i < kChannels; ++i) {
+    if (world.channels[i].used != 0) {
+      channel_moves(world, i, 0);
+      channel_moves(world, i, 1);
+    }
+  }
+  const bool retry_comes = world.peers[0].timer == 1 || world.peers[1].timer == 1;
+  timers(world, moves_ == 0 && !retry_comes);
+  if (moves_ == 0) {
+    check_quiet(world);
+  }
+  for (std::size_t i = 0; i < kChannels; ++i) {
+    if (world.channels[i].used != 0 && world.losses > 0) {
+      breaks(world, i);
+    }
+  }
+}
+
+inline void Explorer::main_thread_moves(const World& world, int number) {
+  const auto index = static_cast<std::size_t>(number);
+  const Peer& peer = world.peers[index];
+  const Peer& other = world.peers[1 - index];
+  const auto act = [&](Event event, auto change) {
+    World next = world;
+    change(next.peers[index]);
+    apply(next, number, event);
+  };
+  if (peer.wants > 0) {
+    act(Event::kConnectWanted, [](Peer& p) { p.wants--, p.wanted = 1; });
+  }
+  if (peer.must_post != 0) {
+    act(Event::kReceivesPosted, [](Peer& p) { p.must_post = 0, p.posted = static_cast<Byte>(p.posted | 1U << p.incarnation); });
+  }
+  if (peer.must_close != 0) {
+    act(Event::kCloseWanted, [](Peer& p) { p.must_close = 0, p.must_post = 0; });
+  }
+  if (peer.must_destroy != 0) {
+    act(Event::kDestroyWanted, [](Peer& p) { p.must_destroy = 0; });
+  }
+  if (peer.closes > 0 && peer.state != State::kClosed && peer.must_close == 0 && peer.state != State::kClosing) {
+    // A choice, not an obligation: a world is quiet without it.
+    const std::size_t moves = moves_;
+    act(Event::kCloseWanted, [](Peer& p) { p.closes--, p.gave_up = 1, p.must_post = 0; });
+    moves_ = moves;
+  }
+  if (other.told_connected != 0 && other.linked_to == peer.incarnation && peer.incarnation != 0 &&
+      peer.linked_to == other.incarnation && peer.told_connected == 0 && peer.state == State::kReplySent) {
+    const std::size_t moves = moves_;
+    act(Event::kPeerSpoke, [](Peer&) {});
+    moves_ = moves;
+  }
+}
+
+inline void Explorer::channel_moves(const World& world, std::size_t index, std::size_t side) {
+  const Channel& channel = world.channels[index];
+  if (channel.open[side] == 0) {
+    return;
+  }
+  if (channel.letters[side][0] != kNothing) {
+    deliver(world, index, side);
+    return;
+  }
+  const bool other_closed = channel.open[1 - side] == 0;
+  if ((channel.lost[side] == 0 && !other_closed) || (side == 1 && channel.accepted == 0)) {
+    return;
+  }
+  const bool taken = side == 0 && channel.confirm_sent != 0 && channel.lost[side] == 0;
+  const int peer = side == 0 ? channel.opener : 1 - channel.opener;
+  apply(world, peer, taken ? Event::kConfirmTaken : Event::kChannelLost);
+}
+
+inline void Explorer::deliver(World world, std::size_t index, std::size_t side) {
+  Channel& channel = world.channels[index];
+  const Byte letter = channel.letters[side][0];
+  std::array<Byte, 4>& letters = channel.letters[side];
+  for (std::size_t i = 0; i + 1 < letters.size(); ++i) {
+    letters[i] = letters[i + 1];
+  }
+  letters.back() = kNothing;
+  const int peer = side == 0 ? channel.opener : 1 - channel.opener;
+  switch (letter) {
+    case kRequest: {
+      channel.accepted = 1;
+      apply(world, peer, Event::kRequestArrived, {static_cast<Byte>(index), channel.ends, channel.attempt});
+      break;
+    }
+    case kReply: apply(world, peer, Event::kReplyArrived, {kNoChannel, channel.reply_ends, channel.attempt}); break;
+    case kConfirm: apply(world, peer, Event::kConfirmArrived); break;
+    case kRefuse: apply(world, peer, Event::kRefusalArrived); break;
+    default: apply(world, peer, Event::kCollisionArrived); break;
+  }
+}
+
+/// A channel breaks: what was on the way to either side may still arrive, or not.
+inline void Explorer::breaks(const World& world, std::size_t index) {
+  for (unsigned kept = 0; kept < 4; ++kept) {
+    World next = world;
+    next.losses--;
+    Channel& channel = next.channels[index];
+    if (channel.lost[0] != 0) {
+      return;
+    }
+    channel.lost = {1, 1};
+    for (std::size_t side = 0; side < 2; ++side) {
+      if ((kept >> side & 1U) == 0) {
+        channel.letters[side] = {};
+      }
+    }
+    visit(next);
+  }
+}
+
+inline void Explorer::timers(const World& world, bool quiet) {
+  for (int number = 0; number < 2; ++number) {
+    const Peer& peer = world.peers[static_cast<std::size_t>(number)];
+    if (peer.timer == 1 || (peer.timer == 2 && (quiet || options_.hasty_handshake_timer))) {
+      World next = world;
+      next.peers[static_cast<std::size_t>(number)].timer = 0;
+      apply(next, number, peer.timer == 1 ? Event::kRetryTimer : Event::kHandshakeTimer);
+    }
+  }
+}
+
+/// Nothing more happens by itself: is everybody where they should be?
+inline void Explorer::check_quiet(const World& world) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Peer& peer = world.peers[i];
+    const Peer& other = world.peers[1 - i];
+    const bool settled = peer.state == State::kClosed || peer.state == State::kConnected;
+    if (!settled) {
+      fault(world, "a connection is stuck");
+    }
+    if (peer.wanted != 0 && peer.told_connected == 0 && peer.told_failed == 0 && peer.gave_up == 0) {
+      fault(world, "a Connect was never answered");
+    }
+    if (options_.both_must_connect && (peer.told_connected == 0 || peer.linked_to != other.incarnation)) {
+      fault(world, "the peers are not connected");
+    }
+    if ((peer.state == State::kClosed) != (peer.incarnation == 0)) {
+      fault(world, "queue pairs are left over");
+    }
+  }
+}
+
+inline void Explorer::apply(World world, int number, Event event, Incoming incoming) {
+  Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  Guards guards;
+  guards.peer_has_precedence = number == 1;
+  guards.repeated = incoming.ends != 0 && incoming.ends == peer.linked_to;
+  guards.stale = guards.repeated && incoming.channel != kNoChannel && incoming.attempt < peer.peer_attempt;
+  guards.retries_left = peer.attempt <= options_.retries;
+  guards.channel_up = peer.channel != kNoChannel;
+  if (options_.bend != nullptr) {
+    guards = options_.bend(number, guards);
+  }
+  const cpc::Step step = cpc::step(peer.state, event, guards);
+  if (step.outcome == Outcome::kProtocolError && (options_.both_must_connect || peer.state != State::kConfirming)) {
+    fault(world, "protocol error: peer " + std::to_string(number) + ": " + std::string(to_string(event)) + ": " +
+                     std::string(step.why));
+  }
+  if (step.outcome == Outcome::kIgnored) {
+    visit(world);
+    return;
+  }
+  peer.state = step.next;
+  perform_from(world, number, step, 0, incoming);
+}
+
+/// Carries out actions; where a verbs call may fail, both ways.
+inline void Explorer::perform_from(World world, int number, const cpc::Step& step, std::size_t first, Incoming incoming) {
+  for (std::size_t i = first; i < step.actions.size(); ++i) {
+    const Action action = step.actions[i];
+    if (world.local_errors > 0 && (action == Action::kMakeQueuePairs || action == Action::kConnectQueuePairs)) {
+      World failed = world;
+      failed.local_errors--;
+      apply(failed, number, Event::kLocalError);
+    }
+    if (!perform(world, number, action, incoming)) {
+      return;
+    }
+  }
+  visit(world);
+}
+
+inline bool Explorer::perform(World& world, int number, Action action, const Incoming& incoming) {
+  Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  switch (action) {
+    case Action::kMakeQueuePairs:
+      if (peer.incarnation != 0) {
+        fault(world, "queue pairs made twice");
+      }
+      peer.incarnation = ++peer.made;
+      break;
+    case Action::kConnectQueuePairs:
+      if (peer.linked_to != 0 || peer.incarnation == 0) {
+        fault(world, "queue pairs connected twice, or never made");
+      }
+      peer.linked_to = incoming.ends;
+      break;
+    case Action::kDestroyQueuePairs: {
+      const Peer old = peer;  // a new connection object, if there is one again
+      peer = Peer();
+      peer.made = old.made;
+      peer.wants = old.wants;
+      peer.wanted = old.wanted;
+      peer.closes = old.closes;
+      peer.gave_up = old.gave_up;
+      peer.posted = old.posted;
+      peer.told_connected = old.told_connected;
+      peer.told_failed = old.told_failed;
+      break;
+    }
+    case Action::kOpenChannel: open_channel(world, number); break;
+    case Action::kAdoptChannel:
+      close_channel(world, number);
+      peer.channel = incoming.channel;
+      peer.peer_attempt = incoming.attempt;
+      break;
+    case Action::kRefuseCollision: refuse(world, incoming.channel, kCollision); break;
+    case Action::kRefuseOther:
+    case Action::kRefuseUnavailable: refuse(world, incoming.channel, kRefuse); break;
+    case Action::kDropNewChannel: refuse(world, incoming.channel, kNothing); break;
+    case Action::kSendReply: send(world, number, kReply); break;
+    case Action::kSendConfirm: send(world, number, kConfirm); break;
+    case Action::kSendRefusal: send(world, number, kRefuse); break;
+    case Action::kCloseChannel: close_channel(world, number); break;
+    case Action::kStartRetryTimer: peer.timer = 1; break;
+    case Action::kStartHandshakeTimer: peer.timer = 2; break;
+    case Action::kStopTimer: peer.timer = 0; break;
+    case Action::kAskForReceives: peer.must_post = 1; break;
+    case Action::kTellConnected: tell_connected(world, number); break;
+    case Action::kTellFailed:
+      peer.told_failed = 1;
+      peer.must_close = 1;
+      break;
+    case Action::kTellFlushing: peer.must_destroy = 1; break;
+    case Action::kFlushQueuePairs:
+    case Action::kNone: break;
+  }
+  return !fault_;
+}
+
+inline void Explorer::tell_connected(World& world, int number) {
+  Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  const Peer& other = world.peers[static_cast<std::size_t>(1 - number)];
+  if ((other.posted >> peer.linked_to & 1U) == 0 || (peer.posted >> peer.incarnation & 1U) == 0) {
+    fault(world, "connected before both have posted");
+  }
+  if (peer.told_connected != 0 && peer.made == 1) {
+    fault(world, "told connected twice");
+  }
+  peer.told_connected = 1;
+}
+
+inline void Explorer::open_channel(World& world, int number) {
+  Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  if (peer.channel != kNoChannel) {
+    fault(world, "a channel is opened while there is one");
+  }
+  for (std::size_t i = 0; i < kChannels; ++i) {
+    Channel& channel = world.channels[i];
+    if (channel.used == 0) {
+      channel.used = 1;
+      channel.opener = static_cast<Byte>(number);
+      channel.attempt = ++peer.attempt;
+      channel.ends = peer.incarnation;
+      channel.open = {1, 1};
+      channel.letters[1][0] = kRequest;
+      peer.channel = static_cast<Byte>(i);
+      return;
+    }
+  }
+  fault(world, "the model has too few channels");
+}
+
+inline void Explorer::send(World& world, int number, Letter letter) {
+  const Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  if (peer.channel == kNoChannel) {
+    return;
+  }
+  Channel& channel = world.channels[peer.channel];
+  const std::size_t to = channel.opener == number ? 1 : 0;
+  if (letter == kReply) {
+    channel.reply_ends = peer.incarnation;
+  }
+  if (letter == kConfirm) {
+    channel.confirm_sent = 1;
+  }
+  if (channel.open[to] == 0 || channel.lost[0] != 0) {
+    // Nobody reads it, and who sent it will see an error instead of an orderly end.
+    channel.lost[1 - to] = 1;
+    return;
+  }
+  for (Byte& slot : channel.letters[to]) {
+    if (slot == kNothing) {
+      slot = letter;
+      return;
+    }
+  }
+  fault(world, "the model has too few letters");
+}
+
+inline void Explorer::close_channel(World& world, int number) {
+  Peer& peer = world.peers[static_cast<std::size_t>(number)];
+  if (peer.channel == kNoChannel) {
+    return;
+  }
+  Channel& channel = world.channels[peer.channel];
+  const std::size_t side = channel.opener == number ? 0 : 1;
+  channel.open[side] = 0;
+  if (channel.letters[side][0] != kNothing) {
+    channel.lost[1 - side] = 1;  // TCP resets a connection that is closed with data unread
+  }
+  channel.letters[side] = {};
+  peer.channel = kNoChannel;
+}
+
+/// The listening side of a new channel answers with one letter, or none, and closes it.
+inline void Explorer::refuse(World& world, Byte index, Letter letter) {
+  Channel& channel = world.channels[index];
+  if (letter != kNothing && channel.open[0] != 0 && channel.lost[0] == 0) {
+    channel.letters[0][0] = letter;
+  }
+  channel.open[1] = 0;
+  channel.letters[1] = {};
+}
+
+}  // namespace fabric::model

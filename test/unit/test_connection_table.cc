@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The connection table as a function: single steps, and rules that hold for all of it. That every cell has exactly one row
+// is checked when the header is compiled; what two peers make of it, in test_connection_model.cc.
+#include <string>
+
+#include "cpc/connection_table.h"
+#include "cpc/transition_history.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+bool has(const Step& step, Action action) {
+  return std::find(step.actions.begin(), step.actions.end(), action) != step.actions.end();
+}
+
+/// Calls `check(state, event, guards, step)` for every possible combination.
+template <class Check>
+void for_every_cell(Check check) {
+  for (std::size_t state = 0; state < kStates; ++state) {
+    for (std::size_t event = 0; event < kEvents; ++event) {
+      for (unsigned bits = 0; bits < (1U << kGuards); ++bits) {
+        Guards guards;
+        guards.peer_has_precedence = (bits & 1) != 0;
+        guards.repeated = (bits & 2) != 0;
+        guards.stale = (bits & 4) != 0;
+        guards.retries_left = (bits & 8) != 0;
+        guards.channel_up = (bits & 16) != 0;
+        if (guards.stale && !guards.repeated) {
+          continue;
+        }
+        const auto from = static_cast<State>(state);
+        const auto what = static_cast<Event>(event);
+        check(from, what, guards, step(from, what, guards));
+      }
+    }
+  }
+}
+
+void expect(State from, Event event, const Guards& guards, State to) {
+  const Step result = step(from, event, guards);
+  ck_assert_msg(result.outcome == Outcome::kTransition && result.next == to, "%s in %s leads to %s",
+                std::string(to_string(event)).c_str(), std::string(to_string(from)).c_str(),
+                std::string(to_string(result.next)).c_str());
+}
+
+START_TEST(outcomes_are_explained) {
+  for_every_cell([](State state, Event, const Guards&, const Step& result) {
+    if (result.outcome == Outcome::kTransition) {
+      ck_assert(result.actions[0] != Action::kNone);
+      return;
+    }
+    ck_assert(!result.why.empty());
+    if (result.outcome == Outcome::kIgnored) {
+      ck_assert(result.next == state && result.actions[0] == Action::kNone);
+    } else {
+      ck_assert(result.next == State::kFailed && has(result, Action::kTellFailed));
+    }
+  });
+}
+END_TEST
+
+START_TEST(upcalls_match_the_states_entered) {
+  for_every_cell([](State state, Event, const Guards&, const Step& result) {
+    const auto enters = [&](State entered) { return result.next == entered && state != entered; };
+    const bool usable_before = state == State::kConfirming || state == State::kConnected;
+    const bool usable_after = result.next == State::kConfirming || result.next == State::kConnected;
+    ck_assert(has(result, Action::kTellConnected) == (usable_after && !usable_before));
+    ck_assert(!enters(State::kFailed) || has(result, Action::kTellFailed));
+    ck_assert(has(result, Action::kTellFlushing) == enters(State::kClosing));
+    ck_assert(has(result, Action::kDestroyQueuePairs) == enters(State::kClosed));
+    ck_assert(has(result, Action::kMakeQueuePairs) == (state == State::kClosed && has(result, Action::kAskForReceives)));
+  });
+}
+END_TEST
+
+START_TEST(a_peer_can_only_fail_what_is_under_way) {
+  for (const State state : {State::kConnected, State::kClosing, State::kFailed, State::kClosed}) {
+    for_every_cell([&](State from, Event event, const Guards&, const Step& result) {
+      if (from == state && event == Event::kRequestArrived) {
+        ck_assert(result.outcome == Outcome::kTransition);
+        ck_assert(result.next != State::kFailed || from == State::kFailed);
+      }
+    });
+  }
+}
+END_TEST
+
+START_TEST(precedence_decides_crossing_requests) {
+  Guards guards;
+  expect(State::kRequestSent, Event::kRequestArrived, guards, State::kRequestSent);
+  ck_assert(has(step(State::kRequestSent, Event::kRequestArrived, guards), Action::kRefuseCollision));
+  ck_assert(step(State::kRequestSent, Event::kCollisionArrived, guards).outcome == Outcome::kProtocolError);
+  guards.peer_has_precedence = true;
+  expect(State::kRequestSent, Event::kRequestArrived, guards, State::kReplySent);
+  expect(State::kRequestSent, Event::kCollisionArrived, guards, State::kYielded);
+  expect(State::kYielded, Event::kRequestArrived, guards, State::kReplySent);
+  for (const bool precedence : {false, true}) {
+    guards.peer_has_precedence = precedence;
+    expect(State::kPosting, Event::kRequestArrived, guards, State::kAnswering);
+  }
+}
+END_TEST
+
+START_TEST(repeated_requests_get_the_same_reply) {
+  Guards repeated;
+  repeated.repeated = true;
+  for (const State state : {State::kReplySent, State::kConnected}) {
+    expect(state, Event::kRequestArrived, repeated, state);
+    ck_assert(has(step(state, Event::kRequestArrived, repeated), Action::kSendReply));
+    Guards stale = repeated;
+    stale.stale = true;
+    ck_assert(has(step(state, Event::kRequestArrived, stale), Action::kDropNewChannel));
+    ck_assert(has(step(state, Event::kRequestArrived, Guards()), Action::kRefuseOther));
+  }
+}
+END_TEST
+
+START_TEST(attempts_end) {
+  Guards guards;
+  for (const State state : {State::kRequestSent, State::kYielded}) {
+    const Event event = state == State::kYielded ? Event::kHandshakeTimer : Event::kChannelLost;
+    guards.retries_left = true;
+    expect(state, event, guards, State::kRequestSent);
+    guards.retries_left = false;
+    expect(state, event, guards, State::kFailed);
+  }
+  expect(State::kConfirming, Event::kChannelLost, guards, State::kConnected);
+}
+END_TEST
+
+START_TEST(names_are_all_there) {
+  ck_assert(to_string(State::kFailed) == "Failed");
+  ck_assert(to_string(Event::kLocalError) == "LocalError");
+  ck_assert(to_string(Event::kConfirmTaken) == "ConfirmTaken");
+  ck_assert(to_string(Action::kTellFlushing) == "TellFlushing");
+  ck_assert(to_string(Action::kStartRetryTimer) == "StartRetryTimer");
+}
+END_TEST
+
+START_TEST(history_keeps_the_last_transitions) {
+  TransitionHistory history;
+  ck_assert(history.text().empty());
+  history.add(State::kClosed, Event::kConnectWanted, State::kPosting);
+  test::check_text(history.text(), "Closed -ConnectWanted-> Posting");
+  for (std::size_t i = 0; i < TransitionHistory::kKept; ++i) {
+    history.add(State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
+  }
+  const std::string text = history.text();
+  ck_assert(text.find("Closed") == std::string::npos);
+  ck_assert_int_eq(std::count(text.begin(), text.end(), ','), static_cast<int>(TransitionHistory::kKept) - 1);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric::cpc;
+  return fabric::test::run_suite(
+      "connection_table",
+      {outcomes_are_explained, upcalls_match_the_states_entered, a_peer_can_only_fail_what_is_under_way,
+       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, attempts_end, names_are_all_there,
+       history_keeps_the_last_transitions});
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Whoever else finds the listener's port: port scanners, garbage, other jobs. Connections come about all the same.
+#include <sys/resource.h>
+
+#include <random>
+
+#include "cpc/oob_message.h"
+#include "test/unit/cpc_relay.h"
+
+namespace fabric {
+namespace {
+
+using test::Fate;
+using test::Node;
+using test::Relay;
+using test::check_connected;
+using test::run_until;
+
+std::uint16_t port_of(const Node& node) { return cpc::decode_oob_offer(node.target().offer)->port_v4; }
+
+void send_bytes(const cpc::FileDescriptor& to, std::span<const std::byte> bytes) {
+  (void)::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+/// Waits until the node closes the socket.
+bool is_turned_away(const cpc::FileDescriptor& socket, unsigned milliseconds) {
+  pollfd waiting{socket.get(), POLLIN, 0};
+  std::byte byte{};
+  return poll(&waiting, 1, static_cast<int>(milliseconds)) == 1 && recv(socket.get(), &byte, 1, 0) <= 0;
+}
+
+cpc::Message request_to(const Node& node) {
+  cpc::Message request;
+  request.header.token = node.token();
+  request.header.sender = {7, 77};
+  request.header.target = node.name();
+  request.header.attempt = 1;
+  request.address.mtu = 3;
+  request.ends = {{1, 1}, {2, 2}};
+  return request;
+}
+
+START_TEST(strangers_do_not_disturb) {
+  std::minstd_rand random(3);
+  Node a(1);
+  Node b(2);
+  std::vector<cpc::FileDescriptor> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(Relay::connect_to(port_of(b)));
+    const std::vector<std::byte> good = encode(request_to(b));
+    switch (i % 4) {
+      case 0: {
+        std::vector<std::byte> garbage(1 + random() % 2000);
+        for (std::byte& byte : garbage) {
+          byte = static_cast<std::byte>(random());
+        }
+        send_bytes(strangers.back(), garbage);
+        break;
+      }
+      case 1: send_bytes(strangers.back(), std::span(good).first(random() % good.size())); break;
+      case 2: {
+        cpc::Message wrong = request_to(b);
+        wrong.header.token[3] ^= std::byte{1};
+        send_bytes(strangers.back(), encode(wrong));
+        break;
+      }
+      default: break;  // says nothing
+    }
+  }
+  a.connect(b);
+  check_connected(a, b, 0, 2);  // before the silent ones run out of time
+  ck_assert(b.seen({{7, 77}, 0, 0}).fate == Fate::kUnknown);
+}
+END_TEST
+
+START_TEST(wrong_words_are_turned_away_at_once) {
+  Node b(2);
+  std::vector<cpc::Message> wrong(5, request_to(b));
+  wrong[0].header.token.fill(std::byte{0});
+  wrong[1].header.target.rank = 3;
+  wrong[2].header.type = cpc::MessageType::kReply;
+  wrong[3].header.type = cpc::MessageType::kConfirm;
+  wrong[4].header.type = cpc::MessageType::kRefuse;
+  for (const cpc::Message& message : wrong) {
+    const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
+    // The header is enough.
+    const std::vector<std::byte> bytes = encode(message);
+    send_bytes(stranger, std::span(bytes).first(cpc::kMessageHeaderBytes));
+    ck_assert(is_turned_away(stranger, 1000));
+  }
+}
+END_TEST
+
+START_TEST(silence_is_turned_away_in_time) {
+  auto options = Node::options(2);
+  options.settings.connect_timeout_ms = 200;
+  Node b(options);
+  const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
+  ck_assert(!is_turned_away(stranger, 50));
+  ck_assert(is_turned_away(stranger, 1000));
+}
+END_TEST
+
+/// More strangers than are let in at once: the rest, and a friend, wait until the first run out of time.
+START_TEST(a_crowd_of_strangers) {
+  auto options = Node::options(2);
+  options.settings.connect_timeout_ms = 300;
+  Node b(options);
+  Node a(1);
+  std::vector<cpc::FileDescriptor> crowd;
+  for (int i = 0; i < 150; ++i) {
+    crowd.push_back(Relay::connect_to(port_of(b)));
+    ck_assert(static_cast<bool>(crowd.back()));
+  }
+  a.connect(b);
+  check_connected(a, b);
+}
+END_TEST
+
+/// The process has no descriptor left for a while: nothing spins or breaks, and connections come about afterwards.
+START_TEST(no_descriptor_left) {
+  Node a(1);
+  Node b(2);
+  std::vector<cpc::FileDescriptor> hoard;
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{64, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &low);
+  for (;;) {
+    cpc::FileDescriptor one(dup(0));
+    if (!one) {
+      break;
+    }
+    hoard.push_back(std::move(one));
+  }
+  hoard.pop_back();  // one for a's side, none for b's
+  a.connect(b);
+  rusage start{};
+  getrusage(RUSAGE_SELF, &start);
+  test::run_for({&a, &b}, 400);
+  rusage end{};
+  getrusage(RUSAGE_SELF, &end);
+  const auto cpu_ms = [](const rusage& use) {
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
+  };
+  ck_assert_int_lt(cpu_ms(end) - cpu_ms(start), 300);
+  ck_assert(b.seen(b.key_to(a)).fate == Fate::kUnknown);
+  hoard.clear();
+  setrlimit(RLIMIT_NOFILE, &before);
+  check_connected(a, b);
+}
+END_TEST
+
+/// A member of the job with bad manners: its own connection fails, and nobody else's.
+START_TEST(rude_peers_fail_alone) {
+  Node a(1);
+  Node b(2);
+  const cpc::FileDescriptor rude = Relay::connect_to(port_of(b));
+  send_bytes(rude, encode(request_to(b)));
+  const cpc::ConnectionKey key{{7, 77}, 0, 0};
+  b.posts = false;
+  ck_assert(run_until({&b}, [&] { return b.seen(key).fate == Fate::kAsked; }));
+  cpc::Message confirm = request_to(b);
+  confirm.header.type = cpc::MessageType::kConfirm;
+  send_bytes(rude, encode(confirm));
+  ck_assert(run_until({&b}, [&] { return b.seen(key).fate == Fate::kDestroyed; }));
+  test::check_text_has(b.seen(key).reason, "protocol error: ConfirmArrived in state Answering");
+  b.posts = true;
+  a.connect(b);
+  check_connected(a, b);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("cpc_strangers", {strangers_do_not_disturb, wrong_words_are_turned_away_at_once,
+                                           silence_is_turned_away_in_time, a_crowd_of_strangers, no_descriptor_left,
+                                           rude_peers_fail_alone},
+                         120);
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <functional>
+#include <random>
+
+#include "common/wire.h"
+#include "cpc/oob_message.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+Message example(MessageType type) {
+  Message message;
+  message.header.type = type;
+  message.header.token.fill(std::byte{0xa5});
+  message.header.sender = {7, 0x01020304};
+  message.header.target = {8, 2};
+  message.header.sender_port = 3;
+  message.header.target_port = 0x405;
+  message.header.attempt = 0x01000002;
+  message.address.link = Link::kRoce;
+  message.address.lid = 0x1234;
+  message.address.gid.raw[0] = 0xfe;
+  message.address.gid.raw[15] = 9;
+  message.address.mtu = 5;
+  message.address.subnet = {message.address.gid.raw, 64};
+  message.ends = {{1, 2}, {0xffffff, 0xfffffe}, {0x10203, 0}};
+  message.reason = RefuseReason::kQueueMismatch;
+  message.text = "we have 2 queues";
+  return message;
+}
+
+constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply, MessageType::kConfirm, MessageType::kRefuse};
+
+START_TEST(messages_come_back) {
+  for (const MessageType type : kTypes) {
+    const Message sent = example(type);
+    const std::vector<std::byte> bytes = encode(sent);
+    const Result<Message> got = decode_message(bytes);
+    ck_assert_msg(got.has_value(), "%s", got ? "" : got.error().text.c_str());
+    ck_assert(got->header.type == type && got->header.token == sent.header.token);
+    ck_assert_uint_eq(got->header.length, bytes.size());
+    ck_assert(got->header.sender == sent.header.sender && got->header.target == sent.header.target);
+    ck_assert(got->header.sender_port == 3 && got->header.target_port == 0x405 && got->header.attempt == 0x01000002);
+    if (type == MessageType::kRequest || type == MessageType::kReply) {
+      ck_assert(got->address == sent.address && got->ends == sent.ends);
+    }
+    if (type == MessageType::kRefuse) {
+      ck_assert(got->reason == sent.reason && got->text == sent.text);
+    }
+  }
+}
+END_TEST
+
+START_TEST(layout_is_as_documented) {
+  const std::vector<std::byte> bytes = encode(example(MessageType::kRequest));
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x62664f42);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 6), bytes.size());
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 28), 0x01020304);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 44), 0x01000002);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 50), 0x1234);
+  ck_assert_int_eq(std::to_integer<int>(bytes[85]), 3);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 94), 0xffffff);
+  ck_assert_uint_eq(bytes.size(), 86 + 3 * 8);
+}
+END_TEST
+
+START_TEST(headers_are_read_as_they_arrive) {
+  const std::vector<std::byte> bytes = encode(example(MessageType::kReply));
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    const auto header = decode_header(std::span(bytes).first(size));
+    ck_assert(header.has_value());
+    ck_assert(header->has_value() == (size >= kMessageHeaderBytes));
+    ck_assert(size == bytes.size() || !decode_message(std::span(bytes).first(size)));
+  }
+}
+END_TEST
+
+void refused(const char* expected, MessageType type, const std::function<void(std::vector<std::byte>&)>& change) {
+  std::vector<std::byte> bytes = encode(example(type));
+  change(bytes);
+  const auto got = decode_message(bytes);
+  ck_assert_msg(!got, "%s was accepted", expected);
+  ck_assert_msg(got.error().text.find(expected) != std::string::npos, "\"%s\" lacks \"%s\"", got.error().text.c_str(),
+                expected);
+}
+
+START_TEST(every_field_is_checked) {
+  using Bytes = std::vector<std::byte>;
+  refused("magic", MessageType::kRequest, [](Bytes& b) { b[0] = std::byte{0}; });
+  refused("version 2", MessageType::kRequest, [](Bytes& b) { b[4] = std::byte{2}; });
+  refused("type 5", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{5}; });
+  refused("CONFIRM of", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{3}; });
+  refused("65535 bytes", MessageType::kRequest, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0xffff}); });
+  refused("0 bytes", MessageType::kConfirm, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0}); });
+  refused("link is 4", MessageType::kRequest, [](Bytes& b) { b[48] = std::byte{4}; });
+  refused("MTU code is 0", MessageType::kReply, [](Bytes& b) { b[49] = std::byte{0}; });
+  refused("129 bits", MessageType::kReply, [](Bytes& b) { b[84] = std::byte{129}; });
+  refused("queue count is 0", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{0}; });
+  refused("queue count is 17", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{17}; });
+  refused("24 bytes for 2", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{2}; });
+  refused("24 bits", MessageType::kReply, [](Bytes& b) { b[86] = std::byte{1}; });
+  refused("24 bits", MessageType::kReply, [](Bytes& b) { b[90] = std::byte{1}; });
+  refused("reason is 0", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{0}; });
+  refused("reason is 8", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{8}; });
+  refused("length of the refusal", MessageType::kRefuse, [](Bytes& b) { b[50] = std::byte{1}; });
+  refused("cut off", MessageType::kRefuse, [](Bytes& b) { b.push_back(std::byte{0}); });
+}
+END_TEST
+
+START_TEST(texts_are_bounded_and_printable) {
+  Message message = example(MessageType::kRefuse);
+  message.text = std::string(2000, 'x');
+  message.text[0] = '\x1b';
+  message.text[1] = '\n';
+  std::vector<std::byte> bytes = encode(message);
+  ck_assert_uint_eq(bytes.size(), kMaxMessageBytes);
+  bytes[60] = std::byte{0x07};  // what a hostile sender would not have cleaned
+  const auto got = decode_message(bytes);
+  ck_assert(got.has_value());
+  ck_assert_uint_eq(got->text.size(), kMaxRefuseText);
+  test::check_text(got->text.substr(0, 10), "??xxxxxxx?");
+}
+END_TEST
+
+/// 1,000 messages with bits flipped, cut, grown, or random: refused with a reason, or decoded to something in range.
+START_TEST(damaged_messages_do_no_harm) {
+  std::minstd_rand random(99);
+  for (int round = 0; round < 1000; ++round) {
+    std::vector<std::byte> bytes = encode(example(kTypes[random() % 4]));
+    switch (random() % 4) {
+      case 0: bytes.resize(random() % bytes.size()); break;
+      case 1: bytes.resize(bytes.size() + 1 + random() % 40); break;
+      case 2:
+        for (std::byte& byte : bytes) {
+          byte = static_cast<std::byte>(random());
+        }
+        break;
+      default: break;
+    }
+    for (unsigned flips = static_cast<unsigned>(random() % 4); flips > 0 && !bytes.empty(); --flips) {
+      bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << random() % 8);
+    }
+    const auto got = decode_message(bytes);
+    if (!got) {
+      ck_assert(!got.error().text.empty());
+      continue;
+    }
+    ck_assert(got->ends.size() <= kMaxQueues && got->text.size() <= kMaxRefuseText);
+    ck_assert(got->header.type == MessageType::kRefuse || encode(*got) == bytes);  // a text is cleaned
+  }
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric::cpc;
+  return fabric::test::run_suite("oob_message",
+                                 {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive,
+                                  every_field_is_checked, texts_are_bounded_and_printable, damaged_messages_do_no_harm});
+}

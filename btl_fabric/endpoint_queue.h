@@ -15,6 +15,7 @@
 #include "btl_fabric/receive_buffers.h"
 #include "common/credit_window.h"
 #include "common/receive_queues.h"
+#include "cpc/queue_pairs.h"
 
 namespace fabric {
 
@@ -39,9 +40,8 @@ struct EndpointQueue {
         index(queue_index),
         is_shared(spec.kind != QueueKind::kPerPeer),
         max_inline(inline_limit),
-        depth(is_shared ? spec.sd_max : spec.rd_num + spec.rd_rsv),
-        slots(depth),
-        signal_batch(std::clamp<std::uint32_t>(depth / 4, 1, 64)),
+        slots(spec.send_depth()),
+        signal_batch(std::clamp<std::uint32_t>(slots / 4, 1, 64)),
         credits(is_shared ? QueueSpec{} : spec),
         receives(receive_pool) {}
 
@@ -50,8 +50,7 @@ struct EndpointQueue {
   const std::uint8_t index;       ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
-  const std::uint32_t depth;      ///< entries of the send queue
-  std::uint32_t slots;            ///< of them free, as far as completions have told
+  std::uint32_t slots;            ///< free entries of the send queue, as far as completions have told
   std::uint32_t unsignaled = 0;   ///< posted since the last signalled one
   const std::uint32_t signal_batch;
   CreditWindow credits;           ///< of a P queue; unused on a shared one
@@ -88,10 +87,9 @@ struct EndpointQueue {
     return post(fragment.packet, length, fragment.lkey, tagged(&fragment, SendTag::kFragment), IBV_SEND_SIGNALED);
   }
 
-  /// Posts the marker whose completion, in the error state, comes after all others. There is always room for it: queue
-  /// pairs are made with one entry more than `depth`.
+  /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for it.
   [[nodiscard]] bool post_drain_marker() noexcept {
-    ++slots;
+    slots += cpc::kMarkerEntries;
     return post(nullptr, 0, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);
   }
 

@@ -33,6 +33,15 @@ struct QueueSpec {
   std::uint32_t rd_init = 0;    ///< receives posted at first
   std::uint32_t srq_limit = 0;  ///< ask for an event, and post more, when fewer than this are left
 
+  /// Most messages under way on a queue pair of this queue, credit messages included.
+  [[nodiscard]] constexpr std::uint32_t send_depth() const noexcept {
+    return kind == QueueKind::kPerPeer ? rd_num + rd_rsv : sd_max;
+  }
+  /// Receives posted on the queue pair itself, when full.
+  [[nodiscard]] constexpr std::uint32_t receive_depth() const noexcept {
+    return kind == QueueKind::kPerPeer ? rd_num + rd_rsv : 0;
+  }
+
   bool operator==(const QueueSpec&) const = default;
 };
 

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "cpc/progress_thread.h"
 
 namespace fabric::cpc {
@@ -47,7 +49,8 @@ void AsyncEvents::add(ibv_context* device) {
   if (flags < 0 || fcntl(device->async_fd, F_SETFL, flags | O_NONBLOCK) < 0) {
     return;  // reading such a descriptor could block the thread; a device without events still works
   }
-  auto watch = std::make_unique<Watch>(loop_, device->async_fd, Watch::For::kReading, [this, device] { on_readable(device); });
+  auto watch =
+      std::make_unique<Watch>(loop_, device->async_fd, Watch::For::kReading, [this, device] { on_readable(device); });
   watch->start();
   watches_.emplace(device, std::move(watch));
 }
@@ -59,6 +62,10 @@ void AsyncEvents::on_readable(ibv_context* device) {
     // Before anything else: destroying a queue pair waits until its events are acknowledged.
     ibv_ack_async_event(&event);
     on_event_(value);
+  }
+  if (errno != EAGAIN && errno != EINTR) {
+    // The device is gone. Its descriptor would stay readable, and the loop would spin.
+    watches_.at(device)->stop();
   }
 }
 

@@ -22,8 +22,8 @@ class AsyncEvents {
 
   AsyncEvents(event_base* loop, OnEvent on_event) : loop_(loop), on_event_(std::move(on_event)) {}
 
-  /// Reports the events of `device` from now on; once is enough. Makes reading them non-blocking, for everybody. Null has
-  /// no events.
+  /// Reports the events of `device` from now on; once is enough. Makes reading them non-blocking, for everybody. Null
+  /// has no events.
   void add(ibv_context* device);
 
  private:

@@ -103,8 +103,8 @@ void Connection::apply(Event event, std::string detail) {
 Guards Connection::guards() const {
   Guards guards;
   guards.peer_has_precedence = key_.peer < environment_.settings->self;
-  guards.repeated = incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ &&
-                    incoming_->address == remote_address_;
+  guards.repeated =
+      incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ && incoming_->address == remote_address_;
   guards.stale = guards.repeated && incoming_->header.attempt < peer_attempt_;
   guards.retries_left = attempt_ <= environment_.settings->connect_retries;
   guards.channel_up = channel_ != nullptr;
@@ -132,8 +132,9 @@ Status Connection::perform(Action action) {
                          "it is connected to other queue pairs of ours: one of the processes has lost the connection");
       break;
     case Action::kRefuseUnavailable:
-      refuse_new_channel(RefuseReason::kUnavailable, state_ == State::kFailed ? "its connection has failed: " + detail_
-                                                                              : "its connection is being closed: " + detail_);
+      refuse_new_channel(RefuseReason::kUnavailable, state_ == State::kFailed
+                                                         ? "its connection has failed: " + detail_
+                                                         : "its connection is being closed: " + detail_);
       break;
     case Action::kDropNewChannel: new_channel_.reset(); break;
     case Action::kSendReply: send(MessageType::kReply); break;
@@ -175,9 +176,10 @@ Status Connection::connect_queue_pairs() {
 
 Status Connection::open_channel() {
   ++attempt_;
-  const ChannelIdentity identity{target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port,
-                                 attempt_};
-  Result<std::unique_ptr<OobChannel>> opened = environment_.oob->open(identity, *target_, own_ends(MessageType::kRequest));
+  const ChannelIdentity identity{
+      target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_};
+  Result<std::unique_ptr<OobChannel>> opened =
+      environment_.oob->open(identity, *target_, own_ends(MessageType::kRequest));
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }

@@ -23,13 +23,15 @@ using Input = std::variant<Command, AddPort>;
 /// The oob CPC connects queue pairs by their numbers, which iWARP has not, and makes no XRC queue pairs.
 bool oob_serves(const PortContext& port) {
   const std::vector<QueueSpec>& queues = port.queues->queues();
-  return port.address.link != Link::kIwarp &&
-         std::none_of(queues.begin(), queues.end(), [](const QueueSpec& queue) { return queue.kind == QueueKind::kXrc; });
+  return port.address.link != Link::kIwarp && std::none_of(queues.begin(), queues.end(), [](const QueueSpec& queue) {
+           return queue.kind == QueueKind::kXrc;
+         });
 }
 
 }  // namespace
 
-/// What both threads share is the two queues and what never changes after start(); all the rest is the progress thread's.
+/// What both threads share is the two queues and what never changes after start(); all the rest is the progress
+/// thread's.
 class ConnectionManager::Impl {
  public:
   Impl(const ManagerSettings& settings, QueuePairMaker maker) : settings_(settings), maker_(std::move(maker)) {}
@@ -76,8 +78,8 @@ class ConnectionManager::Impl {
 };
 
 Status ConnectionManager::Impl::start() {
-  auto thread = ProgressThread::start({[this](event_base* loop) { return set_up(loop); }, [this] { handle_inputs(); },
-                                       [this] { tear_down(); }});
+  auto thread = ProgressThread::start(
+      {[this](event_base* loop) { return set_up(loop); }, [this] { handle_inputs(); }, [this] { tear_down(); }});
   if (!thread) {
     return tl::unexpected(std::move(thread).error());
   }
@@ -150,7 +152,8 @@ void ConnectionManager::Impl::on_request(std::unique_ptr<OobChannel> channel, Me
 
 /// Refuses what no connection could accept.
 bool ConnectionManager::Impl::acceptable(OobChannel& channel, const Message& request) {
-  const std::string who = "rank " + std::to_string(settings_.self.rank) + " of job " + std::to_string(settings_.self.job);
+  const std::string who =
+      "rank " + std::to_string(settings_.self.rank) + " of job " + std::to_string(settings_.self.job);
   const PortContext* const local = port(request.header.target_port);
   if (local == nullptr) {
     channel.refuse(RefuseReason::kUnknownPort, who + " has no port " + std::to_string(request.header.target_port) +

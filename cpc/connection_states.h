@@ -15,10 +15,10 @@ namespace fabric::cpc {
 enum class State : std::uint8_t {
   kClosed,       ///< No queue pairs, no channel, no timer.
   kPosting,      ///< Active. Queue pairs made, the main thread posts receives.
-  kRequestSent,  ///< Active. Receives posted; the channel is being opened, or waits for its next attempt, or has sent the REQUEST.
-  kYielded,      ///< Active until now. The peer refused our request because its own has precedence; that one is on its way.
+  kRequestSent,  ///< Active. Receives posted; REQUEST sent, or its channel is being opened, or the next attempt is due.
+  kYielded,      ///< Active until now. The peer refused our request: its own has precedence and is on its way.
   kAnswering,    ///< Passive. Queue pairs connected to the peer's, the main thread posts receives.
-  kReplySent,    ///< Passive. Receives posted; the REPLY is sent, or will be when the peer comes back. Waits for CONFIRM.
+  kReplySent,    ///< Passive. Receives posted; REPLY sent, or will be when the peer comes back. Waits for CONFIRM.
   kConfirming,   ///< Active, usable. CONFIRM sent, but the peer is not known to have it.
   kConnected,    ///< Usable, and so is the peer.
   kClosing,      ///< Queue pairs in the error state; the main thread polls what is left.
@@ -46,30 +46,30 @@ enum class Event : std::uint8_t {
 };
 inline constexpr std::size_t kEvents = 15;
 
-/// What a transition does, in the order of its row. If one fails, the rest of the row is skipped and kLocalError follows.
+/// What a transition does, in the order of its row. If one fails, kLocalError follows in place of the rest.
 enum class Action : std::uint8_t {
-  kNone,                 ///< Ends a list.
-  kMakeQueuePairs,       ///< Makes the queue pairs, in INIT.
-  kConnectQueuePairs,    ///< Connects them to the ends in the message that has just arrived.
-  kFlushQueuePairs,      ///< To the error state.
+  kNone,               ///< Ends a list.
+  kMakeQueuePairs,     ///< Makes the queue pairs, in INIT.
+  kConnectQueuePairs,  ///< Connects them to the ends in the message that has just arrived.
+  kFlushQueuePairs,    ///< To the error state.
   kDestroyQueuePairs,
-  kOpenChannel,          ///< Starts the next attempt: opens a channel and sends REQUEST on it.
-  kAdoptChannel,         ///< The new channel takes the place of the one we have, which is closed.
-  kRefuseCollision,      ///< Refuses the new channel: our own request has precedence.
-  kRefuseOther,          ///< Refuses the new channel: this connection has other queue pairs at the peer.
-  kRefuseUnavailable,    ///< Refuses the new channel: this connection is closing or has failed.
-  kDropNewChannel,       ///< Closes the new channel without a word.
-  kSendReply,            ///< On the channel we have.
-  kSendConfirm,          ///< On the channel we have.
-  kSendRefusal,          ///< On the channel we have, if any, with the reason at hand.
-  kCloseChannel,         ///< Closes the channel we have, if any; what was sent on it still arrives.
-  kStartRetryTimer,      ///< Longer with every attempt.
+  kOpenChannel,        ///< Starts the next attempt: opens a channel and sends REQUEST on it.
+  kAdoptChannel,       ///< The new channel takes the place of the one we have, which is closed.
+  kRefuseCollision,    ///< Refuses the new channel: our own request has precedence.
+  kRefuseOther,        ///< Refuses the new channel: this connection has other queue pairs at the peer.
+  kRefuseUnavailable,  ///< Refuses the new channel: this connection is closing or has failed.
+  kDropNewChannel,     ///< Closes the new channel without a word.
+  kSendReply,          ///< On the channel we have.
+  kSendConfirm,        ///< On the channel we have.
+  kSendRefusal,        ///< On the channel we have, if any, with the reason at hand.
+  kCloseChannel,       ///< Closes the channel we have, if any; what was sent on it still arrives.
+  kStartRetryTimer,    ///< Longer with every attempt.
   kStartHandshakeTimer,
   kStopTimer,
-  kAskForReceives,       ///< Upcall PostReceives.
-  kTellConnected,        ///< Upcall Connected.
-  kTellFailed,           ///< Upcall Failed.
-  kTellFlushing,         ///< Upcall Flushing.
+  kAskForReceives,  ///< Upcall PostReceives.
+  kTellConnected,   ///< Upcall Connected.
+  kTellFailed,      ///< Upcall Failed.
+  kTellFlushing,    ///< Upcall Flushing.
 };
 inline constexpr std::size_t kActionKinds = 22;
 
@@ -84,17 +84,18 @@ struct Guards {
 inline constexpr std::size_t kGuards = 5;
 
 namespace detail {
-inline constexpr std::array<std::string_view, kStates> kStateNames{
-    "Closed", "Posting", "RequestSent", "Yielded", "Answering", "ReplySent", "Confirming", "Connected", "Closing", "Failed"};
+inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "RequestSent", "Yielded",
+                                                                   "Answering", "ReplySent", "Confirming",  "Connected",
+                                                                   "Closing",   "Failed"};
 inline constexpr std::array<std::string_view, kEvents> kEventNames{
-    "ConnectWanted",  "ReceivesPosted", "PeerSpoke",        "CloseWanted",  "DestroyWanted", "RequestArrived",
-    "ReplyArrived",   "ConfirmArrived", "RefusalArrived",   "CollisionArrived", "ConfirmTaken",  "ChannelLost",
-    "RetryTimer",     "HandshakeTimer", "LocalError"};
+    "ConnectWanted",  "ReceivesPosted", "PeerSpoke",      "CloseWanted",    "DestroyWanted",
+    "RequestArrived", "ReplyArrived",   "ConfirmArrived", "RefusalArrived", "CollisionArrived",
+    "ConfirmTaken",   "ChannelLost",    "RetryTimer",     "HandshakeTimer", "LocalError"};
 inline constexpr std::array<std::string_view, kActionKinds> kActionNames{
-    "None",          "MakeQueuePairs",    "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs", "OpenChannel",
-    "AdoptChannel",  "RefuseCollision",   "RefuseOther",       "RefuseUnavailable", "DropNewChannel",  "SendReply",
-    "SendConfirm",   "SendRefusal",       "CloseChannel",      "StartRetryTimer", "StartHandshakeTimer", "StopTimer",
-    "AskForReceives", "TellConnected",    "TellFailed",        "TellFlushing"};
+    "None",           "MakeQueuePairs",  "ConnectQueuePairs", "FlushQueuePairs",   "DestroyQueuePairs",   "OpenChannel",
+    "AdoptChannel",   "RefuseCollision", "RefuseOther",       "RefuseUnavailable", "DropNewChannel",      "SendReply",
+    "SendConfirm",    "SendRefusal",     "CloseChannel",      "StartRetryTimer",   "StartHandshakeTimer", "StopTimer",
+    "AskForReceives", "TellConnected",   "TellFailed",        "TellFlushing"};
 }  // namespace detail
 
 /// Names for traces and error texts: "RequestSent".

@@ -11,21 +11,24 @@
 //  - A connection keeps its queue pairs from its first attempt to its last. Every message carries the number of its
 //    attempt, and a request with the same ends again is the same request: it is answered with the same reply. So a
 //    channel that breaks, wherever, costs an attempt and nothing else.
-//  - Of crossing requests, that of the lower ProcessName counts. Both sides apply the same rule: the one with precedence
-//    refuses the other's request ("collision") and goes on waiting; the other answers as soon as it sees the first's.
-//  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A host
-//    that dies is noticed by the keepalive of the channel.
-//  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the peer
-//    is known to have the CONFIRM, or attempts run out (the peer still learns from our first message: PeerSpoke).
+//  - Of crossing requests, that of the lower ProcessName counts. Both sides apply the same rule: the one with
+//    precedence refuses the other's request ("collision") and goes on waiting; the other answers as soon as it sees the
+//    first's.
+//  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A
+//    host that dies is noticed by the keepalive of the channel.
+//  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
+//    peer is known to have the CONFIRM, or attempts run out (the peer still learns from our first message: PeerSpoke).
 //
-// Invariants: queue pairs are made once on leaving Closed and destroyed once on coming back to it, by Destroy or at the
-// end of the progress thread, so made == destroyed whenever every connection is Closed. A channel belongs to exactly one
-// connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming. The main thread gets at most one
-// PostReceives and one Connected, then at most one Failed unless it breaks the rules, and exactly one Flushing per Close.
+// Invariants:
+//  - Queue pairs are made once on leaving Closed and destroyed once on coming back to it, by Destroy or at the end of
+//    the progress thread: made == destroyed whenever every connection is Closed.
+//  - A channel belongs to exactly one connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming.
+//  - The main thread hears at most one PostReceives and one Connected, then at most one Failed unless it breaks the
+//    rules, and exactly one Flushing for its Close.
 //
-// To extend the table (CTS for RDMA-CM is next): add the enumerators to connection_states.h, then rows until this header
-// compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things that tell
-// Posting from RequestSent and Answering from ReplySent.
+// To extend the table (CTS for RDMA-CM is next): add the enumerators to connection_states.h, then rows until this
+// header compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things
+// that tell Posting from RequestSent and Answering from ReplySent.
 #pragma once
 
 #include <algorithm>
@@ -90,7 +93,8 @@ inline constexpr When kChannelUp{16, 16};
 
 [[nodiscard]] constexpr std::uint8_t guard_bits(const Guards& guards) noexcept {
   return static_cast<std::uint8_t>((guards.peer_has_precedence ? 1 : 0) | (guards.repeated ? 2 : 0) |
-                                   (guards.stale ? 4 : 0) | (guards.retries_left ? 8 : 0) | (guards.channel_up ? 16 : 0));
+                                   (guards.stale ? 4 : 0) | (guards.retries_left ? 8 : 0) |
+                                   (guards.channel_up ? 16 : 0));
 }
 
 struct Row {
@@ -112,10 +116,15 @@ struct Row {
 [[nodiscard]] constexpr Row ignored(Set<State> states, Set<Event> events, std::string_view why) noexcept {
   return {states, events, kAlways, {Outcome::kIgnored, State::kClosed, {}, why}};
 }
-[[nodiscard]] constexpr Row error(Set<State> states, Set<Event> events, std::string_view why, When when = kAlways) noexcept {
-  return {states, events, when,
-          {Outcome::kProtocolError, State::kFailed,
-           {Action::kSendRefusal, Action::kCloseChannel, Action::kStopTimer, Action::kTellFailed}, why}};
+[[nodiscard]] constexpr Row error(Set<State> states, Set<Event> events, std::string_view why,
+                                  When when = kAlways) noexcept {
+  return {states,
+          events,
+          when,
+          {Outcome::kProtocolError,
+           State::kFailed,
+           {Action::kSendRefusal, Action::kCloseChannel, Action::kStopTimer, Action::kTellFailed},
+           why}};
 }
 
 using enum State;
@@ -126,7 +135,8 @@ using enum Action;
 inline constexpr auto kTable = std::to_array<Row>({
   // ---- Closed
   go(kClosed, kConnectWanted,  kAlways, kPosting,   {kMakeQueuePairs, kAskForReceives}),
-  go(kClosed, kRequestArrived, kAlways, kAnswering, {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kAskForReceives}),
+  go(kClosed, kRequestArrived, kAlways, kAnswering,
+     {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kAskForReceives}),
   go(kClosed, kCloseWanted,    kAlways, kClosing,   {kTellFlushing}),
   ignored(kClosed, kDestroyWanted, "there is nothing to destroy"),
   error(kClosed, {kReceivesPosted, kPeerSpoke}, "there are no queue pairs"),
@@ -135,17 +145,21 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kPosting, kReceivesPosted, kAlways, kRequestSent, {kOpenChannel}),
   go(kPosting, kRequestArrived, kAlways, kAnswering,   {kAdoptChannel, kConnectQueuePairs}),
 
-  go(kRequestSent, kRequestArrived,   kPeerHasPrecedence,  kReplySent,   {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
+  go(kRequestSent, kRequestArrived,   kPeerHasPrecedence,  kReplySent,
+     {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
   go(kRequestSent, kRequestArrived,   !kPeerHasPrecedence, kRequestSent, {kRefuseCollision}),
-  go(kRequestSent, kReplyArrived,     kAlways,             kConfirming,  {kConnectQueuePairs, kSendConfirm, kTellConnected}),
+  go(kRequestSent, kReplyArrived,     kAlways,             kConfirming,
+     {kConnectQueuePairs, kSendConfirm, kTellConnected}),
   go(kRequestSent, kCollisionArrived, kPeerHasPrecedence,  kYielded,     {kCloseChannel, kStartHandshakeTimer}),
-  error(kRequestSent, kCollisionArrived, "the peer claims precedence for its request, which it does not have", !kPeerHasPrecedence),
+  error(kRequestSent, kCollisionArrived, "the peer claims precedence for its request, which it does not have",
+        !kPeerHasPrecedence),
   go(kRequestSent, kRefusalArrived,   kAlways,             kFailed,      {kCloseChannel, kTellFailed}),
   go(kRequestSent, kChannelLost,      kRetriesLeft,        kRequestSent, {kCloseChannel, kStartRetryTimer}),
   go(kRequestSent, kChannelLost,      !kRetriesLeft,       kFailed,      {kCloseChannel, kTellFailed}),
   go(kRequestSent, kRetryTimer,       kAlways,             kRequestSent, {kOpenChannel}),
 
-  go(kYielded, kRequestArrived, kAlways,       kReplySent,   {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
+  go(kYielded, kRequestArrived, kAlways,       kReplySent,
+     {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
   go(kYielded, kHandshakeTimer, kRetriesLeft,  kRequestSent, {kOpenChannel}),
   go(kYielded, kHandshakeTimer, !kRetriesLeft, kFailed,      {kTellFailed}),
 
@@ -170,7 +184,8 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kConfirming, kRequestArrived, kRepeated,     kConfirming, {kDropNewChannel}),
   go(kConfirming, kRequestArrived, !kRepeated,    kConfirming, {kRefuseOther}),
   go(kConfirming, kReplyArrived,   kRepeated,     kConfirming, {kSendConfirm}),
-  error(kConfirming, kReplyArrived, "the peer answers a repeated request with other queue pairs: it has forgotten the connection", !kRepeated),
+  error(kConfirming, kReplyArrived,
+        "the peer answers a repeated request with other queue pairs: it has forgotten the connection", !kRepeated),
   go(kConfirming, kConfirmTaken,   kAlways,       kConnected,  {kCloseChannel}),
   go(kConfirming, kPeerSpoke,      kAlways,       kConnected,  {kStopTimer, kCloseChannel}),
   go(kConfirming, kChannelLost,    kRetriesLeft,  kConfirming, {kCloseChannel, kStartRetryTimer}),
@@ -196,7 +211,8 @@ inline constexpr auto kTable = std::to_array<Row>({
   // ---- The end
   go({kPosting, kRequestSent, kYielded, kAnswering, kReplySent}, kCloseWanted, kAlways, kClosing,
      {kStopTimer, kSendRefusal, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
-  go({kConfirming, kConnected}, kCloseWanted, kAlways, kClosing, {kStopTimer, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
+  go({kConfirming, kConnected}, kCloseWanted, kAlways, kClosing,
+     {kStopTimer, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
   go(kFailed, kCloseWanted, kAlways, kClosing, {kFlushQueuePairs, kTellFlushing}),
   go({kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kLocalError, kAlways, kFailed,
      {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed}),
@@ -216,13 +232,17 @@ inline constexpr auto kTable = std::to_array<Row>({
   error({kPosting, kRequestSent, kYielded, kAnswering}, kPeerSpoke, "the peer cannot know our queue pairs yet"),
 
   // ---- Cannot happen: no channel, or none that such messages travel on, or no timer in these states
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kReplyArrived, "no request is open"),
-  error({kClosed, kPosting, kYielded, kRequestSent, kConfirming, kClosing, kFailed}, kConfirmArrived, "no reply is open"),
+  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kReplyArrived,
+        "no request is open"),
+  error({kClosed, kPosting, kYielded, kRequestSent, kConfirming, kClosing, kFailed}, kConfirmArrived,
+        "no reply is open"),
   error({kClosed, kPosting, kYielded, kClosing, kFailed}, {kRefusalArrived, kChannelLost}, "no channel is open"),
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kCollisionArrived, "no request is open"),
-  error({kClosed, kPosting, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kConfirmTaken,
-        "no CONFIRM is under way"),
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kRetryTimer, "no retry is due"),
+  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kCollisionArrived,
+        "no request is open"),
+  error({kClosed, kPosting, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing, kFailed},
+        kConfirmTaken, "no CONFIRM is under way"),
+  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kRetryTimer,
+        "no retry is due"),
   error({kClosed, kPosting, kRequestSent, kAnswering, kConfirming, kConnected, kClosing, kFailed}, kHandshakeTimer,
         "the timer does not run"),
   error(kClosed, kLocalError, "there is nothing that could fail"),

@@ -9,8 +9,8 @@
 namespace fabric::cpc {
 namespace {
 
-/// Adding a descriptor or a timer fails only when the kernel or the heap has no memory left, and then nothing here could
-/// report it: same end as an allocation that fails.
+/// Adding a descriptor or a timer fails only when the kernel or the heap has no memory left, and then nothing here
+/// could report it: same end as an allocation that fails.
 void add(::event* event, const timeval* after) noexcept {
   if (event_add(event, after) != 0) {
     std::abort();
@@ -34,7 +34,8 @@ void Watch::stop() noexcept { event_del(&event_); }
 void Watch::call_soon() noexcept { event_active(&event_, EV_TIMEOUT, 0); }
 
 void Watch::called(evutil_socket_t, short, void* self) {
-  const std::function<void()> callback = static_cast<Watch*>(self)->callback_;  // a copy: the callback may destroy *self
+  const std::function<void()> callback =
+      static_cast<Watch*>(self)->callback_;  // a copy: the callback may destroy *self
   callback();
 }
 

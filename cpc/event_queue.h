@@ -20,8 +20,8 @@ class EventQueue {
     filled_.store(true, std::memory_order_relaxed);
   }
 
-  /// One relaxed load, for the packet path: a value pushed just now may be seen at the next look only. The mutex of take()
-  /// orders the values themselves.
+  /// One relaxed load, for the packet path: a value pushed just now may be seen at the next look only. The mutex of
+  /// take() orders the values themselves.
   [[nodiscard]] bool filled() const noexcept { return filled_.load(std::memory_order_relaxed); }
 
   /// Everything pushed so far, oldest first.

@@ -11,7 +11,8 @@ namespace fabric::cpc {
 Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settings, OobListener::OnRequest on_request) {
   assert_on_progress_thread();
   std::unique_ptr<Oob> oob(new Oob(loop, settings));
-  auto listener = OobListener::open(loop, {settings.token, settings.self, settings.connect_timeout_ms}, std::move(on_request));
+  auto listener =
+      OobListener::open(loop, {settings.token, settings.self, settings.connect_timeout_ms}, std::move(on_request));
   if (!listener) {
     return failure("starting the oob connection method", listener.error());
   }

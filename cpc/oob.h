@@ -30,8 +30,8 @@ class Oob {
   /// What peers must be told to reach us: the blob of the CpcOffer.
   [[nodiscard]] const std::vector<std::byte>& offer() const noexcept { return offer_; }
 
-  /// Starts to open a channel to `target`. Attempts begin with different addresses, so that one that swallows everything
-  /// or leads to somebody else does not stop them all. An error: the target's offer makes no sense.
+  /// Starts to open a channel to `target`. Attempts begin with different addresses, so that one that swallows
+  /// everything or leads to somebody else does not stop them all. An error: the target's offer makes no sense.
   [[nodiscard]] Result<std::unique_ptr<OobChannel>> open(const ChannelIdentity& identity, const PeerTarget& target,
                                                          Message request) const;
 

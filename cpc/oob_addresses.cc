@@ -125,8 +125,8 @@ Result<std::vector<HostAddress>> local_addresses() {
     if ((entry->ifa_flags & IFF_UP) == 0 || !ip_bytes(entry->ifa_addr, address) || is_v6_link_local(address)) {
       continue;
     }
-    address.prefix_bits = ip_bytes(entry->ifa_netmask, mask) ? count_bits(mask)
-                                                             : static_cast<std::uint8_t>(8 * size_of(address));
+    address.prefix_bits =
+        ip_bytes(entry->ifa_netmask, mask) ? count_bits(mask) : static_cast<std::uint8_t>(8 * size_of(address));
     found.push_back(address);
   }
   return found;
@@ -141,9 +141,9 @@ std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<con
     if (port == 0 || (!same_node && (is_loopback(host) || std::any_of(ours.begin(), ours.end(), is_same)))) {
       continue;
     }
-    const bool near = same_node ? is_loopback(host) : std::any_of(ours.begin(), ours.end(), [&](const HostAddress& own) {
-      return same_network(own, host);
-    });
+    const bool near = same_node ? is_loopback(host)
+                                : std::any_of(ours.begin(), ours.end(),
+                                              [&](const HostAddress& own) { return same_network(own, host); });
     (near ? best : others).push_back({host, port});
   }
   best.insert(best.end(), others.begin(), others.end());
@@ -176,7 +176,8 @@ Result<OobOffer> decode_oob_offer(std::span<const std::byte> blob) {
   offer.port_v6 = from.get<std::uint16_t>();
   const auto count = from.get<std::uint8_t>();
   if (count > kMaxHostAddresses) {
-    return failure("oob offer: " + std::to_string(count) + " addresses, more than " + std::to_string(kMaxHostAddresses));
+    return failure("oob offer: " + std::to_string(count) + " addresses, more than " +
+                   std::to_string(kMaxHostAddresses));
   }
   for (unsigned i = 0; i < count && from.ok(); ++i) {
     HostAddress address;

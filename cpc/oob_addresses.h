@@ -19,8 +19,8 @@ namespace fabric::cpc {
 /// An IP address of an interface, and the size of its network.
 struct HostAddress {
   bool is_v6 = false;
-  std::uint8_t prefix_bits = 0;              ///< at most 32 or 128
-  std::array<std::uint8_t, 16> bytes{};      ///< network order; IPv4 uses the first four
+  std::uint8_t prefix_bits = 0;          ///< at most 32 or 128
+  std::array<std::uint8_t, 16> bytes{};  ///< network order; IPv4 uses the first four
   bool operator==(const HostAddress&) const = default;
 };
 

@@ -171,8 +171,8 @@ bool OobChannel::deliver() {
     lose(remote_ + ": " + message.error().text);
     return true;
   }
-  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(length), input_.begin() + static_cast<std::ptrdiff_t>(input_size_),
-            input_.begin());
+  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(length),
+            input_.begin() + static_cast<std::ptrdiff_t>(input_size_), input_.begin());
   input_size_ -= length;
   if (input_size_ > 0) {
     reading_->call_soon();

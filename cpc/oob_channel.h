@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A channel of the oob CPC: one TCP connection, for one attempt to connect one pair of ports. Who opened it sends REQUEST,
-// then CONFIRM; who listened sends REPLY; both may send REFUSE. Messages that do not belong there end the channel.
+// A channel of the oob CPC: one TCP connection, for one attempt to connect one pair of ports. Who opened it sends
+// REQUEST, then CONFIRM; who listened sends REPLY; both may send REFUSE. Messages that do not belong there end the
+// channel.
 #pragma once
 
 #include <array>
@@ -20,8 +21,8 @@ namespace fabric::cpc {
 
 class OobChannel;
 
-/// Who owns a channel hears from it here. Either function may destroy the channel. Never called from within a function of
-/// the channel that the owner calls.
+/// Who owns a channel hears from it here. Either function may destroy the channel. Never called from within a function
+/// of the channel that the owner calls.
 class ChannelHandler {
  public:
   virtual void on_message(OobChannel& channel, Message message) = 0;
@@ -45,11 +46,13 @@ struct ChannelIdentity {
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
 class OobChannel {
  public:
-  /// A channel to be opened to the first of `addresses` that answers, each within `timeout_ms`; `request` goes out first.
-  OobChannel(event_base* loop, const ChannelIdentity& identity, std::vector<SocketAddress> addresses, unsigned timeout_ms,
-             Message request);
+  /// A channel to be opened to the first of `addresses` that answers, each within `timeout_ms`; `request` goes out
+  /// first.
+  OobChannel(event_base* loop, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
+             unsigned timeout_ms, Message request);
 
-  /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the identity.
+  /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
+  /// identity.
   OobChannel(event_base* loop, FileDescriptor socket, const JobToken& token, const ProcessName& self);
 
   OobChannel(const OobChannel&) = delete;
@@ -80,8 +83,8 @@ class OobChannel {
   event_base* loop_;
   ChannelIdentity identity_;
   ChannelHandler* handler_ = nullptr;
-  bool opener_;            ///< we opened it
-  bool requested_ = false; ///< the REQUEST was sent or has arrived
+  bool opener_;             ///< we opened it
+  bool requested_ = false;  ///< the REQUEST was sent or has arrived
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
   std::string remote_;  ///< "10.0.0.1:4000", for users

@@ -85,7 +85,8 @@ void Dialer::try_next() {
 
 /// Returns 0 if the connection is under way or made, else what went wrong.
 int Dialer::begin(const SocketAddress& address) {
-  socket_ = FileDescriptor(socket(address.host.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  socket_ =
+      FileDescriptor(socket(address.host.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket_) {
     return errno;
   }

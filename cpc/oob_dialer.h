@@ -15,8 +15,8 @@
 
 namespace fabric::cpc {
 
-/// Sets what every channel's socket has: no delay for small messages, and a keepalive that notices a dead host after about
-/// a minute, also while data waits for an acknowledgement.
+/// Sets what every channel's socket has: no delay for small messages, and a keepalive that notices a dead host after
+/// about a minute, also while data waits for an acknowledgement.
 void set_channel_options(int socket) noexcept;
 
 /// Progress thread only. Destroying it gives up.
@@ -25,7 +25,8 @@ class Dialer {
   /// A connected, non-blocking socket; or why none of the addresses gave one, each with its reason.
   using Done = std::function<void(Result<FileDescriptor>)>;
 
-  /// Starts on the next turn of the loop; `done` is called once and may destroy the dialer. Each address gets `timeout_ms`.
+  /// Starts on the next turn of the loop; `done` is called once and may destroy the dialer. Each address gets
+  /// `timeout_ms`.
   Dialer(event_base* loop, std::vector<SocketAddress> addresses, unsigned timeout_ms, Done done);
 
  private:

@@ -28,7 +28,8 @@ std::uint16_t port_of(int socket) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const Settings& settings, OnRequest on_request) {
+Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const Settings& settings,
+                                                       OnRequest on_request) {
   assert_on_progress_thread();
   std::unique_ptr<OobListener> listener(new OobListener(loop, settings, std::move(on_request)));
   const Status v4 = listener->listen(AF_INET, listener->v4_, listener->port_v4_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The listening side of the oob CPC. Whoever connects is a stranger until it has sent a whole REQUEST with our token and
-// our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count.
+// The listening side of the oob CPC. Whoever connects is a stranger until it has sent a whole REQUEST with our token
+// and our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count.
 #pragma once
 
 #include <cstdint>

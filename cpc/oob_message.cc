@@ -19,7 +19,8 @@ static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * kEndBytes <= k
 
 std::string printable(std::string_view text) {
   std::string clean(text.substr(0, kMaxRefuseText));
-  std::replace_if(clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::replace_if(
+      clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return clean;
 }
 
@@ -99,12 +100,9 @@ Status read_refusal(ByteReader& from, Message& message) {
 Status read_body(ByteReader& from, Message& message) {
   switch (message.header.type) {
     case MessageType::kRequest:
-    case MessageType::kReply:
-      return read_ends(from, message);
-    case MessageType::kRefuse:
-      return read_refusal(from, message);
-    case MessageType::kConfirm:
-      break;
+    case MessageType::kReply: return read_ends(from, message);
+    case MessageType::kRefuse: return read_refusal(from, message);
+    case MessageType::kConfirm: break;
   }
   return {};
 }
@@ -121,10 +119,8 @@ LengthRange lengths_of(MessageType type) noexcept {
     case MessageType::kReply:
       return {kMessageHeaderBytes + kEndsBodyBytes + kEndBytes,
               kMessageHeaderBytes + kEndsBodyBytes + kEndBytes * kMaxQueues};
-    case MessageType::kRefuse:
-      return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
-    case MessageType::kConfirm:
-      break;
+    case MessageType::kRefuse: return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
+    case MessageType::kConfirm: break;
   }
   return {kMessageHeaderBytes, kMessageHeaderBytes};
 }

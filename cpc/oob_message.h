@@ -75,8 +75,8 @@ struct MessageHeader {
 /// A message; which of the fields after the header count depends on its type.
 struct Message {
   MessageHeader header;
-  PortAddress address;              ///< REQUEST, REPLY: of the sender's port
-  std::vector<QueuePairEnd> ends;   ///< REQUEST, REPLY: the sender's, one per queue
+  PortAddress address;                          ///< REQUEST, REPLY: of the sender's port
+  std::vector<QueuePairEnd> ends;               ///< REQUEST, REPLY: the sender's, one per queue
   RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
   std::string text;                             ///< REFUSE: for the user; printable ASCII
 };
@@ -87,8 +87,8 @@ struct Message {
 /// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 
-/// Looks at the first bytes of a message, however few have arrived: an error as soon as they cannot become a good header
-/// (magic, version, type, length), nothing while they can, the header when it is complete.
+/// Looks at the first bytes of a message, however few have arrived: an error as soon as they cannot become a good
+/// header (magic, version, type, length), nothing while they can, the header when it is complete.
 [[nodiscard]] Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received);
 
 /// Decodes a message of exactly `bytes.size()` bytes. The error says which field was wrong, and its value.

@@ -28,13 +28,13 @@ void assert_on_progress_thread() noexcept;
 struct ProgressDuties {
   std::function<Status(event_base* loop)> set_up;  ///< before the loop; a failure ends the thread
   std::function<void()> woken;                     ///< some time after one or more wake()
-  std::function<void()> tear_down;                 ///< after the loop, if set_up succeeded: drops everything that uses the loop
+  std::function<void()> tear_down;  ///< after the loop, if set_up succeeded: drops everything that uses the loop
 };
 
 class ProgressThread {
  public:
-  /// Starts the thread and waits until set_up is through; its failure is returned. Every signal is blocked on the thread: they
-  /// are for the application's threads.
+  /// Starts the thread and waits until set_up is through; its failure is returned. Every signal is blocked on the
+  /// thread: they are for the application's threads.
   [[nodiscard]] static Result<std::unique_ptr<ProgressThread>> start(ProgressDuties duties);
 
   /// Ends the loop and waits for tear_down. Not for the progress thread itself.

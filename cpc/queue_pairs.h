@@ -51,6 +51,10 @@ struct QueuePairEnd {
   bool operator==(const QueuePairEnd&) const = default;
 };
 
+/// Send queue entries of every queue pair beyond QueueSpec::send_depth(): for the marker that is posted when the
+/// connection is taken down, whose completion comes after all others.
+inline constexpr std::uint32_t kMarkerEntries = 1;
+
 /// The queue pairs of a connection. Made, brought up and destroyed on the progress thread; the main thread posts to the
 /// handles between PostReceives and its Destroy command. Destroying the object destroys the queue pairs.
 class QueuePairs {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reliable-connected queue pairs by libibverbs. InfiniBand Architecture Specification 1.4, section 11.2.5.2, tells which
-// attributes each transition takes.
+// Reliable-connected queue pairs by libibverbs. InfiniBand Architecture Specification 1.4, section 11.2.5.2, tells
+// which attributes each transition takes.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -36,10 +36,7 @@ struct Depths {
 };
 
 Depths depths_of(const QueueSpec& queue) noexcept {
-  if (queue.kind == QueueKind::kPerPeer) {
-    return {queue.rd_num + queue.rd_rsv, queue.rd_num + queue.rd_rsv};
-  }
-  return {queue.sd_max, 0};
+  return {queue.send_depth() + kMarkerEntries, queue.receive_depth()};
 }
 
 /// A queue pair and its room for completions, which outlives it.
@@ -173,9 +170,9 @@ Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePai
       moved = to_ready_to_send(queue_pair, (*port_.queues)[i].kind, ends_[i]);
     }
     if (!moved) {
-      return failure("queue " + std::to_string(i) + " on " + device_name(port_) + " to queue pair " +
-                         std::to_string(ends[i].qpn),
-                     moved.error());
+      return failure(
+          "queue " + std::to_string(i) + " on " + device_name(port_) + " to queue pair " + std::to_string(ends[i].qpn),
+          moved.error());
     }
   }
   return {};
@@ -223,9 +220,9 @@ Status RcQueuePairs::to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const 
   attributes.rnr_retry = kind == QueueKind::kPerPeer ? std::uint8_t{0} : port_.settings.rnr_retry;
   attributes.sq_psn = own_end.psn;
   attributes.max_rd_atomic = clamp_reads(limits_.max_qp_init_rd_atom, kReadsAsked);
-  const int error_number = ibv_modify_qp(queue_pair, &attributes,
-                                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  const int error_number = ibv_modify_qp(
+      queue_pair, &attributes,
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }
 
@@ -243,7 +240,8 @@ void RcQueuePairs::flush() noexcept {
 Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port) {
   assert_on_progress_thread();
   if (port.address.link == Link::kIwarp) {
-    return failure(device_name(port) + " is an iWARP port, whose queue pairs only the rdmacm connection method can connect");
+    return failure(device_name(port) +
+                   " is an iWARP port, whose queue pairs only the rdmacm connection method can connect");
   }
   auto made = std::make_unique<RcQueuePairs>(port);
   if (Status ready = made->make(); !ready) {

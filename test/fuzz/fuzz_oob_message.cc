@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// libFuzzer: whatever a peer or a stranger sends is decoded to something in range or refused with a reason, in one piece
-// or in two.
+// libFuzzer: whatever a peer or a stranger sends is decoded to something in range or refused with a reason, in one
+// piece or in two.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -2,7 +2,8 @@
 //
 // A model of two peers that connect: each runs the connection table, they talk over channels that behave like TCP
 // connections and break at any moment, and their main threads answer whenever they like. explore() walks every order of
-// events, breadth first. It knows nothing of what the table says: it carries out actions and watches what comes of them.
+// events, breadth first. It knows nothing of what the table says: it carries out actions and watches what comes of
+// them.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "cpc/connection_table.h"
+#include "test/unit/connection_world.h"
 
 namespace fabric::model {
 
@@ -23,57 +25,8 @@ using cpc::Action;
 using cpc::Event;
 using cpc::Guards;
 using cpc::Outcome;
-using cpc::State;
-using Byte = std::uint8_t;
 
-enum Letter : Byte { kNothing, kRequest, kReply, kConfirm, kRefuse, kCollision };
-
-constexpr std::size_t kChannels = 8;
-constexpr Byte kNoChannel = 0xff;
-
-/// One TCP connection. Side 0 opened it. Plain bytes throughout: states are compared and hashed as such.
-struct Channel {
-  Byte used = 0;
-  Byte opener = 0;   ///< peer number
-  Byte attempt = 0;
-  Byte ends = 0;     ///< of the opener
-  Byte accepted = 0;
-  std::array<Byte, 2> open{};                    ///< side still has it
-  std::array<Byte, 2> lost{};                    ///< side will see an error after what it can still read
-  std::array<std::array<Byte, 4>, 2> letters{};  ///< on the way *to* a side
-  Byte reply_ends = 0;
-  Byte confirm_sent = 0;
-};
-
-struct Peer {
-  State state = State::kClosed;
-  Byte incarnation = 0;  ///< names the ends; 0: no queue pairs
-  Byte made = 0;         ///< incarnations so far
-  Byte linked_to = 0;    ///< the ends that ours are connected to
-  Byte attempt = 0;
-  Byte peer_attempt = 0;
-  Byte channel = kNoChannel;
-  Byte timer = 0;  ///< 1: retry, 2: handshake
-  Byte must_post = 0;     ///< what the main thread has to do
-  Byte must_close = 0;
-  Byte must_destroy = 0;
-  Byte wants = 0;         ///< connects that it will still ask for
-  Byte wanted = 0;
-  Byte closes = 0;        ///< closes that it may still do of its own accord
-  Byte gave_up = 0;       ///< it closed of its own accord
-  Byte posted = 0;        ///< bit n: incarnation n had its receives posted
-  Byte told_connected = 0;
-  Byte told_failed = 0;
-};
-
-struct World {
-  std::array<Peer, 2> peers;
-  std::array<Channel, kChannels> channels;
-  Byte losses = 0;        ///< channels that may still break
-  Byte local_errors = 0;  ///< verbs calls that may still fail
-};
-static_assert(sizeof(World) == 2 * sizeof(Peer) + kChannels * sizeof(Channel) + 2, "padding would break the comparison");
-
+/// What is explored: how often things may go wrong, and what is expected in the end.
 struct Options {
   Byte losses = 0;
   Byte retries = 0;
@@ -81,7 +34,7 @@ struct Options {
   Byte local_errors = 0;
   std::array<Byte, 2> wants{1, 1};
   bool hasty_handshake_timer = false;  ///< it may fire at any time, not only when nothing else can happen
-  bool both_must_connect = true;       ///< what a quiet world is checked for: everybody connected, or else everybody told
+  bool both_must_connect = true;  ///< what a quiet world is checked for: everybody connected, or else everybody told
   Guards (*bend)(int peer, Guards guards) = nullptr;  ///< a fault to be found
 };
 
@@ -103,7 +56,9 @@ class Explorer {
  private:
   using Bytes = std::array<char, sizeof(World)>;
   struct Hash {
-    std::size_t operator()(const Bytes& bytes) const { return std::hash<std::string_view>{}({bytes.data(), bytes.size()}); }
+    std::size_t operator()(const Bytes& bytes) const {
+      return std::hash<std::string_view>{}({bytes.data(), bytes.size()});
+    }
   };
 
   void visit(World world);
@@ -118,10 +73,11 @@ class Explorer {
   void apply(World world, int peer, Event event, Incoming incoming = {});
   void perform_from(World world, int peer, const cpc::Step& step, std::size_t first, Incoming incoming);
   bool perform(World& world, int peer, Action action, const Incoming& incoming);
-  void send(World& world, int peer, Letter letter);
-  void close_channel(World& world, int peer);
-  void refuse(World& world, Byte index, Letter letter);
-  void open_channel(World& world, int peer);
+  void require_room(const World& world, bool had_room) {
+    if (!had_room) {
+      fault(world, "more channels or letters than the model holds");
+    }
+  }
   void tell_connected(World& world, int peer);
   void fault(const World& world, const std::string& what);
 
@@ -131,16 +87,6 @@ class Explorer {
   std::size_t moves_ = 0;  ///< made from the world at hand
   std::optional<std::string> fault_;
 };
-
-inline std::string describe(const World& world) {
-  std::string text;
-  for (const Peer& peer : world.peers) {
-    text.append(" [").append(to_string(peer.state)).append(" attempt ").append(std::to_string(peer.attempt));
-    text.append(" ends ").append(std::to_string(peer.incarnation)).append(" linked to ");
-    text.append(std::to_string(peer.linked_to)).append(" timer ").append(std::to_string(peer.timer)).append("]");
-  }
-  return text;
-}
 
 inline void Explorer::fault(const World& world, const std::string& what) {
   if (!fault_) {
@@ -167,12 +113,7 @@ inline std::optional<std::string> Explorer::explore() {
 
 inline void Explorer::visit(World world) {
   ++moves_;
-  for (Channel& channel : world.channels) {
-    const bool request_waits = channel.accepted == 0 && channel.open[1] != 0;
-    if (channel.used != 0 && channel.open[0] == 0 && (channel.open[1] == 0 || (request_waits && channel.letters[1][0] == kNothing))) {
-      channel = Channel();
-    }
-  }
+  world.forget_channels();
   Bytes bytes;
   std::memcpy(bytes.data(), &world, sizeof world);
   if (seen_.insert(bytes).second) {
@@ -216,7 +157,8 @@ inline void Explorer::main_thread_moves(const World& world, int number) {
     act(Event::kConnectWanted, [](Peer& p) { p.wants--, p.wanted = 1; });
   }
   if (peer.must_post != 0) {
-    act(Event::kReceivesPosted, [](Peer& p) { p.must_post = 0, p.posted = static_cast<Byte>(p.posted | 1U << p.incarnation); });
+    act(Event::kReceivesPosted,
+        [](Peer& p) { p.must_post = 0, p.posted = static_cast<Byte>(p.posted | 1U << p.incarnation); });
   }
   if (peer.must_close != 0) {
     act(Event::kCloseWanted, [](Peer& p) { p.must_close = 0, p.must_post = 0; });
@@ -354,7 +296,8 @@ inline void Explorer::apply(World world, int number, Event event, Incoming incom
 }
 
 /// Carries out actions; where a verbs call may fail, both ways.
-inline void Explorer::perform_from(World world, int number, const cpc::Step& step, std::size_t first, Incoming incoming) {
+inline void Explorer::perform_from(World world, int number, const cpc::Step& step, std::size_t first,
+                                   Incoming incoming) {
   for (std::size_t i = first; i < step.actions.size(); ++i) {
     const Action action = step.actions[i];
     if (world.local_errors > 0 && (action == Action::kMakeQueuePairs || action == Action::kConnectQueuePairs)) {
@@ -397,20 +340,25 @@ inline bool Explorer::perform(World& world, int number, Action action, const Inc
       peer.told_failed = old.told_failed;
       break;
     }
-    case Action::kOpenChannel: open_channel(world, number); break;
+    case Action::kOpenChannel:
+      if (peer.channel != kNoChannel) {
+        fault(world, "a channel is opened while there is one");
+      }
+      require_room(world, world.open_channel(number));
+      break;
     case Action::kAdoptChannel:
-      close_channel(world, number);
+      world.close_channel(number);
       peer.channel = incoming.channel;
       peer.peer_attempt = incoming.attempt;
       break;
-    case Action::kRefuseCollision: refuse(world, incoming.channel, kCollision); break;
+    case Action::kRefuseCollision: world.refuse(incoming.channel, kCollision); break;
     case Action::kRefuseOther:
-    case Action::kRefuseUnavailable: refuse(world, incoming.channel, kRefuse); break;
-    case Action::kDropNewChannel: refuse(world, incoming.channel, kNothing); break;
-    case Action::kSendReply: send(world, number, kReply); break;
-    case Action::kSendConfirm: send(world, number, kConfirm); break;
-    case Action::kSendRefusal: send(world, number, kRefuse); break;
-    case Action::kCloseChannel: close_channel(world, number); break;
+    case Action::kRefuseUnavailable: world.refuse(incoming.channel, kRefuse); break;
+    case Action::kDropNewChannel: world.refuse(incoming.channel, kNothing); break;
+    case Action::kSendReply: require_room(world, world.send(number, kReply)); break;
+    case Action::kSendConfirm: require_room(world, world.send(number, kConfirm)); break;
+    case Action::kSendRefusal: require_room(world, world.send(number, kRefuse)); break;
+    case Action::kCloseChannel: world.close_channel(number); break;
     case Action::kStartRetryTimer: peer.timer = 1; break;
     case Action::kStartHandshakeTimer: peer.timer = 2; break;
     case Action::kStopTimer: peer.timer = 0; break;
@@ -437,79 +385,6 @@ inline void Explorer::tell_connected(World& world, int number) {
     fault(world, "told connected twice");
   }
   peer.told_connected = 1;
-}
-
-inline void Explorer::open_channel(World& world, int number) {
-  Peer& peer = world.peers[static_cast<std::size_t>(number)];
-  if (peer.channel != kNoChannel) {
-    fault(world, "a channel is opened while there is one");
-  }
-  for (std::size_t i = 0; i < kChannels; ++i) {
-    Channel& channel = world.channels[i];
-    if (channel.used == 0) {
-      channel.used = 1;
-      channel.opener = static_cast<Byte>(number);
-      channel.attempt = ++peer.attempt;
-      channel.ends = peer.incarnation;
-      channel.open = {1, 1};
-      channel.letters[1][0] = kRequest;
-      peer.channel = static_cast<Byte>(i);
-      return;
-    }
-  }
-  fault(world, "the model has too few channels");
-}
-
-inline void Explorer::send(World& world, int number, Letter letter) {
-  const Peer& peer = world.peers[static_cast<std::size_t>(number)];
-  if (peer.channel == kNoChannel) {
-    return;
-  }
-  Channel& channel = world.channels[peer.channel];
-  const std::size_t to = channel.opener == number ? 1 : 0;
-  if (letter == kReply) {
-    channel.reply_ends = peer.incarnation;
-  }
-  if (letter == kConfirm) {
-    channel.confirm_sent = 1;
-  }
-  if (channel.open[to] == 0 || channel.lost[0] != 0) {
-    // Nobody reads it, and who sent it will see an error instead of an orderly end.
-    channel.lost[1 - to] = 1;
-    return;
-  }
-  for (Byte& slot : channel.letters[to]) {
-    if (slot == kNothing) {
-      slot = letter;
-      return;
-    }
-  }
-  fault(world, "the model has too few letters");
-}
-
-inline void Explorer::close_channel(World& world, int number) {
-  Peer& peer = world.peers[static_cast<std::size_t>(number)];
-  if (peer.channel == kNoChannel) {
-    return;
-  }
-  Channel& channel = world.channels[peer.channel];
-  const std::size_t side = channel.opener == number ? 0 : 1;
-  channel.open[side] = 0;
-  if (channel.letters[side][0] != kNothing) {
-    channel.lost[1 - side] = 1;  // TCP resets a connection that is closed with data unread
-  }
-  channel.letters[side] = {};
-  peer.channel = kNoChannel;
-}
-
-/// The listening side of a new channel answers with one letter, or none, and closes it.
-inline void Explorer::refuse(World& world, Byte index, Letter letter) {
-  Channel& channel = world.channels[index];
-  if (letter != kNothing && channel.open[0] != 0 && channel.lost[0] == 0) {
-    channel.letters[0][0] = letter;
-  }
-  channel.open[1] = 0;
-  channel.letters[1] = {};
 }
 
 }  // namespace fabric::model

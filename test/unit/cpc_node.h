@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A process of a job, as far as connection set-up is concerned: a real ConnectionManager with its progress thread and
-// sockets, queue pairs that only record what is done to them, and a main thread that answers upcalls like the component.
+// sockets, queue pairs that only record what is done to them, and a main thread that answers upcalls like the
+// component.
 #pragma once
 
 #include <algorithm>
@@ -242,16 +243,17 @@ bool run_until(std::initializer_list<Node*> nodes, Done done, double seconds = 3
 }
 
 inline void run_for(std::initializer_list<Node*> nodes, unsigned milliseconds) {
-  (void)run_until(nodes, [] { return false; }, milliseconds / 1000.0);
+  (void)run_until(
+      nodes, [] { return false; }, milliseconds / 1000.0);
 }
 
 /// Both must be told "connected", once, after both have posted.
 inline void check_connected(Node& a, Node& b, std::uint16_t port = 0, double seconds = 30) {
   const cpc::ConnectionKey at_a = a.key_to(b, port);
   const cpc::ConnectionKey at_b = b.key_to(a, port);
-  const bool done = run_until({&a, &b}, [&] {
-    return a.seen(at_a).fate == Fate::kConnected && b.seen(at_b).fate == Fate::kConnected;
-  }, seconds);
+  const bool done = run_until(
+      {&a, &b}, [&] { return a.seen(at_a).fate == Fate::kConnected && b.seen(at_b).fate == Fate::kConnected; },
+      seconds);
   ck_assert_msg(done, "not connected: %s %s; %s %s", a.seen(at_a).reason.c_str(), a.seen(at_a).history.c_str(),
                 b.seen(at_b).reason.c_str(), b.seen(at_b).history.c_str());
   ck_assert_int_eq(a.seen(at_a).connected, 1);
@@ -264,9 +266,8 @@ inline void close_both(Node& a, Node& b, std::uint16_t port = 0) {
   const cpc::ConnectionKey at_b = b.key_to(a, port);
   a.close(at_a, "done");
   b.close(at_b, "done");
-  ck_assert(run_until({&a, &b}, [&] {
-    return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed;
-  }));
+  ck_assert(run_until({&a, &b},
+                      [&] { return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed; }));
 }
 
 inline void check_text_has(const std::string& text, const std::string& part) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A bad network between two nodes: a TCP relay on loopback that cuts connections at a chosen byte, swallows bytes, or is
-// not there yet.
+// A bad network between two nodes: a TCP relay on loopback that cuts connections at a chosen byte, swallows bytes, or
+// is not there yet.
 #pragma once
 
 #include <arpa/inet.h>

@@ -35,16 +35,16 @@ START_TEST(both_connect_while_retries_last) {
       options.wants = wants;
       options.losses = losses;
       options.retries = losses;
-      const std::string what = "wants " + std::to_string(wants[0]) + std::to_string(wants[1]) + ", " +
-                               std::to_string(losses) + " losses";
+      const std::string what =
+          "wants " + std::to_string(wants[0]) + std::to_string(wants[1]) + ", " + std::to_string(losses) + " losses";
       expect_no_fault(what.c_str(), options);
     }
   }
 }
 END_TEST
 
-/// Worse: channels break more often than there are retries, timers fire early, verbs calls fail, main threads give up and
-/// start again. Everybody is told how it ended, and nothing is left over.
+/// Worse: channels break more often than there are retries, timers fire early, verbs calls fail, main threads give up
+/// and start again. Everybody is told how it ended, and nothing is left over.
 START_TEST(everybody_is_told) {
   for (const auto wants : {std::array<model::Byte, 2>{1, 0}, {0, 1}, {1, 1}}) {
     Options options;
@@ -136,9 +136,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("connection_model",
-                         {both_connect_while_retries_last, everybody_is_told, both_claim_precedence,
-                          precedence_inverted_on_one_side, repeated_requests_not_recognised, retries_never_made,
-                          lost_channel_not_noticed, stale_requests_adopted},
-                         300);
+  return test::run_suite(
+      "connection_model",
+      {both_connect_while_retries_last, everybody_is_told, both_claim_precedence, precedence_inverted_on_one_side,
+       repeated_requests_not_recognised, retries_never_made, lost_channel_not_noticed, stale_requests_adopted},
+      300);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The connection table as a function: single steps, and rules that hold for all of it. That every cell has exactly one row
-// is checked when the header is compiled; what two peers make of it, in test_connection_model.cc.
+// The connection table as a function: single steps, and rules that hold for all of it. That every cell has exactly one
+// row is checked when the header is compiled; what two peers make of it, in test_connection_model.cc.
 #include <string>
 
 #include "cpc/connection_table.h"
@@ -70,7 +70,8 @@ START_TEST(upcalls_match_the_states_entered) {
     ck_assert(!enters(State::kFailed) || has(result, Action::kTellFailed));
     ck_assert(has(result, Action::kTellFlushing) == enters(State::kClosing));
     ck_assert(has(result, Action::kDestroyQueuePairs) == enters(State::kClosed));
-    ck_assert(has(result, Action::kMakeQueuePairs) == (state == State::kClosed && has(result, Action::kAskForReceives)));
+    ck_assert(has(result, Action::kMakeQueuePairs) ==
+              (state == State::kClosed && has(result, Action::kAskForReceives)));
   });
 }
 END_TEST

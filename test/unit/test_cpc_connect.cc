@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Two connection managers in one process, over loopback, with fake queue pairs: connections that come about, or not, while
-// the network behaves.
+// Two connection managers in one process, over loopback, with fake queue pairs: connections that come about, or not,
+// while the network behaves.
 #include <random>
 
 #include "test/unit/cpc_node.h"
@@ -9,12 +9,12 @@
 namespace fabric {
 namespace {
 
-using test::Fate;
-using test::Node;
 using test::check_connected;
 using test::check_text_has;
 using test::close_both;
 using test::fake_counts;
+using test::Fate;
+using test::Node;
 using test::run_for;
 using test::run_until;
 
@@ -162,9 +162,8 @@ START_TEST(verbs_failures_reach_both_sides) {
     a.connect(b);
     const cpc::ConnectionKey at_a = a.key_to(b);
     const cpc::ConnectionKey at_b = b.key_to(a);
-    ck_assert(run_until({&a, &b}, [&] {
-      return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed;
-    }));
+    ck_assert(run_until(
+        {&a, &b}, [&] { return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed; }));
     const char* const why = make_fails ? "no queue pair left" : "refuses RTR";
     check_text_has(a.seen(at_a).reason, why);
     check_text_has(b.seen(at_b).reason, why);
@@ -253,11 +252,11 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_connect",
-                         {one_side_connects, connected_comes_after_both_have_posted, many_ports_at_once,
-                          simultaneous_connects, refusal_carries_its_reason, withdrawn_request_is_told,
-                          unknown_port_is_refused, other_number_of_queues_is_refused, verbs_failures_reach_both_sides,
-                          errors_of_the_main_thread_are_reported, destroyed_while_under_way,
-                          a_peer_that_is_gone_is_named, no_address_to_reach_is_an_error},
-                         300);
+  return test::run_suite(
+      "cpc_connect",
+      {one_side_connects, connected_comes_after_both_have_posted, many_ports_at_once, simultaneous_connects,
+       refusal_carries_its_reason, withdrawn_request_is_told, unknown_port_is_refused,
+       other_number_of_queues_is_refused, verbs_failures_reach_both_sides, errors_of_the_main_thread_are_reported,
+       destroyed_while_under_way, a_peer_that_is_gone_is_named, no_address_to_reach_is_an_error},
+      300);
 }

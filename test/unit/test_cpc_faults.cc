@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Connections over a network that breaks: channels cut at every place of the handshake, listeners that come late, messages
-// that never arrive.
+// Connections over a network that breaks: channels cut at every place of the handshake, listeners that come late,
+// messages that never arrive.
 #include "cpc/oob_message.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
 namespace {
 
-using test::Fate;
-using test::Node;
-using test::Relay;
 using test::check_connected;
 using test::check_text_has;
 using test::fake_counts;
+using test::Fate;
+using test::Node;
+using test::Relay;
 using test::run_for;
 using test::run_until;
 using Flow = Relay::Flow;
@@ -110,9 +110,8 @@ START_TEST(retries_end) {
   a.connect(a.key_to(b), relay.target());
   const cpc::ConnectionKey at_a = a.key_to(b);
   const cpc::ConnectionKey at_b = b.key_to(a);
-  ck_assert(run_until({&a, &b}, [&] {
-    return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed;
-  }));
+  ck_assert(run_until({&a, &b},
+                      [&] { return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed; }));
   ck_assert_int_eq(relay.connections(), 3);
   check_text_has(a.seen(at_a).reason, "(attempt 3 of 3)");
   check_text_has(b.seen(at_b).reason, "did not come back within 500 ms");
@@ -163,10 +162,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_faults",
-                         {listener_comes_late, channel_cut_in_the_request, channel_cut_in_the_reply,
-                          channel_cut_in_the_confirm, channel_cut_while_both_connect,
-                          channel_cut_while_the_peer_computes, retries_end, peer_spoke_counts_as_confirm,
-                          restarted_peer_is_refused, nothing_leaks},
-                         300);
+  return test::run_suite(
+      "cpc_faults",
+      {listener_comes_late, channel_cut_in_the_request, channel_cut_in_the_reply, channel_cut_in_the_confirm,
+       channel_cut_while_both_connect, channel_cut_while_the_peer_computes, retries_end, peer_spoke_counts_as_confirm,
+       restarted_peer_is_refused, nothing_leaks},
+      300);
 }

@@ -11,10 +11,10 @@
 namespace fabric {
 namespace {
 
+using test::check_connected;
 using test::Fate;
 using test::Node;
 using test::Relay;
-using test::check_connected;
 using test::run_until;
 
 std::uint16_t port_of(const Node& node) { return cpc::decode_oob_offer(node.target().offer)->port_v4; }
@@ -177,8 +177,8 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_strangers", {strangers_do_not_disturb, wrong_words_are_turned_away_at_once,
-                                           silence_is_turned_away_in_time, a_crowd_of_strangers, no_descriptor_left,
-                                           rude_peers_fail_alone},
+  return test::run_suite("cpc_strangers",
+                         {strangers_do_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
+                          a_crowd_of_strangers, no_descriptor_left, rude_peers_fail_alone},
                          120);
 }

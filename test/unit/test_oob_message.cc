@@ -30,7 +30,8 @@ Message example(MessageType type) {
   return message;
 }
 
-constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply, MessageType::kConfirm, MessageType::kRefuse};
+constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply, MessageType::kConfirm,
+                                  MessageType::kRefuse};
 
 START_TEST(messages_come_back) {
   for (const MessageType type : kTypes) {
@@ -157,7 +158,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite("oob_message",
-                                 {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive,
-                                  every_field_is_checked, texts_are_bounded_and_printable, damaged_messages_do_no_harm});
+  return fabric::test::run_suite(
+      "oob_message", {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive,
+                      every_field_is_checked, texts_are_bounded_and_printable, damaged_messages_do_no_harm});
 }

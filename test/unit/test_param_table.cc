@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/param_table.h"
+
+#include <set>
+
+#include "common/receive_queues.h"
+#include "test/unit/check_main.h"
+
+namespace {
+
+using fabric::kParamTable;
+using fabric::ParamSpec;
+
+START_TEST(every_row_is_whole) {
+  std::set<std::string> names;
+  for (const ParamSpec& spec : kParamTable) {
+    ck_assert_msg(names.insert(spec.name).second, "%s is declared twice", spec.name);
+    ck_assert_msg((spec.number == nullptr) != (spec.text == nullptr), "%s is neither a number nor a text", spec.name);
+    ck_assert_msg(spec.level >= 1 && spec.level <= 9, "%s has level %d", spec.name, spec.level);
+    ck_assert_msg(std::string(spec.help).size() > 20, "%s is not explained", spec.name);
+    if (spec.number != nullptr) {
+      ck_assert_msg(fabric::broken_rule(spec, spec.default_number).empty(), "the default of %s breaks its rule",
+                    spec.name);
+    }
+  }
+}
+END_TEST
+
+START_TEST(rules_are_told) {
+  for (const ParamSpec& spec : kParamTable) {
+    if (spec.number == nullptr) {
+      continue;
+    }
+    ck_assert(!fabric::broken_rule(spec, spec.min - 1).empty());
+    if (spec.max != fabric::kNoLimit) {
+      fabric::test::check_text(fabric::broken_rule(spec, spec.max + 1), "must be between " + std::to_string(spec.min) +
+                                                                            " and " + std::to_string(spec.max));
+    }
+  }
+}
+END_TEST
+
+START_TEST(the_default_receive_queues_are_legal) {
+  for (const ParamSpec& spec : kParamTable) {
+    if (spec.text == &fabric::Params::receive_queues) {
+      ck_assert(fabric::ReceiveQueues::parse(spec.default_text).has_value());
+      return;
+    }
+  }
+  ck_abort_msg("receive_queues is not declared");
+}
+END_TEST
+
+}  // namespace
+
+int main() {
+  return fabric::test::run_suite("param_table",
+                                 {every_row_is_whole, rules_are_told, the_default_receive_queues_are_legal});
+}

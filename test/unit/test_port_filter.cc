@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/port_filter.h"
+
+#include "test/unit/check_main.h"
+
+namespace {
+
+using fabric::PortFilter;
+
+START_TEST(without_a_list_everything_passes) {
+  const PortFilter filter;
+  ck_assert(filter.passes("rxe0", 1));
+  ck_assert(filter.may_pass("rxe0"));
+}
+END_TEST
+
+START_TEST(an_include_list_lets_only_its_items_pass) {
+  const auto filter = PortFilter::parse("rxe0,mlx5_0:2", true);
+  ck_assert(filter.has_value());
+  ck_assert(filter->passes("rxe0", 1));
+  ck_assert(filter->passes("rxe0", 7));
+  ck_assert(filter->passes("mlx5_0", 2));
+  ck_assert(!filter->passes("mlx5_0", 1));
+  ck_assert(!filter->passes("rxe", 1));
+  ck_assert(filter->may_pass("mlx5_0"));
+  ck_assert(!filter->may_pass("mlx5_1"));
+}
+END_TEST
+
+START_TEST(an_exclude_list_stops_only_its_items) {
+  const auto filter = PortFilter::parse("rxe0,mlx5_0:2", false);
+  ck_assert(filter.has_value());
+  ck_assert(!filter->passes("rxe0", 1));
+  ck_assert(!filter->passes("mlx5_0", 2));
+  ck_assert(filter->passes("mlx5_0", 1));
+  ck_assert(!filter->may_pass("rxe0"));
+  ck_assert(filter->may_pass("mlx5_0"));
+}
+END_TEST
+
+START_TEST(a_wrong_item_is_shown_with_the_rule) {
+  for (const char* text : {"", "rxe0,", ",rxe0", ":1", "rxe0:", "rxe0:0", "rxe0:256", "rxe0:1x", "rxe0:-1", "rxe 0",
+                           "/dev/rxe0"}) {
+    const auto filter = PortFilter::parse(text, true);
+    ck_assert_msg(!filter.has_value(), "\"%s\" was accepted", text);
+    ck_assert_msg(filter.error().text.find('"') == 0, "no item in: %s", filter.error().text.c_str());
+  }
+}
+END_TEST
+
+}  // namespace
+
+int main() {
+  return fabric::test::run_suite("port_filter", {without_a_list_everything_passes,
+                                                 an_include_list_lets_only_its_items_pass,
+                                                 an_exclude_list_stops_only_its_items,
+                                                 a_wrong_item_is_shown_with_the_rule});
+}

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "btl_fabric/params.h"
@@ -240,7 +241,9 @@ Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
   peer.info = std::move(*info);
   if (peer.info.receive_queues != info_.receive_queues) {
     peer.refusal = "its receive queues differ";
-    report_queues_differ(proc, info_.receive_queues, peer.info.receive_queues);
+    if (!std::exchange(queues_differ_reported_, true)) {
+      report_queues_differ(proc, info_.receive_queues, peer.info.receive_queues);
+    }
     return peer;
   }
   peer.pairs = pair_ports(info_.ports, peer.info.ports, params().allow_different_subnets != 0);

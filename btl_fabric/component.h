@@ -84,6 +84,7 @@ class Component {
   std::unique_ptr<cpc::ConnectionManager> connections_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::size_t active_modules_ = 0;
+  bool queues_differ_reported_ = false;  ///< one peer is example enough
 };
 
 }  // namespace fabric

@@ -17,6 +17,29 @@ namespace {
 
 constexpr const char* kHelpFile = "help-mpi-btl-fabric.txt";
 
+// Topics of the help file; each function below shows one.
+constexpr const char* kNotUsable = "not usable";
+constexpr const char* kBadParameter = "bad parameter";
+constexpr const char* kBadModex = "bad modex";
+constexpr const char* kQueuesDiffer = "receive queues differ";
+constexpr const char* kConnectionFailed = "connection failed";
+constexpr const char* kTransferFailed = "transfer failed";
+constexpr const char* kDeviceEvent = "device event";
+
+/// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many of
+/// the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
+template <class... Arguments>
+void show(const char* topic, Arguments... arguments) {
+  char* text = opal_show_help_string(kHelpFile, topic, false, arguments...);
+  if (text != nullptr) {
+    std::fputs(text, stderr);
+    free(text);
+  }
+}
+
+/// True in the one process of each host that speaks for all where all would say the same.
+bool speaks_for_host() { return opal_process_info.my_local_rank == 0; }
+
 const char* local_host() { return opal_process_info.nodename; }
 
 std::string host_of(const opal_proc_t& proc) {
@@ -85,18 +108,12 @@ std::string hex_dump(const std::byte* bytes, std::size_t length) {
 
 void report_start_failure(const StartFailure& failure) {
   const char* reason = failure.reason.c_str();
-  if (failure.is_bad_parameter && (chosen_by_name() || host_has_device())) {
-    opal_show_help(kHelpFile, "bad parameter", true, local_host(), reason);
-  } else if (!failure.is_bad_parameter && chosen_by_name()) {
-    // One process of the host speaks for all, straight to stderr: mpirun 4.1 adds lines of its own to relayed help texts.
-    char* text = opal_show_help_string(kHelpFile, "not usable", false, local_host(), reason);
-    if (opal_process_info.my_local_rank == 0 && text != nullptr) {
-      std::fputs(text, stderr);
-    }
-    free(text);
-  } else {
+  const bool shown = chosen_by_name() || (failure.is_bad_parameter && host_has_device());
+  if (!shown) {
     opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: not used on %s: %s", local_host(),
                         reason);
+  } else if (speaks_for_host()) {
+    show(failure.is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
   }
 }
 
@@ -106,17 +123,17 @@ void report_unreachable(const Module& module, const opal_proc_t& proc, const std
 }
 
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
-  opal_show_help(kHelpFile, "bad modex", true, local_host(), host_of(proc).c_str(), reason.c_str());
+  show(kBadModex, local_host(), host_of(proc).c_str(), reason.c_str());
 }
 
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {
-  opal_show_help(kHelpFile, "receive queues differ", true, local_host(), ours.c_str(), host_of(proc).c_str(),
+  show(kQueuesDiffer, local_host(), ours.c_str(), host_of(proc).c_str(),
                  theirs.c_str());
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history) {
-  opal_show_help(kHelpFile, "connection failed", true, local_host(), describe_port(module).c_str(),
+  show(kConnectionFailed, local_host(), describe_port(module).c_str(),
                  describe_peer(endpoint).c_str(), reason.c_str(), history.empty() ? "-" : history.c_str());
 }
 
@@ -124,13 +141,13 @@ void report_transfer_failed(const Module& module, const Endpoint& endpoint, cons
   char error[96];
   std::snprintf(error, sizeof error, "%s (%d), vendor error 0x%x", ibv_wc_status_str(completion.status),
                 static_cast<int>(completion.status), completion.vendor_err);
-  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+  show(kTransferFailed, local_host(), describe_port(module).c_str(),
                  describe_peer(endpoint).c_str(), endpoint.describe_queue(completion.qp_num).c_str(), error,
                  meaning_of(completion.status));
 }
 
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number) {
-  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+  show(kTransferFailed, local_host(), describe_port(module).c_str(),
                  describe_peer(endpoint).c_str(), endpoint.describe_queue(qpn).c_str(),
                  (std::string("posting a send: ") + std::strerror(error_number)).c_str(),
                  "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
@@ -140,13 +157,13 @@ void report_bad_packet(const Module& module, const EndpointQueue& queue, const s
                        std::uint32_t length) {
   const std::string error =
       "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
-  opal_show_help(kHelpFile, "transfer failed", true, local_host(), describe_port(module).c_str(),
+  show(kTransferFailed, local_host(), describe_port(module).c_str(),
                  describe_peer(queue.endpoint).c_str(), queue.endpoint.describe_queue(queue.qp->qp_num).c_str(),
                  error.c_str(), "Do both sides run the same version of btl_fabric?");
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {
-  opal_show_help(kHelpFile, "device event", true, local_host(), describe_port(module).c_str(),
+  show(kDeviceEvent, local_host(), describe_port(module).c_str(),
                  ibv_event_type_str(type));
 }
 

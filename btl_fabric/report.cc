@@ -30,7 +30,7 @@ constexpr const char* kDeviceEvent = "device event";
 /// the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
 template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
-  char* text = opal_show_help_string(kHelpFile, topic, false, arguments...);
+  char* text = opal_show_help_string(kHelpFile, topic, topic != kNotUsable, arguments...);  // the others get a frame
   if (text != nullptr) {
     std::fputs(text, stderr);
     free(text);

@@ -96,8 +96,8 @@ struct Connected {
   ConnectionKey key;
   std::vector<QueuePairEnd> remote_ends;
 };
-/// The connection cannot be made, was refused, or is lost. The main thread answers with Close, unless a Close of its own
-/// has crossed it: one Close per connection. May be the first it hears of a connection that a peer wanted.
+/// The connection cannot be made, was refused, or is lost. The main thread answers with Close, unless a Close of its
+/// own has crossed it: one Close per connection. May be the first it hears of a connection that a peer wanted.
 struct Failed {
   ConnectionKey key;
   std::string reason;   ///< for a user: what happened, where

@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+#
+# Functions for scripts that build the component out of tree and run it without installing it:
+#
+#   install_packages [PACKAGE...]       the Debian packages that a build needs, and those given
+#   install_vm_packages                 what contrib/vm needs
+#   build_component DIR [ARGUMENT...]   builds in DIR and installs below it; ARGUMENTs are for configure
+#   build_pingpong DIR                  contrib/bench/pingpong.c, as DIR/pingpong
+#   component_environment DIR           sets this shell's environment so that mpirun finds DIR's component
+#
+# Each prints a line per step, and returns nonzero when one failed, after the end of its output. build_log, if set before,
+# is the file that has all of the output.
+
+source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build_log=${build_log:-$source_root/build/log}
+
+build_packages=(
+	autoconf automake libtool pkg-config g++ make                   # the build
+	check libexpected-dev libevent-dev libhwloc-dev libpmix-dev     # libraries
+	libibverbs-dev librdmacm-dev ibverbs-utils                      # RDMA
+	libopenmpi-dev openmpi-bin                                      # Open MPI, with its internal headers
+)
+
+# step TEXT COMMAND...: shows TEXT and how long COMMAND took. What it printed goes to the log.
+step() {
+	local text=$1 start=$SECONDS from status=0
+	shift
+	mkdir -p "$(dirname "$build_log")" || return
+	printf '%-62s' "$text ..."
+	printf '\n== %s: %s\n' "$text" "$*" >>"$build_log"
+	from=$(wc -l <"$build_log")
+	"$@" >>"$build_log" 2>&1 </dev/null || status=$?
+	if ((status == 0)); then
+		printf '%4d s\n' $((SECONDS - start))
+		return
+	fi
+	printf 'failed\n\n'
+	tail -n "+$((from + 1))" "$build_log" | tail -n 20 >&2
+	printf '\nAll of its output is in %s\n' "$build_log" >&2
+	return $status
+}
+
+# as_root COMMAND...: sudo asks for its password on the terminal, whatever stdin is.
+as_root() {
+	if [[ $(id -u) == 0 ]]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		echo "This needs root, and there is no sudo: $*" >&2
+		return 1
+	fi
+}
+
+install_packages() {
+	local package missing=()
+	for package in "${build_packages[@]}" "$@"; do
+		[[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+	done
+	((${#missing[@]})) || return 0
+	echo "Debian packages to install: ${missing[*]}"
+	step 'installing them' apt_install "${missing[@]}"
+}
+
+apt_install() {
+	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
+	# The package lists may be old, or absent as in a container.
+	as_root "${apt[@]}" install -y --no-install-recommends "$@" ||
+		{ as_root "${apt[@]}" update && as_root "${apt[@]}" install -y --no-install-recommends "$@"; }
+}
+
+install_vm_packages() {
+	# It says nothing, and needs no root, when nothing is missing.
+	step 'packages for the virtual machine' install_vm_packages_quietly
+}
+
+install_vm_packages_quietly() {
+	local installer=$source_root/contrib/vm/install-packages
+	{ [[ $(id -u) != 0 ]] && "$installer" 2>/dev/null; } || as_root "$installer"
+}
+
+build_component() {
+	local dir=$1 arguments
+	shift
+	mkdir -p "$dir" && dir=$(cd "$dir" && pwd) || return
+	set -- --prefix="$dir/install" --with-component-dir="$dir/component" "$@"
+
+	if [[ ! -e $source_root/configure || $source_root/configure.ac -nt $source_root/configure ]]; then
+		step 'making configure' autoreconf -fi "$source_root" || return
+	fi
+	# Configured already, with the same arguments?
+	arguments=$(printf '%q ' "$source_root" "$@")
+	if [[ ! -e $dir/Makefile || $source_root/configure -nt $dir/config.status ||
+		$(cat "$dir/arguments" 2>/dev/null) != "$arguments" ]]; then
+		rm -f "$dir/arguments"
+		step 'configuring' in_directory "$dir" "$source_root/configure" "$@" || return
+		printf '%s\n' "$arguments" >"$dir/arguments"
+	fi
+	step 'building btl_fabric' make -C "$dir" -j"$(nproc)" &&
+		step 'installing it below the build directory' make -C "$dir" install
+}
+
+in_directory() (
+	cd "$1" && shift && "$@"
+)
+
+build_pingpong() {
+	local source=$source_root/contrib/bench/pingpong.c
+	[[ $1/pingpong -nt $source ]] ||
+		step 'building the ping-pong program' mpicc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o "$1/pingpong" "$source"
+}
+
+component_environment() {
+	local dir system
+	dir=$(cd "$1" && pwd) && system=$(ompi_info --parsable --path pkglibdir | sed -n 's/^path:pkglibdir://p') || return
+	[[ -e $dir/component/mca_btl_fabric.so && -n $system ]] || return
+	export OMPI_MCA_mca_base_component_path=$dir/component:$system
+	# mpirun refuses root otherwise. Everything above runs as root too, in containers.
+	[[ $(id -u) != 0 ]] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}

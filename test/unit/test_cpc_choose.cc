@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <random>
+
+#include "cpc/connection_manager.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+ProcessInfo offering(std::vector<CpcOffer> offers) {
+  ProcessInfo info;
+  info.offers = std::move(offers);
+  return info;
+}
+
+START_TEST(highest_priority_of_either_side_wins) {
+  const ProcessInfo a = offering({{CpcKind::kOob, 50, 1, {}}, {CpcKind::kRdmaCm, 30, 1, {}}});
+  const ProcessInfo b = offering({{CpcKind::kRdmaCm, 80, 1, {}}, {CpcKind::kOob, 10, 1, {}}});
+  ck_assert(choose_cpc(a, 0, b, 0) == &b.offers[0]);
+  ck_assert(choose_cpc(b, 0, a, 0) == &a.offers[1]);
+}
+END_TEST
+
+START_TEST(lowest_kind_of_equals_wins) {
+  const ProcessInfo a = offering({{CpcKind::kRdmaCm, 50, 1, {}}, {CpcKind::kOob, 50, 1, {}}});
+  ck_assert(choose_cpc(a, 0, a, 0) == &a.offers[1]);
+}
+END_TEST
+
+START_TEST(both_ports_must_be_served) {
+  const ProcessInfo a = offering({{CpcKind::kOob, 50, 0b01, {}}});
+  const ProcessInfo b = offering({{CpcKind::kOob, 50, std::uint64_t{1} << 63, {}}, {CpcKind::kXoob, 90, 1, {}}});
+  ck_assert(choose_cpc(a, 0, b, 63) == &b.offers[0]);
+  ck_assert(choose_cpc(a, 1, b, 63) == nullptr);
+  ck_assert(choose_cpc(a, 0, b, 0) == nullptr);
+  ck_assert(choose_cpc(a, 0, b, 64) == nullptr);
+  ck_assert(choose_cpc(a, 0, ProcessInfo(), 0) == nullptr);
+}
+END_TEST
+
+START_TEST(both_sides_choose_the_same) {
+  std::minstd_rand random(17);
+  const auto any = [&] {
+    std::vector<CpcOffer> offers;
+    for (unsigned i = static_cast<unsigned>(random() % 5); i > 0; --i) {
+      offers.push_back(
+          {static_cast<CpcKind>(1 + random() % 4), static_cast<std::uint8_t>(random() % 3), random() % 4, {}});
+    }
+    return offering(offers);
+  };
+  for (int round = 0; round < 10000; ++round) {
+    const ProcessInfo a = any();
+    const ProcessInfo b = any();
+    const CpcOffer* const at_a = choose_cpc(a, 0, b, 1);
+    const CpcOffer* const at_b = choose_cpc(b, 1, a, 0);
+    ck_assert((at_a == nullptr) == (at_b == nullptr));
+    ck_assert(at_a == nullptr || at_a->kind == at_b->kind);
+  }
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric::cpc;
+  return fabric::test::run_suite("cpc_choose", {highest_priority_of_either_side_wins, lowest_kind_of_equals_wins,
+                                                both_ports_must_be_served, both_sides_choose_the_same});
+}

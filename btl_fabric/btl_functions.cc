@@ -108,11 +108,26 @@ int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descr
   return OPAL_SUCCESS;
 }
 
+/// How much of `size` bytes at the convertor's position goes into one fragment. Where the data are one block, a fragment
+/// would end inside an element, and Open MPI 4.1's receiving convertor, when it then has to jump to a fragment that came
+/// early (over another port or queue), puts that one element too low (opal_convertor_generic_simple_position() forgets
+/// the element). So fragments but the last end on multiples of the largest element. Other data Open MPI itself cuts at
+/// elements.
+size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
+  constexpr size_t kLargestElement = 32;  // long double complex
+  if (convertor.bConverted + size >= convertor.local_size) {
+    return size;
+  }
+  const size_t beyond = (convertor.bConverted + size) % kLargestElement;
+  return size > beyond ? size - beyond : size;
+}
+
 mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
                                        opal_convertor_t* convertor, std::uint8_t /*order*/, size_t reserve,
                                        size_t* size, std::uint32_t flags) noexcept {
   Module& module = module_of(btl);
   size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
+  packed = whole_elements(*convertor, packed);
   Fragment* fragment = allocate(module, reserve + packed, flags);
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;

@@ -2,7 +2,7 @@
 #
 # Functions for scripts that build the component out of tree and run it without installing it:
 #
-#   install_packages [PACKAGE...]       the Debian packages that a build needs, and those given
+#   install_packages PACKAGE...         Debian packages; "${build_packages[@]}" are those that a build needs
 #   install_vm_packages                 what contrib/vm needs
 #   build_component DIR [ARGUMENT...]   builds in DIR and installs below it; ARGUMENTs are for configure
 #   build_pingpong DIR                  contrib/bench/pingpong.c, as DIR/pingpong
@@ -14,6 +14,7 @@
 source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build_log=${build_log:-$source_root/build/log}
 
+# shellcheck disable=SC2034 # for those who source this
 build_packages=(
 	autoconf automake libtool pkg-config g++ make                   # the build
 	check libexpected-dev libevent-dev libhwloc-dev libpmix-dev     # libraries
@@ -54,11 +55,15 @@ as_root() {
 
 install_packages() {
 	local package missing=()
-	for package in "${build_packages[@]}" "$@"; do
+	for package in "$@"; do
 		[[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
 	done
 	((${#missing[@]})) || return 0
 	echo "Debian packages to install: ${missing[*]}"
+	[[ $(id -u) == 0 ]] || command -v sudo >/dev/null || {
+		echo 'This needs root, and there is no sudo. As root: apt-get install --no-install-recommends and these names.' >&2
+		return 1
+	}
 	step 'installing them' apt_install "${missing[@]}"
 }
 

@@ -96,7 +96,7 @@ inline constexpr std::array kParamTable = {
     number_param("service_level", &Params::service_level, 0, 0, 15, 4, "InfiniBand service level"),
     number_param("traffic_class", &Params::traffic_class, 0, 0, 255, 4,
                  "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4)"),
-    number_param("timeout", &Params::timeout, 20, 0, 31, 5,
+    number_param("timeout", &Params::timeout, 18, 0, 31, 5,
                  "Wait for an acknowledgement before sending again: 4.096 microseconds * 2^timeout; 0 waits for ever"),
     number_param("retry_count", &Params::retry_count, 7, 0, 7, 5, "Times a packet is sent again before the connection fails"),
     number_param("rnr_retry", &Params::rnr_retry, 7, 0, 7, 5,

@@ -19,7 +19,7 @@ namespace fabric::cpc {
 
 /// Transport settings of queue pairs. InfiniBand Architecture Specification 1.4, section 11.2.5.2 (Modify QP).
 struct QueuePairSettings {
-  std::uint8_t timeout = 20;        ///< local ACK timeout: 4.096 us * 2^timeout
+  std::uint8_t timeout = 18;        ///< local ACK timeout: 4.096 us * 2^timeout
   std::uint8_t retry_count = 7;     ///< transport retries
   std::uint8_t rnr_retry = 7;       ///< "receiver not ready" retries of S queues; 7 = for ever. P queues use 0
   std::uint8_t min_rnr_timer = 12;  ///< code of the pause that a sender makes after "receiver not ready"

@@ -7,6 +7,7 @@
 
 #include "btl_fabric/component.h"
 #include "btl_fabric/module.h"
+#include "btl_fabric/params.h"
 #include "btl_fabric/report.h"
 
 namespace fabric {
@@ -92,7 +93,7 @@ Fragment* allocate(Module& module, size_t size, std::uint32_t flags) noexcept {
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
-  fragment->segment.seg_len = size;
+  fragment->segments[0].seg_len = size;
   fragment->des_flags = flags;
   fragment->callback_due = false;
   return fragment;
@@ -122,6 +123,37 @@ size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
   return size > beyond ? size - beyond : size;
 }
 
+/// Large blocks of data go out from where they are.
+bool wants_in_place(const opal_convertor_t& convertor, size_t size) noexcept {
+  const auto limit = static_cast<size_t>(params().in_place_size);
+  return limit != 0 && size >= limit && opal_convertor_need_buffers(&convertor) == 0;
+}
+
+/// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False, and
+/// nothing has happened, if their memory cannot be registered.
+bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& convertor, size_t reserve,
+                  size_t size) noexcept {
+  // Registrations are cached, so larger ones serve more fragments; but one should not pin gigabytes at once.
+  constexpr size_t kWindow = 4 * 1024 * 1024;
+  void* data = nullptr;
+  opal_convertor_get_current_pointer(&convertor, &data);
+  const size_t before = convertor.bConverted % kWindow;
+  const size_t after = std::min(std::max(kWindow - before, size), convertor.local_size - convertor.bConverted);
+  auto* registration = module.cache().hold(static_cast<std::byte*>(data) - before, before + after, fragment.user_lkey);
+  if (registration == nullptr) {
+    return false;
+  }
+  iovec block{nullptr, size};
+  std::uint32_t count = 1;
+  opal_convertor_pack(&convertor, &block, &count, &size);  // without buffers it only tells the place, and moves on
+  fragment.user_memory = registration;
+  fragment.segments[0].seg_len = reserve;
+  fragment.segments[1].seg_addr.pval = block.iov_base;
+  fragment.segments[1].seg_len = size;
+  fragment.des_segment_count = 2;
+  return true;
+}
+
 mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
                                        opal_convertor_t* convertor, std::uint8_t /*order*/, size_t reserve,
                                        size_t* size, std::uint32_t flags) noexcept {
@@ -132,14 +164,18 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
-  iovec data{static_cast<std::byte*>(fragment->segment.seg_addr.pval) + reserve, packed};
+  if (wants_in_place(*convertor, packed) && put_in_place(module, *fragment, *convertor, reserve, packed)) {
+    *size = packed;
+    return fragment;
+  }
+  iovec data{static_cast<std::byte*>(fragment->segments[0].seg_addr.pval) + reserve, packed};
   std::uint32_t count = 1;
   if (opal_convertor_pack(convertor, &data, &count, &packed) < 0) [[unlikely]] {
     module.put_back(fragment);
     return nullptr;
   }
   *size = packed;
-  fragment->segment.seg_len = reserve + packed;
+  fragment->segments[0].seg_len = reserve + packed;
   return fragment;
 }
 

@@ -72,25 +72,35 @@ struct EndpointQueue {
   /// Posts a packet that the device copies at once: `packet` may be reused when this returns. A slot must be free.
   /// False if verbs refused.
   [[nodiscard]] bool post_inline(const std::byte* packet, std::uint32_t length) noexcept {
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(packet), length, 0};
     if (unsignaled + 1 < signal_batch) {
       ++unsignaled;
-      return post(packet, length, 0, 0, IBV_SEND_INLINE);
+      return post(&sge, 1, 0, IBV_SEND_INLINE);
     }
     unsignaled = 0;
-    return post(packet, length, 0, tagged(this, SendTag::kBatch), IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+    return post(&sge, 1, tagged(this, SendTag::kBatch), IBV_SEND_INLINE | IBV_SEND_SIGNALED);
   }
 
   /// Posts a packet from registered memory; it belongs to the device until the completion. A slot must be free.
-  [[nodiscard]] bool post_registered(Fragment& fragment, std::uint32_t length) noexcept {
+  [[nodiscard]] bool post_registered(Fragment& fragment) noexcept {
     fragment.slots = unsignaled + 1;
     unsignaled = 0;
-    return post(fragment.packet, length, fragment.lkey, tagged(&fragment, SendTag::kFragment), IBV_SEND_SIGNALED);
+    const auto [ours, users] = fragment.segments;
+    ibv_sge sges[2] = {{reinterpret_cast<std::uintptr_t>(fragment.packet),
+                        static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey},
+                       {}};
+    if (fragment.des_segment_count == 2) {
+      sges[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
+                 fragment.user_lkey};
+    }
+    return post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
+                IBV_SEND_SIGNALED);
   }
 
   /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for it.
   [[nodiscard]] bool post_drain_marker() noexcept {
     slots += cpc::kMarkerEntries;
-    return post(nullptr, 0, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);
+    return post(nullptr, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);
   }
 
   /// The header of the message that goes out now, with the credits that the peer is owed.
@@ -108,14 +118,12 @@ struct EndpointQueue {
     return reinterpret_cast<std::uintptr_t>(object) | static_cast<std::uint64_t>(tag);
   }
 
-  [[nodiscard]] bool post(const std::byte* packet, std::uint32_t length, std::uint32_t lkey, std::uint64_t id,
-                          int flags) noexcept {
+  [[nodiscard]] bool post(ibv_sge* sges, int sge_count, std::uint64_t id, int flags) noexcept {
     assert(slots > 0);
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(packet), length, lkey};
     ibv_send_wr request{};
     request.wr_id = id;
-    request.sg_list = &sge;
-    request.num_sge = packet == nullptr ? 0 : 1;
+    request.sg_list = sges;
+    request.num_sge = sge_count;
     request.opcode = IBV_WR_SEND;
     request.send_flags = static_cast<unsigned>(flags);
     ibv_send_wr* refused = nullptr;

@@ -33,11 +33,12 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
     queue.credits.take_credit();
   }
   queue.next_header(PacketKind::kMessage, fragment.tag).write(fragment.packet);
-  const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segment.seg_len);
+  const bool in_place = fragment.user_memory != nullptr;
   const bool owned = (fragment.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   const bool wants_callback = (fragment.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 || fragment.callback_due;
 
-  if (owned && !wants_callback && length <= queue.max_inline) {
+  if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
+    const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segments[0].seg_len);
     if (!queue.post_inline(fragment.packet, length)) [[unlikely]] {
       module_.post_failed(*this, queue);
       return OPAL_ERR_UNREACH;
@@ -45,10 +46,10 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
     module_.put_back(&fragment);
     return 1;
   }
-  // The bytes are in our buffer: an upper layer that left the descriptor to us and asked for no callback is done now.
-  fragment.callback_due = wants_callback || !owned;
+  // If the bytes are in our buffer, an upper layer that left the descriptor to us and asked for no callback is done now.
+  fragment.callback_due = wants_callback || !owned || in_place;
   const int result = finished(fragment);
-  if (!queue.post_registered(fragment, length)) [[unlikely]] {
+  if (!queue.post_registered(fragment)) [[unlikely]] {
     module_.post_failed(*this, queue);
     return OPAL_ERR_UNREACH;
   }
@@ -143,8 +144,9 @@ bool Endpoint::post_credits(EndpointQueue& queue) noexcept {
     fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     fragment->callback_due = false;
     fragment->endpoint = this;
+    fragment->segments[0].seg_len = 0;
     queue.next_header(PacketKind::kCredits, 0).write(fragment->packet);
-    posted = queue.post_registered(*fragment, PacketHeader::kSize);
+    posted = queue.post_registered(*fragment);
   }
   if (!posted) {
     module_.post_failed(*this, queue);

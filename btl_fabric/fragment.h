@@ -18,7 +18,10 @@ struct EndpointQueue;
 
 /// Open MPI's object system builds these, so there are no constructors: the pool that a fragment comes from fills it in.
 struct Fragment : mca_btl_base_descriptor_t {
-  mca_btl_base_segment_t segment;  ///< what the upper layer sees: the bytes after our header
+  /// What the upper layer sees: the bytes after our header, and, of a send in place, those in the user's memory.
+  mca_btl_base_segment_t segments[2];
+  mca_rcache_base_registration_t* user_memory;  ///< of a send in place: held until it completes; otherwise null
+  std::uint32_t user_lkey;
   std::byte* packet;               ///< our header, then the segment
   std::uint32_t capacity;          ///< bytes after the header
   std::uint32_t lkey;

@@ -14,9 +14,11 @@ struct Registration : mca_rcache_base_registration_t {
   ibv_mr* mr;
 };
 
-/// Called by the cache. Message buffers are only read and written by this host's own work requests.
+/// Called by the cache. Memory is only read and written by this host's own work requests; what is only sent from may be
+/// read-only.
 int register_region(void* pd, void* base, size_t size, mca_rcache_base_registration_t* registration) noexcept {
-  ibv_mr* mr = ibv_reg_mr(static_cast<ibv_pd*>(pd), base, size, IBV_ACCESS_LOCAL_WRITE);
+  const bool written = (registration->access_flags & MCA_RCACHE_ACCESS_LOCAL_WRITE) != 0;
+  ibv_mr* mr = ibv_reg_mr(static_cast<ibv_pd*>(pd), base, size, written ? IBV_ACCESS_LOCAL_WRITE : 0);
   static_cast<Registration*>(registration)->mr = mr;
   return mr != nullptr ? OPAL_SUCCESS : OPAL_ERR_OUT_OF_RESOURCE;
 }
@@ -54,6 +56,16 @@ RegistrationCache::~RegistrationCache() {
   if (rcache_ != nullptr) {
     mca_rcache_base_module_destroy(rcache_);
   }
+}
+
+mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept {
+  constexpr std::int32_t kSendOnly = 0;
+  mca_rcache_base_registration_t* registration = nullptr;
+  if (rcache_->rcache_register(rcache_, base, size, 0, kSendOnly, &registration) != OPAL_SUCCESS) {
+    return nullptr;
+  }
+  lkey = static_cast<const Registration*>(registration)->mr->lkey;
+  return registration;
 }
 
 FragmentPool::FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept
@@ -95,9 +107,10 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->endpoint = nullptr;
   fragment->posted_on = nullptr;
   fragment->next = nullptr;
-  fragment->segment.seg_addr.pval = fragment->packet + PacketHeader::kSize;
-  fragment->segment.seg_len = pool.capacity_;
-  fragment->des_segments = &fragment->segment;
+  fragment->user_memory = nullptr;
+  fragment->segments[0].seg_addr.pval = fragment->packet + PacketHeader::kSize;
+  fragment->segments[0].seg_len = pool.capacity_;
+  fragment->des_segments = fragment->segments;
   fragment->des_segment_count = 1;
   fragment->order = pool.queue_;
 

@@ -22,6 +22,12 @@ class RegistrationCache {
   [[nodiscard]] mca_rcache_base_module_t* rcache() const noexcept { return rcache_; }
   [[nodiscard]] const OpenDevice& device() const noexcept { return *device_; }
 
+  /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
+  [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
+  void let_go(mca_rcache_base_registration_t* registration) const noexcept {
+    rcache_->rcache_deregister(rcache_, registration);
+  }
+
  private:
   explicit RegistrationCache(std::shared_ptr<OpenDevice> device) noexcept : device_(std::move(device)) {}
 

@@ -25,8 +25,9 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
 
 }  // namespace
 
-Module::Module(const UsablePort& port, const ReceiveQueues& queues, const mca_btl_base_module_t& limits)
-    : mca_btl_base_module_t(limits), port_(port), queues_(queues) {
+Module::Module(const UsablePort& port, const RegistrationCache& cache, const ReceiveQueues& queues,
+               const mca_btl_base_module_t& limits)
+    : mca_btl_base_module_t(limits), port_(port), cache_(cache), queues_(queues) {
   if (btl_bandwidth == 0) {
     btl_bandwidth = port.bandwidth;
   }
@@ -38,24 +39,24 @@ Module::~Module() = default;
 Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, const RegistrationCache& cache,
                                              const ReceiveQueues& queues, std::uint16_t index,
                                              const mca_btl_base_module_t& limits) {
-  std::unique_ptr<Module> module(new Module(port, queues, limits));
-  if (auto made = module->make_queues(cache); !made) {
+  std::unique_ptr<Module> module(new Module(port, cache, queues, limits));
+  if (auto made = module->make_queues(); !made) {
     return tl::unexpected(made.error());
   }
   module->fill_context(index);
   return module;
 }
 
-Status Module::make_queues(const RegistrationCache& cache) {
+Status Module::make_queues() {
   const Params& values = params();
   std::uint32_t shared_receives = 0;
   for (std::size_t i = 0; i < queues_.count(); ++i) {
     const QueueSpec& spec = queues_[i];
     const auto queue = static_cast<std::uint8_t>(i);
-    auto sends = FragmentPool::make(cache, queue, false, spec.size,
+    auto sends = FragmentPool::make(cache_, queue, false, spec.size,
                                     {values.free_list_num, values.free_list_max, values.free_list_inc});
     // A limit on receive buffers would break the promise that rd_num are posted.
-    auto receives = FragmentPool::make(cache, queue, true, spec.size, {0, 0, values.free_list_inc});
+    auto receives = FragmentPool::make(cache_, queue, true, spec.size, {0, 0, values.free_list_inc});
     if (!sends || !receives) {
       return tl::unexpected((sends ? receives : sends).error());
     }

@@ -46,7 +46,15 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept { return queues_.smallest_fitting(size); }
   /// A send buffer of a queue, or null.
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return send_pools_[queue]->get(); }
-  void put_back(Fragment* fragment) noexcept { send_pools_[fragment->queue]->put(fragment); }
+  void put_back(Fragment* fragment) noexcept {
+    if (fragment->user_memory != nullptr) {
+      cache_.let_go(fragment->user_memory);
+      fragment->user_memory = nullptr;
+      fragment->des_segment_count = 1;
+    }
+    send_pools_[fragment->queue]->put(fragment);
+  }
+  [[nodiscard]] const RegistrationCache& cache() const noexcept { return cache_; }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *receive_pools_[queue]; }
   /// Buffers ran out: every call of progress() tries again until all receives are posted.
   void note_short_of_buffers() noexcept { short_of_buffers_ = true; }
@@ -80,8 +88,9 @@ class Module final : public mca_btl_base_module_t {
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
 
  private:
-  Module(const UsablePort& port, const ReceiveQueues& queues, const mca_btl_base_module_t& limits);
-  [[nodiscard]] Status make_queues(const RegistrationCache& cache);
+  Module(const UsablePort& port, const RegistrationCache& cache, const ReceiveQueues& queues,
+         const mca_btl_base_module_t& limits);
+  [[nodiscard]] Status make_queues();
   void fill_context(std::uint16_t index);
 
   int poll(ibv_cq* cq) noexcept;
@@ -96,6 +105,7 @@ class Module final : public mca_btl_base_module_t {
   void refill_receives() noexcept;
 
   UsablePort port_;
+  const RegistrationCache& cache_;
   const ReceiveQueues& queues_;
   cpc::ConnectionManager* connections_ = nullptr;
   // In the order of creation: receive buffers outlive the queues that they are posted on, endpoints (whose spare buffers

@@ -20,6 +20,7 @@ struct Params {
   int max_ports = 0;
   int mtu = 0;
   int max_inline_data = 0;
+  int in_place_size = 0;
   int cq_size = 0;
   int cq_poll_batch = 0;
   int free_list_num = 0;
@@ -84,6 +85,9 @@ inline constexpr std::array kParamTable = {
                  "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses that of the port"),
     number_param("max_inline_data", &Params::max_inline_data, -1, -1, 1024, 5,
                  "Largest message copied into the work request, bytes; -1 asks the device, up to 256"),
+    number_param("in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
+                 "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
+                 "being copied; 0 always copies"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue. A port makes as many queues as its connections need"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),

@@ -113,7 +113,7 @@ void Module::deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t len
   }
   if (header.kind == PacketKind::kMessage) [[likely]] {
     const mca_btl_active_message_callback_t& receiver = mca_btl_base_active_message_trigger[header.tag];
-    fragment->segment.seg_len = length - PacketHeader::kSize;
+    fragment->segments[0].seg_len = length - PacketHeader::kSize;
     if (receiver.cbfunc != nullptr) [[likely]] {
       receiver.cbfunc(this, header.tag, fragment, receiver.cbdata);
     }

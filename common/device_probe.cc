@@ -25,7 +25,7 @@ bool can_make_queue_pair(ibv_pd* pd, ibv_cq* cq, std::uint32_t max_inline) {
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = 1;
   attributes.cap.max_recv_wr = 1;
-  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_send_sge = 2;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = max_inline;
   return QueuePair(ibv_create_qp(pd, &attributes)) != nullptr;

@@ -55,6 +55,9 @@ struct QueuePairEnd {
 /// connection is taken down, whose completion comes after all others.
 inline constexpr std::uint32_t kMarkerEntries = 1;
 
+/// Pieces of memory that a send can be put together from: our header, and the user's data where they are.
+inline constexpr std::uint32_t kSendSges = 2;
+
 /// The queue pairs of a connection. Made, brought up and destroyed on the progress thread; the main thread posts to the
 /// handles between PostReceives and its Destroy command. Destroying the object destroys the queue pairs.
 class QueuePairs {

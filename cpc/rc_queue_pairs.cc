@@ -117,7 +117,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   attributes.srq = queue.kind == QueueKind::kShared ? port_.srqs[index] : nullptr;
   attributes.cap.max_send_wr = depths.send;
   attributes.cap.max_recv_wr = depths.receive;
-  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_send_sge = kSendSges;
   attributes.cap.max_recv_sge = attributes.srq == nullptr ? 1 : 0;
   attributes.cap.max_inline_data = port_.settings.max_inline;
   attributes.qp_type = IBV_QPT_RC;

@@ -16,7 +16,9 @@ static int fabric_register() noexcept {
   return OPAL_SUCCESS;
 }
 
-static int fabric_open() noexcept { return OPAL_SUCCESS; }
+static int fabric_open() noexcept {
+  return OPAL_SUCCESS;
+}
 
 static int fabric_progress() noexcept {
   return fabric::Component::started() ? fabric::Component::get().progress() : 0;

@@ -14,7 +14,9 @@ namespace fabric {
 
 namespace {
 
-Module& module_of(mca_btl_base_module_t* btl) noexcept { return *static_cast<Module*>(btl); }
+Module& module_of(mca_btl_base_module_t* btl) noexcept {
+  return *static_cast<Module*>(btl);
+}
 
 /// Runs a function that may allocate; memory that is not there becomes Open MPI's error code.
 template <class Function>
@@ -66,8 +68,8 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
   });
 }
 
-/// Open MPI keeps the callbacks in a table of its own (mca_btl_base_active_message_trigger), which messages are delivered
-/// by; a module has nothing to add.
+/// Open MPI keeps the callbacks in a table of its own (mca_btl_base_active_message_trigger), which messages are
+/// delivered by; a module has nothing to add.
 int register_callback(mca_btl_base_module_t* /*btl*/, mca_btl_base_tag_t /*tag*/,
                       mca_btl_base_module_recv_cb_fn_t /*callback*/, void* /*data*/) noexcept {
   return OPAL_SUCCESS;
@@ -109,11 +111,11 @@ int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descr
   return OPAL_SUCCESS;
 }
 
-/// How much of `size` bytes at the convertor's position goes into one fragment. Where the data are one block, a fragment
-/// would end inside an element, and Open MPI 4.1's receiving convertor, when it then has to jump to a fragment that came
-/// early (over another port or queue), puts that one element too low (opal_convertor_generic_simple_position() forgets
-/// the element). So fragments but the last end on multiples of the largest element. Other data Open MPI itself cuts at
-/// elements.
+/// How much of `size` bytes at the convertor's position goes into one fragment. Where the data are one block, a
+/// fragment would end inside an element, and Open MPI 4.1's receiving convertor, when it then has to jump to a fragment
+/// that came early (over another port or queue), puts that one element too low
+/// (opal_convertor_generic_simple_position() forgets the element). So fragments but the last end on multiples of the
+/// largest element. Other data Open MPI itself cuts at elements.
 size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
   constexpr size_t kLargestElement = 32;  // long double complex
   if (convertor.bConverted + size >= convertor.local_size) {
@@ -129,8 +131,8 @@ bool wants_in_place(const opal_convertor_t& convertor, size_t size) noexcept {
   return limit != 0 && size >= limit && opal_convertor_need_buffers(&convertor) == 0;
 }
 
-/// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False, and
-/// nothing has happened, if their memory cannot be registered.
+/// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False,
+/// and nothing has happened, if their memory cannot be registered.
 bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& convertor, size_t reserve,
                   size_t size) noexcept {
   // Registrations are cached, so larger ones serve more fragments; but one should not pin gigabytes at once.

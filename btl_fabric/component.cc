@@ -64,11 +64,19 @@ void keep_connectable(PortScan& scan) {
 
 }  // namespace
 
-ProcessName name_of(const opal_process_name_t& name) noexcept { return {name.jobid, name.vpid}; }
-ProcessName name_of(const opal_proc_t& proc) noexcept { return name_of(proc.proc_name); }
+ProcessName name_of(const opal_process_name_t& name) noexcept {
+  return {name.jobid, name.vpid};
+}
+ProcessName name_of(const opal_proc_t& proc) noexcept {
+  return name_of(proc.proc_name);
+}
 
-bool Component::started() noexcept { return instance != nullptr; }
-Component& Component::get() noexcept { return *instance; }
+bool Component::started() noexcept {
+  return instance != nullptr;
+}
+Component& Component::get() noexcept {
+  return *instance;
+}
 
 tl::expected<void, StartFailure> Component::start(const mca_btl_base_component_t& component) {
   instance.reset(new Component(component));
@@ -91,9 +99,13 @@ tl::expected<void, StartFailure> Component::start(const mca_btl_base_component_t
   return {};
 }
 
-void Component::stop() noexcept { instance.reset(); }
+void Component::stop() noexcept {
+  instance.reset();
+}
 
-Component::~Component() { take_down(); }
+Component::~Component() {
+  take_down();
+}
 
 Result<PortChoice> Component::read_params() {
   if (auto checked = check_params(); !checked) {

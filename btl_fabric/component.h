@@ -48,8 +48,8 @@ class Component {
 
   int progress() noexcept;
 
-  /// The BTL lock: taken by every entry from Open MPI, and free of cost unless MPI runs with threads. Recursive, since the
-  /// upper layer's callbacks send.
+  /// The BTL lock: taken by every entry from Open MPI, and free of cost unless MPI runs with threads. Recursive, since
+  /// the upper layer's callbacks send.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() {
     return opal_using_threads() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
   }

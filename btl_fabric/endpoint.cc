@@ -41,9 +41,10 @@ Status Endpoint::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
     refill(queue);
     // All of them are promised to the peer, so all must be there.
     if (queue.receives.posted() < queue.credits.depth()) {
-      return failure("only " + std::to_string(queue.receives.posted()) + " of " + std::to_string(queue.credits.depth()) +
-                     " receive buffers of " + std::to_string(module_.receive_queues()[queue.index].size) +
-                     " bytes could be posted; " + memlock_hint());
+      return failure("only " + std::to_string(queue.receives.posted()) + " of " +
+                     std::to_string(queue.credits.depth()) + " receive buffers of " +
+                     std::to_string(module_.receive_queues()[queue.index].size) + " bytes could be posted; " +
+                     memlock_hint());
     }
   }
   return {};

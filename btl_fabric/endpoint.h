@@ -24,8 +24,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     kIdle,        ///< nobody has sent anything yet
     kConnecting,  ///< messages wait
     kConnected,
-    kFailed,      ///< reported; messages are refused
-    kClosing,     ///< being taken down
+    kFailed,   ///< reported; messages are refused
+    kClosing,  ///< being taken down
   };
 
   Endpoint(Module& module, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target);
@@ -97,10 +97,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   State state_ = State::kIdle;
-  bool spoke_ = false;               ///< PeerSpoke is sent
+  bool spoke_ = false;  ///< PeerSpoke is sent
   bool draining_ = false;
-  FragmentQueue waiting_;            ///< sent before the connection was up, in order
-  std::deque<EndpointQueue> queues_; ///< one per receive queue; a deque, because work requests point at them
+  FragmentQueue waiting_;             ///< sent before the connection was up, in order
+  std::deque<EndpointQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   std::vector<cpc::QueuePairEnd> remote_ends_;
 };
 

@@ -46,17 +46,17 @@ struct EndpointQueue {
         receives(receive_pool) {}
 
   Endpoint& endpoint;
-  ibv_qp* qp = nullptr;           ///< the connection owns it
-  const std::uint8_t index;       ///< in receive_queues
+  ibv_qp* qp = nullptr;      ///< the connection owns it
+  const std::uint8_t index;  ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
-  std::uint32_t slots;            ///< free entries of the send queue, as far as completions have told
-  std::uint32_t unsignaled = 0;   ///< posted since the last signalled one
+  std::uint32_t slots;             ///< free entries of the send queue, as far as completions have told
+  std::uint32_t unsignaled = 0;    ///< posted since the last signalled one
   const std::uint32_t signal_batch;
-  CreditWindow credits;           ///< of a P queue; unused on a shared one
-  ReceiveBuffers receives;        ///< of a P queue
-  FragmentQueue waiting;          ///< for a credit or a slot, in order
-  bool drained = false;           ///< every send completion is in; see Endpoint::drain()
+  CreditWindow credits;     ///< of a P queue; unused on a shared one
+  ReceiveBuffers receives;  ///< of a P queue
+  FragmentQueue waiting;    ///< for a credit or a slot, in order
+  bool drained = false;     ///< every send completion is in; see Endpoint::drain()
 
   [[nodiscard]] Room room() const noexcept {
     if (slots == 0) {
@@ -97,7 +97,8 @@ struct EndpointQueue {
                 IBV_SEND_SIGNALED);
   }
 
-  /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for it.
+  /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for
+  /// it.
   [[nodiscard]] bool post_drain_marker() noexcept {
     slots += cpc::kMarkerEntries;
     return post(nullptr, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);

@@ -15,7 +15,9 @@ constexpr std::size_t kMaxInline = 1024;
 
 /// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
 /// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
-int finished(const Fragment& fragment) noexcept { return fragment.callback_due ? OPAL_SUCCESS : 1; }
+int finished(const Fragment& fragment) noexcept {
+  return fragment.callback_due ? OPAL_SUCCESS : 1;
+}
 
 }  // namespace
 
@@ -46,7 +48,8 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
     module_.put_back(&fragment);
     return 1;
   }
-  // If the bytes are in our buffer, an upper layer that left the descriptor to us and asked for no callback is done now.
+  // If the bytes are in our buffer, an upper layer that left the descriptor to us and asked for no callback is done
+  // now.
   fragment.callback_due = wants_callback || !owned || in_place;
   const int result = finished(fragment);
   if (!queue.post_registered(fragment)) [[unlikely]] {
@@ -174,10 +177,9 @@ void Endpoint::refill(EndpointQueue& queue) noexcept {
   if (count == 0 || state_ == State::kFailed || state_ == State::kClosing) {
     return;
   }
-  const std::uint32_t posted =
-      queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
-        return ibv_post_recv(queue.qp, first, refused);
-      });
+  const std::uint32_t posted = queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
+    return ibv_post_recv(queue.qp, first, refused);
+  });
   queue.credits.posted(posted);
   if (posted < count) {
     module_.note_short_of_buffers();

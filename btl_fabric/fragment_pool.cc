@@ -58,7 +58,8 @@ RegistrationCache::~RegistrationCache() {
   }
 }
 
-mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept {
+mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t size,
+                                                        std::uint32_t& lkey) const noexcept {
   constexpr std::int32_t kSendOnly = 0;
   mca_rcache_base_registration_t* registration = nullptr;
   if (rcache_->rcache_register(rcache_, base, size, 0, kSendOnly, &registration) != OPAL_SUCCESS) {
@@ -73,7 +74,9 @@ FragmentPool::FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capa
   OBJ_CONSTRUCT(&list_, opal_free_list_t);
 }
 
-FragmentPool::~FragmentPool() { OBJ_DESTRUCT(&list_); }
+FragmentPool::~FragmentPool() {
+  OBJ_DESTRUCT(&list_);
+}
 
 Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const RegistrationCache& cache, std::uint8_t queue,
                                                          bool receives, std::uint32_t capacity,
@@ -81,10 +84,10 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const RegistrationCache
   constexpr size_t kAlignment = 64;  // a cache line: no two buffers share one
   std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity));
   mca_mpool_base_module_t* mpool = mca_mpool_base_module_lookup(nullptr);
-  const int rc = opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
-                                     PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit,
-                                     sizes.increment, mpool, MCA_RCACHE_FLAGS_CACHE_BYPASS, cache.rcache(),
-                                     init_fragment, pool.get());
+  const int rc =
+      opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
+                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit, sizes.increment,
+                          mpool, MCA_RCACHE_FLAGS_CACHE_BYPASS, cache.rcache(), init_fragment, pool.get());
   if (rc != OPAL_SUCCESS) {
     return failure("memory for messages of " + std::to_string(capacity) + " bytes cannot be registered with " +
                    cache.device().name + "; " + memlock_hint());

@@ -38,7 +38,7 @@ class RegistrationCache {
 /// How many buffers a pool makes, and when.
 struct PoolSizes {
   int initial = 0;
-  int limit = 0;      ///< 0: none
+  int limit = 0;  ///< 0: none
   int increment = 32;
 };
 
@@ -54,7 +54,9 @@ class FragmentPool {
   FragmentPool& operator=(const FragmentPool&) = delete;
 
   /// A buffer, or null when there is no memory left or none can be registered.
-  [[nodiscard]] Fragment* get() noexcept { return static_cast<Fragment*>(static_cast<void*>(opal_free_list_get(&list_))); }
+  [[nodiscard]] Fragment* get() noexcept {
+    return static_cast<Fragment*>(static_cast<void*>(opal_free_list_get(&list_)));
+  }
   void put(Fragment* fragment) noexcept { opal_free_list_return(&list_, &fragment->super); }
 
  private:

@@ -72,8 +72,8 @@ Status Module::make_queues() {
       shared_receives += spec.rd_num;
     }
   }
-  completion_queues_ = std::make_unique<CompletionQueueSet>(port_.device->context.get(),
-                                                            static_cast<std::uint32_t>(values.cq_size), shared_receives);
+  completion_queues_ = std::make_unique<CompletionQueueSet>(
+      port_.device->context.get(), static_cast<std::uint32_t>(values.cq_size), shared_receives);
   return {};
 }
 

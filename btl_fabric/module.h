@@ -108,8 +108,8 @@ class Module final : public mca_btl_base_module_t {
   const RegistrationCache& cache_;
   const ReceiveQueues& queues_;
   cpc::ConnectionManager* connections_ = nullptr;
-  // In the order of creation: receive buffers outlive the queues that they are posted on, endpoints (whose spare buffers
-  // go back to the pools) go first.
+  // In the order of creation: receive buffers outlive the queues that they are posted on, endpoints (whose spare
+  // buffers go back to the pools) go first.
   std::vector<std::unique_ptr<FragmentPool>> send_pools_;
   std::vector<std::unique_ptr<FragmentPool>> receive_pools_;
   std::vector<std::unique_ptr<SharedQueue>> shared_queues_;  ///< one per queue, null for P

@@ -102,7 +102,8 @@ void Module::handle(const cpc::Connected& upcall) {
 void Module::handle(const cpc::Failed& upcall) {
   Endpoint* endpoint = find(upcall.key);
   if (endpoint == nullptr && !is_closing(upcall.key)) {
-    connections_->submit(cpc::Close{upcall.key, upcall.reason});  // a stranger's; the stranger has been told and reports it
+    connections_->submit(
+        cpc::Close{upcall.key, upcall.reason});  // a stranger's; the stranger has been told and reports it
   }
   if (endpoint == nullptr || endpoint->state() == Endpoint::State::kFailed) {
     return;

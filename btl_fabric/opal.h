@@ -5,8 +5,6 @@
 #pragma once
 
 extern "C" {
-#include "opal_config.h"
-
 #include "opal/class/opal_bitmap.h"
 #include "opal/class/opal_free_list.h"
 #include "opal/constants.h"
@@ -29,6 +27,7 @@ extern "C" {
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 #include "opal/util/show_help.h"
+#include "opal_config.h"
 }
 
 #if OPAL_MAJOR_VERSION != 4

@@ -14,8 +14,8 @@ namespace fabric {
 /// What a packet is for. Values travel on the wire.
 enum class PacketKind : std::uint8_t { kMessage = 0, kCredits = 1 };
 
-/// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow), and
-/// two bytes of zeros.
+/// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow),
+/// and two bytes of zeros.
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
   std::uint8_t tag = 0;  ///< MCA_BTL_TAG_*: whose message it is

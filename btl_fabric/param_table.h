@@ -41,23 +41,23 @@ struct Params {
 
 /// One parameter: either a number within [min, max] or a text.
 struct ParamSpec {
-  const char* name;              ///< without the btl_fabric_ in front
-  int Params::* number;          ///< null for a text
-  char* Params::* text;          ///< null for a number
+  const char* name;     ///< without the btl_fabric_ in front
+  int Params::*number;  ///< null for a text
+  char* Params::*text;  ///< null for a number
   int default_number;
   const char* default_text;
   int min;
   int max;
-  int level;                     ///< MPI_T verbosity level: 1 to 3 users, 4 to 6 tuners, 7 to 9 developers
+  int level;  ///< MPI_T verbosity level: 1 to 3 users, 4 to 6 tuners, 7 to 9 developers
   const char* help;
 };
 
-constexpr ParamSpec number_param(const char* name, int Params::* where, int initial, int min, int max, int level,
+constexpr ParamSpec number_param(const char* name, int Params::*where, int initial, int min, int max, int level,
                                  const char* help) {
   return {name, where, nullptr, initial, nullptr, min, max, level, help};
 }
 
-constexpr ParamSpec text_param(const char* name, char* Params::* where, const char* initial, int level,
+constexpr ParamSpec text_param(const char* name, char* Params::*where, const char* initial, int level,
                                const char* help) {
   return {name, nullptr, where, 0, initial, 0, 0, level, help};
 }
@@ -65,33 +65,38 @@ constexpr ParamSpec text_param(const char* name, char* Params::* where, const ch
 inline constexpr int kNoLimit = 0x7fffffff;
 
 inline constexpr std::array kParamTable = {
-    text_param("receive_queues", &Params::receive_queues,
-               "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
-               "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv]]]: buffers per "
-               "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
-               "peers. Any number and order of queues; all processes of a job need the same list"),
+    text_param(
+        "receive_queues", &Params::receive_queues,
+        "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
+        "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv]]]: buffers per "
+        "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
+        "peers. Any number and order of queues; all processes of a job need the same list"),
     text_param("if_include", &Params::if_include, nullptr, 1,
                "Devices or ports to use, separated by commas: rxe0,mlx5_0:1. Not together with if_exclude"),
     text_param("if_exclude", &Params::if_exclude, nullptr, 1,
                "Devices or ports not to use, separated by commas. Not together with if_include"),
-    number_param("gid_index", &Params::gid_index, -1, -1, 255, 3,
-                 "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),
+    number_param(
+        "gid_index", &Params::gid_index, -1, -1, 255, 3,
+        "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),
     number_param("allow_different_subnets", &Params::allow_different_subnets, 0, 0, 1, 3,
                  "1 pairs ports of different subnets: for routed networks"),
     number_param("ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
                  "1 uses devices far from the process's processor too; 0 leaves them to the processes near them"),
     number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),
     number_param("mtu", &Params::mtu, 0, 0, 5, 5,
-                 "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses that of the port"),
+                 "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses "
+                 "that of the port"),
     number_param("max_inline_data", &Params::max_inline_data, -1, -1, 1024, 5,
                  "Largest message copied into the work request, bytes; -1 asks the device, up to 256"),
-    number_param("in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
-                 "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
-                 "being copied; 0 always copies"),
+    number_param(
+        "in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
+        "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
+        "being copied; 0 always copies"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue. A port makes as many queues as its connections need"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
-    number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6, "Message buffers of each size made at first"),
+    number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6,
+                 "Message buffers of each size made at first"),
     number_param("free_list_max", &Params::free_list_max, 0, 0, kNoLimit, 6,
                  "Most send buffers of each size; 0 sets no limit"),
     number_param("free_list_inc", &Params::free_list_inc, 32, 1, kNoLimit, 6, "Message buffers made when they run out"),
@@ -102,11 +107,14 @@ inline constexpr std::array kParamTable = {
                  "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4)"),
     number_param("timeout", &Params::timeout, 18, 0, 31, 5,
                  "Wait for an acknowledgement before sending again: 4.096 microseconds * 2^timeout; 0 waits for ever"),
-    number_param("retry_count", &Params::retry_count, 7, 0, 7, 5, "Times a packet is sent again before the connection fails"),
-    number_param("rnr_retry", &Params::rnr_retry, 7, 0, 7, 5,
-                 "Times a message to a shared queue without buffers is sent again; 7 is for ever. P queues never need it"),
+    number_param("retry_count", &Params::retry_count, 7, 0, 7, 5,
+                 "Times a packet is sent again before the connection fails"),
+    number_param(
+        "rnr_retry", &Params::rnr_retry, 7, 0, 7, 5,
+        "Times a message to a shared queue without buffers is sent again; 7 is for ever. P queues never need it"),
     number_param("min_rnr_timer", &Params::min_rnr_timer, 12, 0, 31, 5,
-                 "Pause before such a message is sent again, as the code of InfiniBand: 1 = 0.01 ms, 12 = 0.64 ms, 25 = 81.92 ms"),
+                 "Pause before such a message is sent again, as the code of InfiniBand: 1 = 0.01 ms, 12 = 0.64 ms, 25 "
+                 "= 81.92 ms"),
     number_param("oob_priority", &Params::oob_priority, 50, 0, 100, 6, "Priority of connection set-up over TCP"),
     number_param("connect_retries", &Params::connect_retries, 10, 0, 1000, 5,
                  "Times the set-up of a connection is tried again when the peer cannot be reached"),

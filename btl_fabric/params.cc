@@ -17,8 +17,7 @@ mca_base_var_info_lvl_t info_level(int level) {
 
 /// True if the value of a parameter came from the user and not from our default.
 bool set_by_user(const mca_base_component_t* component, const char* name) {
-  const int index =
-      mca_base_var_find("opal", component->mca_type_name, component->mca_component_name, name);
+  const int index = mca_base_var_find("opal", component->mca_type_name, component->mca_component_name, name);
   mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
   if (index < 0 || mca_base_var_get_value(index, nullptr, &source, nullptr) != OPAL_SUCCESS) {
     return false;
@@ -42,9 +41,13 @@ Status fit(const mca_base_component_t* component, const char* name, size_t large
 
 }  // namespace
 
-const Params& params() noexcept { return values; }
+const Params& params() noexcept {
+  return values;
+}
 
-const mca_btl_base_module_t& module_template() noexcept { return limits; }
+const mca_btl_base_module_t& module_template() noexcept {
+  return limits;
+}
 
 void register_params(const mca_base_component_t* component) {
   mca_base_var_group_component_register(component, "BTL for InfiniBand, RoCE and iWARP through libibverbs");

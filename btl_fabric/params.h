@@ -22,8 +22,8 @@ void register_params(const mca_base_component_t* component);
 /// True if the user chose this BTL by name: --mca btl fabric,self.
 [[nodiscard]] bool chosen_by_name();
 
-/// Checks all values against the table, and the limits of `module` against the receive queues, lowering those limits that
-/// the user did not set. The error names the parameter, its value and the rule.
+/// Checks all values against the table, and the limits of `module` against the receive queues, lowering those limits
+/// that the user did not set. The error names the parameter, its value and the rule.
 [[nodiscard]] Status check_params();
 [[nodiscard]] Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues,
                                 mca_btl_base_module_t& module);

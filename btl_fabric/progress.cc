@@ -16,7 +16,9 @@ namespace {
 constexpr int kMaxPollBatch = 256;  // the most that the cq_poll_batch parameter allows
 
 /// What the wr_id of a send stands for.
-SendTag tag_of(std::uint64_t id) noexcept { return static_cast<SendTag>(id & kSendTagMask); }
+SendTag tag_of(std::uint64_t id) noexcept {
+  return static_cast<SendTag>(id & kSendTagMask);
+}
 
 template <class T>
 T* object_of(std::uint64_t id) noexcept {

@@ -26,8 +26,8 @@ constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
 
-/// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many of
-/// the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
+/// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
+/// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
 template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
   char* text = opal_show_help_string(kHelpFile, topic, topic != kNotUsable, arguments...);  // the others get a frame
@@ -38,9 +38,13 @@ void show(const char* topic, Arguments... arguments) {
 }
 
 /// True in the one process of each host that speaks for all where all would say the same.
-bool speaks_for_host() { return opal_process_info.my_local_rank == 0; }
+bool speaks_for_host() {
+  return opal_process_info.my_local_rank == 0;
+}
 
-const char* local_host() { return opal_process_info.nodename; }
+const char* local_host() {
+  return opal_process_info.nodename;
+}
 
 std::string host_of(const opal_proc_t& proc) {
   const char* name = opal_get_proc_hostname(&proc);
@@ -127,44 +131,40 @@ void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
 }
 
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {
-  show(kQueuesDiffer, local_host(), ours.c_str(), host_of(proc).c_str(),
-                 theirs.c_str());
+  show(kQueuesDiffer, local_host(), ours.c_str(), host_of(proc).c_str(), theirs.c_str());
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history) {
-  show(kConnectionFailed, local_host(), describe_port(module).c_str(),
-                 describe_peer(endpoint).c_str(), reason.c_str(), history.empty() ? "-" : history.c_str());
+  show(kConnectionFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(), reason.c_str(),
+       history.empty() ? "-" : history.c_str());
 }
 
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion) {
   char error[96];
   std::snprintf(error, sizeof error, "%s (%d), vendor error 0x%x", ibv_wc_status_str(completion.status),
                 static_cast<int>(completion.status), completion.vendor_err);
-  show(kTransferFailed, local_host(), describe_port(module).c_str(),
-                 describe_peer(endpoint).c_str(), endpoint.describe_queue(completion.qp_num).c_str(), error,
-                 meaning_of(completion.status));
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(completion.qp_num).c_str(), error, meaning_of(completion.status));
 }
 
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number) {
-  show(kTransferFailed, local_host(), describe_port(module).c_str(),
-                 describe_peer(endpoint).c_str(), endpoint.describe_queue(qpn).c_str(),
-                 (std::string("posting a send: ") + std::strerror(error_number)).c_str(),
-                 "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(qpn).c_str(), (std::string("posting a send: ") + std::strerror(error_number)).c_str(),
+       "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
 }
 
 void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
                        std::uint32_t length) {
   const std::string error =
       "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
-  show(kTransferFailed, local_host(), describe_port(module).c_str(),
-                 describe_peer(queue.endpoint).c_str(), queue.endpoint.describe_queue(queue.qp->qp_num).c_str(),
-                 error.c_str(), "Do both sides run the same version of btl_fabric?");
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(queue.endpoint).c_str(),
+       queue.endpoint.describe_queue(queue.qp->qp_num).c_str(), error.c_str(),
+       "Do both sides run the same version of btl_fabric?");
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {
-  show(kDeviceEvent, local_host(), describe_port(module).c_str(),
-                 ibv_event_type_str(type));
+  show(kDeviceEvent, local_host(), describe_port(module).c_str(), ibv_event_type_str(type));
 }
 
 }  // namespace fabric

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What users are told, each by a topic of help-mpi-btl-fabric.txt: what happened, what it means, what to do, and who was
-// concerned on either side. Whoever decides that something is an error reports it, once.
+// What users are told, each by a topic of help-mpi-btl-fabric.txt: what happened, what it means, what to do, and who
+// was concerned on either side. Whoever decides that something is an error reports it, once.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -31,8 +31,7 @@ void report_connection_failed(const Module& module, const Endpoint& endpoint, co
                               const std::string& history);
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
-void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
-                       std::uint32_t length);
+void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet, std::uint32_t length);
 void report_device_event(const Module& module, ibv_event_type type);
 
 }  // namespace fabric

@@ -14,9 +14,9 @@
 
 namespace fabric {
 
-/// Starts with rd_init buffers. When the device reports that fewer than srq_limit are left, the number kept posted doubles,
-/// up to rd_num: memory is used only where messages really come in faster than they are taken.
-/// Belongs to whoever holds the BTL lock.
+/// Starts with rd_init buffers. When the device reports that fewer than srq_limit are left, the number kept posted
+/// doubles, up to rd_num: memory is used only where messages really come in faster than they are taken. Belongs to
+/// whoever holds the BTL lock.
 class SharedQueue {
  public:
   [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make(const OpenDevice& device, const QueueSpec& spec,
@@ -51,9 +51,9 @@ class SharedQueue {
 
   QueueSpec spec_;
   ReceiveBuffers receives_;
-  SharedReceiveQueue srq_;       ///< goes before the buffers that are posted on it
-  std::uint32_t target_ = 0;     ///< receives kept posted
-  std::uint32_t low_ = 0;        ///< refill when no more than this many are left
+  SharedReceiveQueue srq_;    ///< goes before the buffers that are posted on it
+  std::uint32_t target_ = 0;  ///< receives kept posted
+  std::uint32_t low_ = 0;     ///< refill when no more than this many are left
   bool started_ = false;
 };
 

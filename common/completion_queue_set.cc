@@ -12,7 +12,9 @@ CompletionQueueRoom::~CompletionQueueRoom() {
   }
 }
 
-ibv_cq* CompletionQueueRoom::cq() const noexcept { return set_ == nullptr ? nullptr : set_->queue(queue_); }
+ibv_cq* CompletionQueueRoom::cq() const noexcept {
+  return set_ == nullptr ? nullptr : set_->queue(queue_);
+}
 
 CompletionQueueSet::CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue,
                                        std::uint32_t shared_receives) noexcept
@@ -35,13 +37,14 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
     }
   }
   if (entries_per_queue_ < shared_receives_ || entries_per_queue_ - shared_receives_ < entries) {
-    return failure("a queue pair needs " + std::to_string(entries) + " completion queue entries and the shared receives " +
-                   std::to_string(shared_receives_) + ", but a completion queue holds " +
-                   std::to_string(entries_per_queue_) +
+    return failure("a queue pair needs " + std::to_string(entries) +
+                   " completion queue entries and the shared receives " + std::to_string(shared_receives_) +
+                   ", but a completion queue holds " + std::to_string(entries_per_queue_) +
                    ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
   }
   if (count == kMaxQueues) {
-    return failure("all " + std::to_string(kMaxQueues) + " completion queues of the port are full: raise btl_fabric_cq_size");
+    return failure("all " + std::to_string(kMaxQueues) +
+                   " completion queues of the port are full: raise btl_fabric_cq_size");
   }
   CompletionQueue cq(ibv_create_cq(device_, static_cast<int>(entries_per_queue_), nullptr, nullptr, 0));
   if (!cq) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The completion queues of a port. Queue pairs reserve room for every completion they can ever have outstanding, so that
-// none overruns; when the queues are full another one is made. They are never resized (adapters exist that break).
+// The completion queues of a port. Queue pairs reserve room for every completion they can ever have outstanding, so
+// that none overruns; when the queues are full another one is made. They are never resized (adapters exist that break).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,8 +18,8 @@ namespace fabric {
 
 class CompletionQueueSet;
 
-/// Room for some completions in one completion queue; given back when destroyed. Give it back only after the queue pair is
-/// gone and its completions are polled.
+/// Room for some completions in one completion queue; given back when destroyed. Give it back only after the queue pair
+/// is gone and its completions are polled.
 class CompletionQueueRoom {
  public:
   CompletionQueueRoom() = default;

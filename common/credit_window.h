@@ -89,7 +89,7 @@ class CreditWindow {
   std::uint32_t send_credits_;        ///< messages that the peer has receives for
   std::uint32_t explicit_left_;       ///< explicit messages that the peer has receives for
   Receives messages_;
-  Receives reserved_;                 ///< for explicit messages
+  Receives reserved_;  ///< for explicit messages
 };
 
 }  // namespace fabric

@@ -153,23 +153,44 @@ std::uint32_t port_bandwidth(const ibv_port_attr& port) noexcept {
   constexpr std::uint32_t kUnknown = 10000;
   std::uint32_t lane = 0;
   switch (port.active_speed) {
-    case 1: lane = 2000; break;     // SDR
-    case 2: lane = 4000; break;     // DDR
-    case 4:                         // QDR
-    case 8: lane = 10000; break;    // FDR10
-    case 16: lane = 14000; break;   // FDR
-    case 32: lane = 25000; break;   // EDR
-    case 64: lane = 50000; break;   // HDR
-    case 128: lane = 100000; break; // NDR
-    default: return kUnknown;
+    case 1:
+      lane = 2000;
+      break;  // SDR
+    case 2:
+      lane = 4000;
+      break;  // DDR
+    case 4:   // QDR
+    case 8:
+      lane = 10000;
+      break;  // FDR10
+    case 16:
+      lane = 14000;
+      break;  // FDR
+    case 32:
+      lane = 25000;
+      break;  // EDR
+    case 64:
+      lane = 50000;
+      break;  // HDR
+    case 128:
+      lane = 100000;
+      break;  // NDR
+    default:
+      return kUnknown;
   }
   switch (port.active_width) {
-    case 1: return lane;
-    case 2: return lane * 4;
-    case 4: return lane * 8;
-    case 8: return lane * 12;
-    case 16: return lane * 2;
-    default: return kUnknown;
+    case 1:
+      return lane;
+    case 2:
+      return lane * 4;
+    case 4:
+      return lane * 8;
+    case 8:
+      return lane * 12;
+    case 16:
+      return lane * 2;
+    default:
+      return kUnknown;
   }
 }
 

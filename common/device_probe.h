@@ -15,8 +15,8 @@
 
 namespace fabric {
 
-/// The largest inline size, at most `wanted` bytes, that an RC queue pair of this device takes. Fails, with the reason, if
-/// the device makes no RC queue pairs at all.
+/// The largest inline size, at most `wanted` bytes, that an RC queue pair of this device takes. Fails, with the reason,
+/// if the device makes no RC queue pairs at all.
 [[nodiscard]] Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted);
 
 /// What carries the packets of a port; nothing if it is a transport that this component does not know.
@@ -32,8 +32,8 @@ namespace fabric {
 [[nodiscard]] Result<std::uint16_t> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
                                               std::uint16_t pkey);
 
-/// Link speed times width in Mbit/s. Codes that are not known yet count as 10 Gbit/s: an unknown speed never disqualifies a
-/// port.
+/// Link speed times width in Mbit/s. Codes that are not known yet count as 10 Gbit/s: an unknown speed never
+/// disqualifies a port.
 [[nodiscard]] std::uint32_t port_bandwidth(const ibv_port_attr& port) noexcept;
 
 /// True if the device hangs off a processor of `binding`, or if that cannot be told.

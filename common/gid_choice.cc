@@ -72,11 +72,17 @@ std::string text_of(int family, const void* address) {
 
 }  // namespace
 
-bool is_ipv4_mapped(const Gid& gid) noexcept { return mapped(gid.raw); }
+bool is_ipv4_mapped(const Gid& gid) noexcept {
+  return mapped(gid.raw);
+}
 
-bool is_link_local(const Gid& gid) noexcept { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
+bool is_link_local(const Gid& gid) noexcept {
+  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
+}
 
-bool is_zero(const Gid& gid) noexcept { return gid == Gid{}; }
+bool is_zero(const Gid& gid) noexcept {
+  return gid == Gid{};
+}
 
 std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) noexcept {
   std::optional<GidEntry> best;
@@ -100,7 +106,9 @@ Subnet subnet_of(const Gid& gid, Link link, std::span<const InterfaceAddress> in
   return network(gid.raw, is_ipv4_mapped(gid) ? kDefaultIpv4Bits : kDefaultIpv6Bits);
 }
 
-std::string to_string(const Gid& gid) { return text_of(AF_INET6, gid.raw.data()); }
+std::string to_string(const Gid& gid) {
+  return text_of(AF_INET6, gid.raw.data());
+}
 
 std::string to_string(const Subnet& subnet) {
   if (mapped(subnet.prefix) && subnet.bits >= kMappedBits) {

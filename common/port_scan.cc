@@ -37,8 +37,8 @@ Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortCh
     return tl::unexpected(max_inline.error());
   }
   if (choice.max_inline > 0 && *max_inline < wanted) {
-    return failure("it takes at most " + std::to_string(*max_inline) + " bytes inline, but btl_fabric_max_inline_data is " +
-                   std::to_string(wanted));
+    return failure("it takes at most " + std::to_string(*max_inline) +
+                   " bytes inline, but btl_fabric_max_inline_data is " + std::to_string(wanted));
   }
   open->max_inline = *max_inline;
   return open;
@@ -136,9 +136,8 @@ void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector
 void refuse_unknown_names(const PortFilter& filter, ibv_device** devices, int count,
                           std::vector<PortRefusal>& refusals) {
   for (const PortFilter::Item& item : filter.items()) {
-    const bool known = std::any_of(devices, devices + count, [&](ibv_device* device) {
-      return item.device == ibv_get_device_name(device);
-    });
+    const bool known = std::any_of(devices, devices + count,
+                                   [&](ibv_device* device) { return item.device == ibv_get_device_name(device); });
     if (!known) {
       refusals.push_back({item.device, "this host has no device of that name"});
     }

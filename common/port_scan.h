@@ -33,7 +33,7 @@ struct UsablePort {
   std::uint8_t gid_index = 0;
   std::uint16_t pkey_index = 0;
   PortAddress address;
-  std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
+  std::uint32_t bandwidth = 0;  ///< Mbit/s; an educated guess when the link's speed code is unknown
 
   /// "mlx5_0:1"
   [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }
@@ -48,13 +48,13 @@ struct PortRefusal {
 /// What the user asked for.
 struct PortChoice {
   PortFilter filter;
-  int gid_index = -1;               ///< -1: choose_gid()
-  int mtu = 0;                      ///< largest path MTU, enum ibv_mtu; 0: the port's
-  std::uint16_t pkey = 0;           ///< 0: the first of the table
-  int max_inline = -1;              ///< -1: what the device takes, up to kAutoInline
-  int max_ports = -1;               ///< -1: no limit
+  int gid_index = -1;      ///< -1: choose_gid()
+  int mtu = 0;             ///< largest path MTU, enum ibv_mtu; 0: the port's
+  std::uint16_t pkey = 0;  ///< 0: the first of the table
+  int max_inline = -1;     ///< -1: what the device takes, up to kAutoInline
+  int max_ports = -1;      ///< -1: no limit
   bool ignore_locality = false;
-  hwloc_topology_t topology = nullptr;   ///< null: every device is near
+  hwloc_topology_t topology = nullptr;     ///< null: every device is near
   hwloc_const_cpuset_t binding = nullptr;  ///< processors that this process is bound to; null: not bound
 };
 

@@ -31,7 +31,9 @@ constexpr std::size_t kHeaderSize = 4 + 2 + 4;
 constexpr std::size_t kMaxReceiveQueues = 4096;
 constexpr std::size_t kMaxOffers = 16;
 
-std::span<const std::byte> bytes_of(const std::array<std::uint8_t, 16>& raw) { return std::as_bytes(std::span(raw)); }
+std::span<const std::byte> bytes_of(const std::array<std::uint8_t, 16>& raw) {
+  return std::as_bytes(std::span(raw));
+}
 
 std::array<std::uint8_t, 16> get_16(ByteReader& in) {
   std::array<std::uint8_t, 16> raw{};
@@ -56,7 +58,9 @@ tl::unexpected<Error> bad(const std::string& field, std::uint64_t value, const s
   return bad(field, std::to_string(value), rule);
 }
 
-tl::unexpected<Error> cut_short(const std::string& what) { return failure("the data ends inside " + what); }
+tl::unexpected<Error> cut_short(const std::string& what) {
+  return failure("the data ends inside " + what);
+}
 
 /// The lowest `count` bits.
 std::uint64_t low_bits(std::size_t count) {

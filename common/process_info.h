@@ -21,9 +21,9 @@ enum class CpcKind : std::uint8_t { kOob = 1, kXoob = 2, kRdmaCm = 3, kIbCm = 4 
 /// "You can connect to me this way": what one CPC needs to be told, for the ports it serves.
 struct CpcOffer {
   CpcKind kind = CpcKind::kOob;
-  std::uint8_t priority = 0;      ///< 0 to 100, higher is preferred
-  std::uint64_t ports = 0;        ///< bit i: serves ports[i] of the ProcessInfo
-  std::vector<std::byte> blob;    ///< the CPC's own data, at most kMaxOfferBlob bytes
+  std::uint8_t priority = 0;    ///< 0 to 100, higher is preferred
+  std::uint64_t ports = 0;      ///< bit i: serves ports[i] of the ProcessInfo
+  std::vector<std::byte> blob;  ///< the CPC's own data, at most kMaxOfferBlob bytes
   bool operator==(const CpcOffer&) const = default;
 };
 
@@ -33,8 +33,8 @@ inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what Cp
 /// The modex of a process.
 struct ProcessInfo {
   JobToken token{};
-  std::string receive_queues;       ///< canonical form of the list in force
-  std::vector<PortAddress> ports;   ///< at most kMaxPorts
+  std::string receive_queues;      ///< canonical form of the list in force
+  std::vector<PortAddress> ports;  ///< at most kMaxPorts
   std::vector<CpcOffer> offers;
   bool operator==(const ProcessInfo&) const = default;
 };

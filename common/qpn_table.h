@@ -10,8 +10,8 @@
 
 namespace fabric {
 
-/// A hash table with linear probing. Lookups are one or two comparisons and never allocate; insert() may, and belongs to
-/// set-up.
+/// A hash table with linear probing. Lookups are one or two comparisons and never allocate; insert() may, and belongs
+/// to set-up.
 template <class T>
 class QpnTable {
  public:

@@ -28,8 +28,8 @@ constexpr std::uint32_t kMaxSize = 1U << 30;
 constexpr std::uint32_t kMaxCount = 65535;  // what the credit fields of packet headers hold
 constexpr std::uint32_t kMaxNumber = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kDefaultRdNum = 256;
-constexpr std::size_t kMaxShown = 100;       // of the list, in an error
-constexpr std::size_t kShownBefore = 40;     // of these, in front of the caret
+constexpr std::size_t kMaxShown = 100;    // of the list, in an error
+constexpr std::size_t kShownBefore = 40;  // of these, in front of the caret
 
 /// The part of a long list that an error shows.
 struct Window {
@@ -49,7 +49,8 @@ Window window_around(std::size_t at, std::size_t text_size) {
 /// be one column wide for the caret to stand right, so that UTF-8 is not shown either.
 std::string printable(std::string_view text) {
   std::string shown(text);
-  std::replace_if(shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return shown;
 }
 

@@ -15,7 +15,9 @@ AsyncEvent to_value(ibv_context* device, const ibv_async_event& event) noexcept 
   value.device = device;
   value.type = event.event_type;
   switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR: value.object = event.element.cq; break;
+    case IBV_EVENT_CQ_ERR:
+      value.object = event.element.cq;
+      break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -23,17 +25,24 @@ AsyncEvent to_value(ibv_context* device, const ibv_async_event& event) noexcept 
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: value.object = event.element.qp; break;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      value.object = event.element.qp;
+      break;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: value.object = event.element.srq; break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      value.object = event.element.srq;
+      break;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_SM_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
-    case IBV_EVENT_GID_CHANGE: value.port_num = event.element.port_num; break;
-    default: break;  // of the whole device, or of objects that we do not make
+    case IBV_EVENT_GID_CHANGE:
+      value.port_num = event.element.port_num;
+      break;
+    default:
+      break;  // of the whole device, or of objects that we do not make
   }
   return value;
 }

@@ -41,9 +41,14 @@ void Connection::request_arrived(std::unique_ptr<OobChannel> channel, Message re
 
 void Connection::on_message(OobChannel&, Message message) {
   switch (message.header.type) {
-    case MessageType::kRequest: break;  // comes to request_arrived(); a channel takes no second one
-    case MessageType::kReply: on_reply(std::move(message)); break;
-    case MessageType::kConfirm: apply(Event::kConfirmArrived); break;
+    case MessageType::kRequest:
+      break;  // comes to request_arrived(); a channel takes no second one
+    case MessageType::kReply:
+      on_reply(std::move(message));
+      break;
+    case MessageType::kConfirm:
+      apply(Event::kConfirmArrived);
+      break;
     case MessageType::kRefuse:
       apply(message.reason == RefuseReason::kCollision ? Event::kCollisionArrived : Event::kRefusalArrived,
             "the peer refuses: " + message.text);
@@ -113,17 +118,25 @@ Guards Connection::guards() const {
 
 Status Connection::perform(Action action) {
   switch (action) {
-    case Action::kNone: break;
-    case Action::kMakeQueuePairs: return make_queue_pairs();
-    case Action::kConnectQueuePairs: return connect_queue_pairs();
+    case Action::kNone:
+      break;
+    case Action::kMakeQueuePairs:
+      return make_queue_pairs();
+    case Action::kConnectQueuePairs:
+      return connect_queue_pairs();
     case Action::kFlushQueuePairs:
       if (queue_pairs_) {
         queue_pairs_->flush();
       }
       break;
-    case Action::kDestroyQueuePairs: queue_pairs_.reset(); break;
-    case Action::kOpenChannel: return open_channel();
-    case Action::kAdoptChannel: adopt_channel(); break;
+    case Action::kDestroyQueuePairs:
+      queue_pairs_.reset();
+      break;
+    case Action::kOpenChannel:
+      return open_channel();
+    case Action::kAdoptChannel:
+      adopt_channel();
+      break;
     case Action::kRefuseCollision:
       refuse_new_channel(RefuseReason::kCollision, "requests crossed, and that of the lower rank counts");
       break;
@@ -136,20 +149,42 @@ Status Connection::perform(Action action) {
                                                          ? "its connection has failed: " + detail_
                                                          : "its connection is being closed: " + detail_);
       break;
-    case Action::kDropNewChannel: new_channel_.reset(); break;
-    case Action::kSendReply: send(MessageType::kReply); break;
-    case Action::kSendConfirm: send(MessageType::kConfirm); break;
-    case Action::kSendRefusal: send(MessageType::kRefuse); break;
-    case Action::kCloseChannel: channel_.reset(); break;
-    case Action::kStartRetryTimer: start_timer(Event::kRetryTimer, retry_delay_ms()); break;
+    case Action::kDropNewChannel:
+      new_channel_.reset();
+      break;
+    case Action::kSendReply:
+      send(MessageType::kReply);
+      break;
+    case Action::kSendConfirm:
+      send(MessageType::kConfirm);
+      break;
+    case Action::kSendRefusal:
+      send(MessageType::kRefuse);
+      break;
+    case Action::kCloseChannel:
+      channel_.reset();
+      break;
+    case Action::kStartRetryTimer:
+      start_timer(Event::kRetryTimer, retry_delay_ms());
+      break;
     case Action::kStartHandshakeTimer:
       start_timer(Event::kHandshakeTimer, environment_.settings->handshake_timeout_ms);
       break;
-    case Action::kStopTimer: timer_.stop(); break;
-    case Action::kAskForReceives: ask_for_receives(); break;
-    case Action::kTellConnected: environment_.say(Connected{key_, remote_ends_}); break;
-    case Action::kTellFailed: tell_failed(); break;
-    case Action::kTellFlushing: environment_.say(Flushing{key_}); break;
+    case Action::kStopTimer:
+      timer_.stop();
+      break;
+    case Action::kAskForReceives:
+      ask_for_receives();
+      break;
+    case Action::kTellConnected:
+      environment_.say(Connected{key_, remote_ends_});
+      break;
+    case Action::kTellFailed:
+      tell_failed();
+      break;
+    case Action::kTellFlushing:
+      environment_.say(Flushing{key_});
+      break;
   }
   return {};
 }
@@ -216,7 +251,9 @@ void Connection::start_timer(Event event, unsigned milliseconds) {
   timer_.start(milliseconds);
 }
 
-void Connection::ask_for_receives() { environment_.say(PostReceives{key_, queue_pairs_->handles()}); }
+void Connection::ask_for_receives() {
+  environment_.say(PostReceives{key_, queue_pairs_->handles()});
+}
 
 void Connection::tell_failed() {
   std::string reason = "connection to " + name_of(key_.peer) + " (our port " + std::to_string(key_.local_port) +

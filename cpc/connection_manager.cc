@@ -196,7 +196,9 @@ Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ManagerSetti
 ConnectionManager::ConnectionManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ConnectionManager::~ConnectionManager() = default;
 
-void ConnectionManager::add_port(const PortContext& port) { impl_->put(AddPort{&port}); }
+void ConnectionManager::add_port(const PortContext& port) {
+  impl_->put(AddPort{&port});
+}
 
 std::vector<CpcOffer> ConnectionManager::offers(std::span<const PortContext* const> ports) const {
   CpcOffer oob{CpcKind::kOob, impl_->settings().oob_priority, 0, impl_->oob_offer()};
@@ -208,8 +210,14 @@ std::vector<CpcOffer> ConnectionManager::offers(std::span<const PortContext* con
   return oob.ports == 0 ? std::vector<CpcOffer>() : std::vector<CpcOffer>{std::move(oob)};
 }
 
-void ConnectionManager::submit(Command command) { impl_->put(std::move(command)); }
-bool ConnectionManager::has_upcalls() const noexcept { return impl_->upcalls.filled(); }
-std::vector<Upcall> ConnectionManager::take_upcalls() { return impl_->upcalls.take(); }
+void ConnectionManager::submit(Command command) {
+  impl_->put(std::move(command));
+}
+bool ConnectionManager::has_upcalls() const noexcept {
+  return impl_->upcalls.filled();
+}
+std::vector<Upcall> ConnectionManager::take_upcalls() {
+  return impl_->upcalls.take();
+}
 
 }  // namespace fabric::cpc

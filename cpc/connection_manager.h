@@ -53,8 +53,8 @@ class ConnectionManager {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The CPC that both sides choose for a connection between port `our_port` of `ours` and `their_port` of `theirs`: of the
-/// kinds that both offer for these ports the one with the highest priority (of either side), of equals the lowest
+/// The CPC that both sides choose for a connection between port `our_port` of `ours` and `their_port` of `theirs`: of
+/// the kinds that both offer for these ports the one with the highest priority (of either side), of equals the lowest
 /// CpcKind. Null if there is none. Points into `theirs`.
 [[nodiscard]] const CpcOffer* choose_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
                                          std::uint16_t their_port) noexcept;

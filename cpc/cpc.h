@@ -22,9 +22,9 @@
 //     (polls every flushed completion)
 //     Destroy  ---------------->  queue pairs destroyed
 //
-// A REQUEST from a peer that the main thread has not asked for yields PostReceives just the same: the endpoint is made on
-// first contact. The main thread refuses with Close. A Connect for a connection that is already under way is ignored: its
-// Connected will come. What may happen when is in connection_table.h, and nowhere else.
+// A REQUEST from a peer that the main thread has not asked for yields PostReceives just the same: the endpoint is made
+// on first contact. The main thread refuses with Close. A Connect for a connection that is already under way is
+// ignored: its Connected will come. What may happen when is in connection_table.h, and nowhere else.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -72,7 +72,8 @@ struct ReceivesPosted {
 struct PeerSpoke {
   ConnectionKey key;
 };
-/// The main thread gives the connection up, or refuses it. `reason` goes to a peer that still waits for an answer. Answered by Flushing.
+/// The main thread gives the connection up, or refuses it. `reason` goes to a peer that still waits for an answer.
+/// Answered by Flushing.
 struct Close {
   ConnectionKey key;
   std::string reason;

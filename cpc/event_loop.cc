@@ -29,9 +29,15 @@ Watch::~Watch() {
   event_del(&event_);
 }
 
-void Watch::start() noexcept { add(&event_, nullptr); }
-void Watch::stop() noexcept { event_del(&event_); }
-void Watch::call_soon() noexcept { event_active(&event_, EV_TIMEOUT, 0); }
+void Watch::start() noexcept {
+  add(&event_, nullptr);
+}
+void Watch::stop() noexcept {
+  event_del(&event_);
+}
+void Watch::call_soon() noexcept {
+  event_active(&event_, EV_TIMEOUT, 0);
+}
 
 void Watch::called(evutil_socket_t, short, void* self) {
   const std::function<void()> callback =
@@ -56,8 +62,12 @@ void Timer::start(unsigned milliseconds) noexcept {
   add(&event_, &after);
 }
 
-void Timer::stop() noexcept { event_del(&event_); }
-bool Timer::running() const noexcept { return event_pending(&event_, EV_TIMEOUT, nullptr) != 0; }
+void Timer::stop() noexcept {
+  event_del(&event_);
+}
+bool Timer::running() const noexcept {
+  return event_pending(&event_, EV_TIMEOUT, nullptr) != 0;
+}
 
 void Timer::called(evutil_socket_t, short, void* self) {
   const std::function<void()> callback = static_cast<Timer*>(self)->callback_;

@@ -19,13 +19,17 @@ namespace {
 
 constexpr std::uint8_t kOfferVersion = 1;
 
-std::size_t size_of(const HostAddress& address) noexcept { return address.is_v6 ? 16 : 4; }
+std::size_t size_of(const HostAddress& address) noexcept {
+  return address.is_v6 ? 16 : 4;
+}
 
 bool is_v6_link_local(const HostAddress& address) noexcept {
   return address.is_v6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
 }
 
-bool same_host(const HostAddress& a, const HostAddress& b) noexcept { return a.is_v6 == b.is_v6 && a.bytes == b.bytes; }
+bool same_host(const HostAddress& a, const HostAddress& b) noexcept {
+  return a.is_v6 == b.is_v6 && a.bytes == b.bytes;
+}
 
 /// Copies the IP bytes of a socket address; false if it is of another family.
 bool ip_bytes(const sockaddr* from, HostAddress& to) noexcept {

@@ -209,10 +209,14 @@ Status OobChannel::check(const MessageHeader& header) const {
 
 bool OobChannel::belongs(MessageType type) const noexcept {
   switch (type) {
-    case MessageType::kRequest: return !opener_ && !requested_;
-    case MessageType::kReply: return opener_;
-    case MessageType::kConfirm: return !opener_ && requested_;
-    case MessageType::kRefuse: return requested_;
+    case MessageType::kRequest:
+      return !opener_ && !requested_;
+    case MessageType::kReply:
+      return opener_;
+    case MessageType::kConfirm:
+      return !opener_ && requested_;
+    case MessageType::kRefuse:
+      return requested_;
   }
   return false;
 }

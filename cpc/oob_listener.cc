@@ -132,6 +132,8 @@ void OobListener::on_message(OobChannel& channel, Message message) {
   on_request_(std::move(known), std::move(message));
 }
 
-void OobListener::on_lost(OobChannel& channel, std::string, bool) { turn_away(&channel); }
+void OobListener::on_lost(OobChannel& channel, std::string, bool) {
+  turn_away(&channel);
+}
 
 }  // namespace fabric::cpc

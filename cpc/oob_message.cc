@@ -100,9 +100,12 @@ Status read_refusal(ByteReader& from, Message& message) {
 Status read_body(ByteReader& from, Message& message) {
   switch (message.header.type) {
     case MessageType::kRequest:
-    case MessageType::kReply: return read_ends(from, message);
-    case MessageType::kRefuse: return read_refusal(from, message);
-    case MessageType::kConfirm: break;
+    case MessageType::kReply:
+      return read_ends(from, message);
+    case MessageType::kRefuse:
+      return read_refusal(from, message);
+    case MessageType::kConfirm:
+      break;
   }
   return {};
 }
@@ -119,8 +122,10 @@ LengthRange lengths_of(MessageType type) noexcept {
     case MessageType::kReply:
       return {kMessageHeaderBytes + kEndsBodyBytes + kEndBytes,
               kMessageHeaderBytes + kEndsBodyBytes + kEndBytes * kMaxQueues};
-    case MessageType::kRefuse: return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
-    case MessageType::kConfirm: break;
+    case MessageType::kRefuse:
+      return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
+    case MessageType::kConfirm:
+      break;
   }
   return {kMessageHeaderBytes, kMessageHeaderBytes};
 }
@@ -174,10 +179,14 @@ MessageHeader read_header(ByteReader& from) {
 
 const char* to_string(MessageType type) noexcept {
   switch (type) {
-    case MessageType::kRequest: return "REQUEST";
-    case MessageType::kReply: return "REPLY";
-    case MessageType::kConfirm: return "CONFIRM";
-    case MessageType::kRefuse: return "REFUSE";
+    case MessageType::kRequest:
+      return "REQUEST";
+    case MessageType::kReply:
+      return "REPLY";
+    case MessageType::kConfirm:
+      return "CONFIRM";
+    case MessageType::kRefuse:
+      return "REFUSE";
   }
   return "?";
 }

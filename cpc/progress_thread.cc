@@ -16,9 +16,13 @@ thread_local bool this_is_a_progress_thread = false;
 
 }  // namespace
 
-bool on_progress_thread() noexcept { return this_is_a_progress_thread; }
+bool on_progress_thread() noexcept {
+  return this_is_a_progress_thread;
+}
 
-void assert_on_progress_thread() noexcept { assert(on_progress_thread()); }
+void assert_on_progress_thread() noexcept {
+  assert(on_progress_thread());
+}
 
 Result<std::unique_ptr<ProgressThread>> ProgressThread::start(ProgressDuties duties) {
   std::unique_ptr<ProgressThread> thread(new ProgressThread(std::move(duties)));

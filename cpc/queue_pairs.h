@@ -26,13 +26,13 @@ struct QueuePairSettings {
   std::uint8_t service_level = 0;
   std::uint16_t pkey_index = 0;
   std::uint8_t traffic_class = 0;
-  std::uint32_t max_inline = 0;     ///< bytes
+  std::uint32_t max_inline = 0;  ///< bytes
 };
 
 /// What a local port lends to its connections. Made by the main thread before any connection, then only read; outlives
 /// them all.
 struct PortContext {
-  std::uint16_t index = 0;   ///< place in this process's list of ports
+  std::uint16_t index = 0;  ///< place in this process's list of ports
   ibv_context* device = nullptr;
   ibv_pd* pd = nullptr;
   std::uint8_t port_num = 1;
@@ -73,8 +73,8 @@ class QueuePairs {
   virtual void flush() noexcept = 0;
 };
 
-/// Makes the queue pairs of a connection of `port`, in state INIT. A parameter of the ConnectionManager, so that the state
-/// machine can be exercised without a device.
+/// Makes the queue pairs of a connection of `port`, in state INIT. A parameter of the ConnectionManager, so that the
+/// state machine can be exercised without a device.
 using QueuePairMaker = std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port)>;
 
 /// The real one: RC queue pairs by libibverbs.

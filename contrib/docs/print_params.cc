@@ -33,7 +33,7 @@ int main() {
   std::puts("| parameter `btl_fabric_...` | default | values | level | what it does |");
   std::puts("|---|---|---|---|---|");
   for (const ParamSpec& spec : fabric::kParamTable) {
-    std::printf("| `%s` | %s | %s | %d | %s |\n", spec.name, default_of(spec).c_str(), range_of(spec).c_str(), spec.level,
-                spec.help);
+    std::printf("| `%s` | %s | %s | %d | %s |\n", spec.name, default_of(spec).c_str(), range_of(spec).c_str(),
+                spec.level, spec.help);
   }
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ctl/fabric_view.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/futex.h"
+
+namespace softhca {
+
+void give_up(const std::string& why) {
+  fprintf(stderr, "softhca-ctl: %s\n", why.c_str());
+  exit(2);
+}
+
+FabricView::FabricView() {
+  const char* directory = getenv("SOFTHCA_DIR");
+  if (directory == nullptr || *directory == '\0') give_up("$SOFTHCA_DIR is not set: run this below softhca-run");
+  directory_ = directory;
+  if (const std::string errors = load_config(directory_, config_); !errors.empty()) give_up(errors);
+  file_ = open((directory_ + "/slots").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  locks_ = open((directory_ + "/locks").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file_ < 0 || locks_ < 0 || ftruncate(file_, kSlots * kSlotBytes) != 0)
+    give_up("the files in " + directory_ + " cannot be opened: " + strerror(errno));
+}
+
+Slot& FabricView::map(unsigned slot) {
+  if (base_[slot] == nullptr) {
+    void* mapped = mmap(nullptr, kSlotBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_,
+                        static_cast<off_t>(slot * kSlotBytes));
+    if (mapped == MAP_FAILED) give_up(std::string("a slot cannot be mapped: ") + strerror(errno));
+    base_[slot] = static_cast<Slot*>(mapped);
+  }
+  return *base_[slot];
+}
+
+Slot* FabricView::live_slot(unsigned slot) {
+  if (slot == kHubSlot || slot >= kSlots) return nullptr;
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  if (fcntl(locks_, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return nullptr;
+  Slot& mapped = map(slot);
+  return mapped.header.in_use.load(std::memory_order_acquire) != 0 ? &mapped : nullptr;
+}
+
+void FabricView::for_each_live(const std::function<void(unsigned, Slot&)>& each) {
+  for (unsigned number = 1; number < kSlots; ++number)
+    if (Slot* slot = live_slot(number)) each(number, *slot);
+}
+
+void FabricView::ring(Slot& slot, uint32_t attention) {
+  slot.header.attention.fetch_or(attention);
+  slot.header.bell.fetch_add(1);
+  futex_wake(slot.header.bell);
+}
+
+}  // namespace softhca

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// softhca-ctl: looks at a running fabric, and breaks it. See softhca-run(1).
+#include <infiniband/verbs.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctl/fabric_view.h"
+#include "ctl/files.h"
+#include "faults/rules.h"
+
+namespace softhca {
+namespace {
+
+using Arguments = std::span<char* const>;
+
+unsigned number(const char* text, unsigned least, unsigned most, const char* what) {
+  unsigned n = 0;
+  const char* end = text + std::strlen(text);
+  const bool hex = std::strncmp(text, "0x", 2) == 0;
+  const auto [stop, error] = hex ? std::from_chars(text + 2, end, n, 16) : std::from_chars(text, end, n);
+  if (error != std::errc{} || stop != end || n < least || n > most)
+    give_up(std::string(what) + " is a number from " + std::to_string(least) + " to " + std::to_string(most) +
+            ", not \"" + text + "\"");
+  return n;
+}
+
+void ring_all(FabricView& fabric, uint32_t attention) {
+  fabric.for_each_live([&](unsigned, Slot& slot) { FabricView::ring(slot, attention); });
+}
+
+Slot& live(FabricView& fabric, unsigned number) {
+  Slot* slot = fabric.live_slot(number);
+  if (slot == nullptr) give_up("no process has slot " + std::to_string(number));
+  return *slot;
+}
+
+std::string read_all(std::istream& from) { return {std::istreambuf_iterator<char>(from), {}}; }
+
+// --- Ports and devices
+
+void change_port(Arguments arguments, void (*change)(PortShared& port)) {
+  FabricView fabric;
+  const unsigned node = number(arguments[0], 0, fabric.config().nodes - 1, "NODE");
+  const unsigned device = number(arguments[1], 0, fabric.config().devices - 1, "DEVICE");
+  const unsigned port = arguments.size() > 2 ? number(arguments[2], 1, fabric.config().ports, "PORT") : 1;
+  PortShared& shared = fabric.hub().ports[port_id_of(node, device, port)];
+  change(shared);
+  shared.changes.fetch_add(1);
+  ring_all(fabric, kLookPorts);
+}
+
+void port_down(Arguments a) {
+  change_port(a, [](PortShared& port) { port.down.store(1); });
+}
+void port_up(Arguments a) {
+  change_port(a, [](PortShared& port) { port.down.store(0); });
+}
+void lid_change(Arguments a) {
+  change_port(a, [](PortShared& port) { port.lid_offset.fetch_add(1024); });  // device/port.cc: kLidStep
+}
+void gid_change(Arguments a) {
+  change_port(a, [](PortShared& port) { port.gid_salt.fetch_add(1); });
+}
+void device_fatal(Arguments a) {
+  change_port(a, [](PortShared& port) { port.device_fatal.fetch_add(1); });
+}
+
+// --- Queues and processes
+
+void qp_fatal(Arguments arguments) {
+  FabricView fabric;
+  const unsigned qpn = number(arguments[0], 1, 0xffffff, "QPN");
+  Slot& slot = live(fabric, slot_of_qpn(qpn));
+  QpShared& qp = slot.qps[index_of_qpn(qpn)];
+  if (qp.qp_num.load() != qpn) give_up("there is no such queue pair");
+  qp.state.store(IBV_QPS_ERR);
+  qp.events.fetch_or(kQpFlush | kQpFatal);
+  slot.qp_events.add(index_of_qpn(qpn));
+  FabricView::ring(slot, kLookQps);
+}
+
+void cq_error(Arguments arguments) {
+  FabricView fabric;
+  Slot& slot = live(fabric, number(arguments[0], 1, kSlots - 1, "SLOT"));
+  const unsigned cq = number(arguments[1], 0, kCqsPerSlot - 1, "CQ");
+  if (slot.cqs[cq].in_use.load() == 0) give_up("there is no such completion queue");
+  slot.cqs[cq].overrun.store(1);
+  slot.cq_events.add(cq);
+  FabricView::ring(slot, kLookCqs);
+}
+
+void kill_process(Arguments arguments) {
+  FabricView fabric;
+  const Slot& slot = live(fabric, number(arguments[0], 1, kSlots - 1, "SLOT"));
+  if (kill(slot.header.pid, SIGKILL) != 0) give_up(std::string("kill: ") + strerror(errno));
+}
+
+void list(Arguments) {
+  static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  FabricView fabric;
+  fabric.for_each_live([](unsigned number, Slot& slot) {
+    printf("slot %u pid %d node %u\n", number, slot.header.pid, slot.header.node);
+    for (unsigned i = 0; i < kCqsPerSlot; ++i) {
+      const CqShared& cq = slot.cqs[i];
+      if (cq.in_use.load() != 0)
+        printf("  cq %u: %u of %u\n", i, cq.tail.load() - cq.head.load(), cq.cqe);
+    }
+    for (const QpShared& qp : slot.qps) {
+      const uint32_t qpn = qp.qp_num.load(), state = qp.state.load();
+      if (qpn == 0) continue;
+      printf("  qp 0x%06x: %s, to 0x%06x, %u messages in, %u receives posted\n", qpn,
+             state < std::size(kStates) ? kStates[state] : "?", qp.dest_qpn, qp.messages.load(),
+             qp.rq.posted.load() - qp.rq.taken.load());
+    }
+  });
+}
+
+// --- Rules and options
+
+void set_faults(Arguments arguments) {
+  FabricView fabric;
+  std::ifstream file;
+  const bool from_stdin = std::strcmp(arguments[0], "-") == 0;
+  if (!from_stdin) file.open(arguments[0]);
+  const std::string text = read_all(from_stdin ? std::cin : file);
+  if (!from_stdin && !file) give_up(std::string(arguments[0]) + " cannot be read");
+  std::vector<faults::Rule> rules;
+  if (const std::string errors = faults::parse_rules(text, rules); !errors.empty()) give_up(errors);
+
+  // In one step: nobody reads half of it.
+  const std::string path = fabric.directory() + "/faults";
+  std::ofstream(path + ".new") << text;
+  if (rename((path + ".new").c_str(), path.c_str()) != 0) give_up("the rules cannot be written");
+  fabric.hub().faults_version.fetch_add(1);
+  ring_all(fabric, kLookFaults);
+}
+
+void options(Arguments) { printf("%s%s", config_help().c_str(), faults::grammar().c_str()); }
+
+// --- What softhca-run needs
+
+void check(Arguments) {
+  const FabricView fabric;  // complains of the configuration
+  std::ifstream file(fabric.directory() + "/faults");
+  std::vector<faults::Rule> rules;
+  if (const std::string errors = faults::parse_rules(read_all(file), rules); !errors.empty())
+    give_up("fault rules: " + errors);
+}
+
+void files(Arguments) {
+  const FabricView fabric;
+  if (const std::string error = make_files(fabric.directory(), fabric.config()); !error.empty()) give_up(error);
+}
+
+bool signal_all(FabricView& fabric, int signal) {
+  bool any = false;
+  fabric.for_each_live([&](unsigned, Slot& slot) {
+    any = true;
+    kill(slot.header.pid, signal);
+  });
+  return any;
+}
+
+void members(Arguments) {
+  FabricView fabric;
+  exit(signal_all(fabric, 0) ? 0 : 1);
+}
+
+void end(Arguments) {
+  FabricView fabric;
+  if (!signal_all(fabric, SIGTERM)) return;
+  for (int i = 0; i < 100 && signal_all(fabric, 0); ++i) usleep(10000);
+  for (int i = 0; i < 100 && signal_all(fabric, SIGKILL); ++i) usleep(10000);
+}
+
+struct Command {
+  const char* name;
+  const char* arguments;
+  size_t count;
+  void (*run)(Arguments arguments);
+  const char* help;
+};
+constexpr Command kCommands[] = {
+    {"list", "", 0, list, "the processes of the fabric with their queues"},
+    {"faults", "FILE|-", 1, set_faults, "these fault rules hold from now on"},
+    {"port-down", "NODE DEVICE PORT", 3, port_down, "the link of a port goes down"},
+    {"port-up", "NODE DEVICE PORT", 3, port_up, "and comes up again"},
+    {"lid-change", "NODE DEVICE PORT", 3, lid_change, "a port gets another LID"},
+    {"gid-change", "NODE DEVICE PORT", 3, gid_change, "a port gets other GIDs (those of an IP address stay)"},
+    {"device-fatal", "NODE DEVICE", 2, device_fatal, "all open contexts of a device fail"},
+    {"qp-fatal", "QPN", 1, qp_fatal, "a queue pair fails"},
+    {"cq-error", "SLOT CQ", 2, cq_error, "a completion queue fails"},
+    {"kill", "SLOT", 1, kill_process, "SIGKILL for a process"},
+    {"options", "", 0, options, "all options of softhca-run --set, and the grammar of fault rules"},
+    {"check", "", 0, check, "complains of a bad configuration or bad rules"},
+    {"files", "", 0, files, "makes the files that programs look for in /sys and /dev"},
+    {"members", "", 0, members, "status 0: some process of the fabric lives"},
+    {"end", "", 0, end, "ends all processes of the fabric"},
+};
+
+[[noreturn]] void usage() {
+  fprintf(stderr, "usage: softhca-ctl COMMAND [ARGUMENT]..., below softhca-run (or with $SOFTHCA_DIR set)\n");
+  for (const Command& command : kCommands)
+    fprintf(stderr, "  %-13s %-17s %s\n", command.name, command.arguments, command.help);
+  exit(2);
+}
+
+}  // namespace
+}  // namespace softhca
+
+int main(int argc, char** argv) {
+  if (argc < 2) softhca::usage();
+  for (const softhca::Command& command : softhca::kCommands)
+    if (std::strcmp(argv[1], command.name) == 0) {
+      if (static_cast<size_t>(argc) != 2 + command.count) softhca::usage();
+      command.run({argv + 2, command.count});
+      return 0;
+    }
+  softhca::usage();
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What softhca-run was told, as every process of the fabric reads it from the file `config` in $SOFTHCA_DIR: lines
+// "name = value", '#' comments. One table (config.cc) has every name with its values and its help, which softhca-run prints.
+#include <cstdint>
+#include <string>
+
+namespace softhca {
+
+enum class Personality { Ib, Roce, Iwarp };
+
+struct Config {
+  Personality personality = Personality::Roce;
+  unsigned devices = 1;       // of each node, up to kMaxDevices
+  unsigned ports = 1;         // of each device, up to kMaxPorts
+  unsigned nodes = 1;         // virtual nodes, up to kMaxNodes
+  std::string node_from;      // name of an environment variable with the rank that chooses the node (rank % nodes); else round robin
+  uint64_t seed = 1;          // of everything random
+  unsigned async_us = 0;      // work requests start up to this much later, in the engine; 0: in the call that posts them
+  bool cma = true;            // false: act as if process_vm_readv were forbidden
+  bool chaos_order = false;   // RDMA WRITE writes the last byte first: catches who polls memory and relies on order
+  unsigned max_qps = 0;       // limits of the device, to test what happens at them; 0: the built-in limit
+  unsigned max_cqs = 0;
+  unsigned max_mrs = 0;
+  unsigned max_srqs = 0;
+  unsigned max_inline = 220;
+  unsigned max_wr = 16384;
+  unsigned max_cqe = 65536;
+};
+
+// Errors are one line each, "line N: ..."; empty when all is well.
+std::string parse_config(const std::string& text, Config& config);
+// The same for the file `config` in that directory; also when it cannot be read.
+std::string load_config(const std::string& directory, Config& config);
+// The table as text: for softhca-run --help and the manual page.
+std::string config_help();
+
+}  // namespace softhca

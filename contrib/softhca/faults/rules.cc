@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "faults/rules.h"
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace softhca::faults {
+namespace {
+
+constexpr unsigned bit(Action action) { return 1U << static_cast<unsigned>(action); }
+constexpr unsigned kRequests = bit(Action::Drop) | bit(Action::Delay) | bit(Action::Rnr) | bit(Action::Error) |
+                               bit(Action::Kill);
+constexpr unsigned kAll = kRequests | bit(Action::Fail) | bit(Action::Cm);
+
+struct ActionName {
+  const char* name;
+  Action action;
+  const char* help;
+};
+constexpr ActionName kActions[] = {
+    {"drop", Action::Drop, "the message is lost, and tried again"},
+    {"delay", Action::Delay, "it is executed later"},
+    {"rnr", Action::Rnr, "the responder says that it is not ready"},
+    {"error", Action::Error, "the request completes with an error, and the QP fails"},
+    {"kill", Action::Kill, "the process that executes it is killed"},
+    {"fail", Action::Fail, "a call fails"},
+    {"cm", Action::Cm, "a connection request is refused, or gets no answer"},
+};
+
+std::optional<uint64_t> number(std::string_view text, uint64_t most) {
+  uint64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc{} || end != text.data() + text.size() || n > most) return std::nullopt;
+  return n;
+}
+
+template <auto kMember, uint64_t kLeast = 0>
+bool set_number(Rule& rule, std::string_view value) {
+  using Value = std::remove_reference_t<decltype(rule.*kMember)>;
+  const auto n = number(value, static_cast<Value>(-1));
+  if (!n || *n < kLeast) return false;
+  rule.*kMember = static_cast<Value>(*n);
+  return true;
+}
+
+bool set_seed(Rule& rule, std::string_view value) {
+  rule.has_seed = true;
+  return set_number<&Rule::seed>(rule, value);
+}
+
+bool set_prob(Rule& rule, std::string_view value) {
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), rule.prob);
+  return error == std::errc{} && end == value.data() + value.size() && rule.prob >= 0 && rule.prob <= 1;
+}
+
+bool set_op(Rule& rule, std::string_view value) {
+  constexpr struct {
+    std::string_view name;
+    uint8_t bits;
+  } kOps[] = {{"send", kOpSend}, {"write", kOpWrite}, {"read", kOpRead}, {"atomic", kOpAtomic}, {"any", kOpAny}};
+  for (const auto& op : kOps)
+    if (value == op.name) {
+      rule.ops = op.bits;
+      return true;
+    }
+  return false;
+}
+
+// As in ibv_wc_status, with or without IBV_WC_.
+bool set_status(Rule& rule, std::string_view value) {
+  constexpr const char* kNames[] = {
+      nullptr,          "LOC_LEN_ERR",    "LOC_QP_OP_ERR",      "LOC_EEC_OP_ERR",   "LOC_PROT_ERR",
+      "WR_FLUSH_ERR",   "MW_BIND_ERR",    "BAD_RESP_ERR",       "LOC_ACCESS_ERR",   "REM_INV_REQ_ERR",
+      "REM_ACCESS_ERR", "REM_OP_ERR",     "RETRY_EXC_ERR",      "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR",
+      "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR", "INV_EECN_ERR",    "INV_EEC_STATE_ERR", "FATAL_ERR",
+      "RESP_TIMEOUT_ERR", "GENERAL_ERR"};
+  static_assert(std::size(kNames) == IBV_WC_GENERAL_ERR + 1);
+  constexpr std::string_view kPrefix = "IBV_WC_";
+  if (value.substr(0, kPrefix.size()) == kPrefix) value.remove_prefix(kPrefix.size());
+  for (size_t i = 1; i < std::size(kNames); ++i)
+    if (value == kNames[i]) {
+      rule.status = static_cast<ibv_wc_status>(i);
+      return true;
+    }
+  return false;
+}
+
+bool set_call(Rule& rule, std::string_view value) {
+  rule.call = value;
+  return value.substr(0, 4) == "ibv_" || value.substr(0, 5) == "rdma_";
+}
+
+bool set_errno(Rule& rule, std::string_view value) {
+  constexpr int kLastErrno = 133;
+  for (int error = 1; error <= kLastErrno; ++error)
+    if (const char* name = strerrorname_np(error); name != nullptr && value == name) {
+      rule.error = error;
+      return true;
+    }
+  return false;
+}
+
+bool set_cm(Rule& rule, std::string_view value) {
+  rule.silent = value == "silence";
+  return rule.silent || value == "reject";
+}
+bool set_at(Rule& rule, std::string_view value) {
+  rule.middle = value == "middle";
+  return rule.middle || value == "before";
+}
+
+struct Key {
+  const char* name;
+  const char* values;
+  unsigned actions;   // that may have it
+  unsigned required;  // that must
+  bool (*set)(Rule& rule, std::string_view value);
+};
+constexpr Key kKeys[] = {
+    {"us", "N", bit(Action::Delay), bit(Action::Delay), set_number<&Rule::us>},
+    {"status", "the name of an ibv_wc_status", bit(Action::Error), bit(Action::Error), set_status},
+    {"call", "ibv_... or rdma_...", bit(Action::Fail), bit(Action::Fail), set_call},
+    {"errno", "the name of an errno", bit(Action::Fail), bit(Action::Fail), set_errno},
+    {"action", "reject|silence", bit(Action::Cm), bit(Action::Cm), set_cm},
+    {"at", "before|middle", bit(Action::Kill), 0, set_at},
+    {"op", "send|write|read|atomic|any", kRequests, 0, set_op},
+    {"qpn", "N", kRequests, 0, set_number<&Rule::qpn>},
+    {"device", "N", kRequests, 0, set_number<&Rule::device>},
+    {"min_bytes", "N", kRequests, 0, set_number<&Rule::min_bytes>},
+    {"node", "N", kAll, 0, set_number<&Rule::node>},
+    {"slot", "N", kAll, 0, set_number<&Rule::slot>},
+    {"nth", "N, from 1", kAll, 0, set_number<&Rule::nth, 1>},
+    {"every", "N, from 1", kAll, 0, set_number<&Rule::every, 1>},
+    {"count", "N, from 1", kAll, 0, set_number<&Rule::count, 1>},
+    {"prob", "0..1", kAll, 0, set_prob},
+    {"seed", "N", kAll, 0, set_seed},
+};
+
+std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+
+// Takes the next word off the line; empty: there is none.
+std::string_view next_word(std::string_view& line) {
+  const size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  line.remove_prefix(first);
+  const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
+  line.remove_prefix(word.size());
+  return word;
+}
+
+// What is wrong with "name=value"; empty: nothing. `given` collects which keys there were.
+std::string parse_key(std::string_view word, Rule& rule, uint32_t& given) {
+  const size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return quoted(word) + " is not name=value";
+  const std::string_view name = word.substr(0, equals), value = word.substr(equals + 1);
+  for (size_t i = 0; i < std::size(kKeys); ++i) {
+    const Key& key = kKeys[i];
+    if (name != key.name) continue;
+    if ((key.actions & bit(rule.action)) == 0) return std::string(name) + " has no meaning in this rule";
+    if ((given & 1U << i) != 0) return std::string(name) + " is there twice";
+    given |= 1U << i;
+    if (key.set(rule, value)) return {};
+    return std::string(name) + " is " + key.values + ", not " + quoted(value);
+  }
+  return "there is no " + quoted(name);
+}
+
+std::string parse_rule(std::string_view line, Rule& rule) {
+  const std::string_view first = next_word(line);
+  const ActionName* found = nullptr;
+  for (const ActionName& name : kActions)
+    if (first == name.name) found = &name;
+  if (found == nullptr) return "there is no action " + quoted(first);
+  rule.action = found->action;
+
+  uint32_t given = 0;
+  for (std::string_view word = next_word(line); !word.empty(); word = next_word(line))
+    if (std::string error = parse_key(word, rule, given); !error.empty()) return error;
+  for (size_t i = 0; i < std::size(kKeys); ++i)
+    if ((kKeys[i].required & bit(rule.action)) != 0 && (given & 1U << i) == 0)
+      return std::string(found->name) + " needs " + kKeys[i].name + "=";
+  return {};
+}
+
+}  // namespace
+
+std::string parse_rules(const std::string& text, std::vector<Rule>& rules) {
+  std::string errors;
+  std::string_view rest = text;
+  for (uint32_t n = 1; !rest.empty(); ++n) {
+    const size_t end = rest.find('\n');
+    std::string_view line = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+    line = line.substr(0, line.find('#'));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Rule rule;
+    rule.line = n;
+    if (const std::string error = parse_rule(line, rule); error.empty())
+      rules.push_back(std::move(rule));
+    else
+      errors += "line " + std::to_string(n) + ": " + error + "\n";
+  }
+  return errors;
+}
+
+std::string grammar() {
+  std::string text = "Rules: ACTION [NAME=VALUE]..., one a line, '#' comments\n";
+  for (const ActionName& action : kActions) {
+    text += std::string("  ") + action.name;
+    text.append(10 - std::strlen(action.name), ' ');
+    text += action.help;
+    for (const Key& key : kKeys)
+      if (key.actions == bit(action.action)) text += std::string(", ") + key.name + "=" + key.values;
+    text += "\n";
+  }
+  text += "Any of these:\n";
+  for (const Key& key : kKeys) {
+    if (key.actions != kRequests && key.actions != kAll) continue;
+    text += std::string("  ") + key.name + "=" + key.values;
+    if (key.actions == kRequests) text += " (not in fail and cm)";
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace softhca::faults

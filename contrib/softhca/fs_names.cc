@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// libsofthca_fs.so (softhca-run --fs): for programs that look into /dev/infiniband and /sys/class/infiniband before they call
+// verbs. Those names lead to $SOFTHCA_DIR, where softhca-run has put files, and the files in /dev look like devices.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define SOFTHCA_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+class Name {
+ public:
+  explicit Name(const char* path) : path_(path) {
+    if (path == nullptr) return;
+    device_ = std::strncmp(path, "/dev/infiniband/", 16) == 0;
+    if (!device_ && std::strncmp(path, "/dev/infiniband", 15) != 0 && std::strncmp(path, "/sys/class/infiniband", 21) != 0)
+      return;
+    const char* directory = getenv("SOFTHCA_DIR");
+    if (directory != nullptr && snprintf(buffer_, sizeof buffer_, "%s%s", directory, path) < PATH_MAX) path_ = buffer_;
+  }
+  const char* get() const { return path_; }
+  template <typename Stat>
+  int shown(int result, Stat* status) const {
+    if (result == 0 && device_) status->st_mode = (status->st_mode & ~mode_t{S_IFMT}) | S_IFCHR;
+    return result;
+  }
+
+ private:
+  const char* path_;
+  bool device_ = false;
+  char buffer_[PATH_MAX];
+};
+
+// The C library's function of that name.
+template <typename F>
+F* real(F*, const char* name) {
+  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+#define REAL(function) (real(function, #function))
+
+mode_t mode_in(int flags, va_list list) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0; }
+
+}  // namespace
+
+SOFTHCA_EXPORT int stat(const char* path, struct stat* status) noexcept {
+  const Name name(path);
+  return name.shown(REAL(stat)(name.get(), status), status);
+}
+SOFTHCA_EXPORT int stat64(const char* path, struct stat64* status) noexcept {
+  const Name name(path);
+  return name.shown(REAL(stat64)(name.get(), status), status);
+}
+SOFTHCA_EXPORT int access(const char* path, int mode) noexcept { return REAL(access)(Name(path).get(), mode); }
+SOFTHCA_EXPORT int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return REAL(open)(Name(path).get(), flags, mode);
+}
+SOFTHCA_EXPORT int open64(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return REAL(open64)(Name(path).get(), flags, mode);
+}
+SOFTHCA_EXPORT FILE* fopen(const char* path, const char* mode) { return REAL(fopen)(Name(path).get(), mode); }
+SOFTHCA_EXPORT FILE* fopen64(const char* path, const char* mode) { return REAL(fopen64)(Name(path).get(), mode); }
+SOFTHCA_EXPORT DIR* opendir(const char* path) { return REAL(opendir)(Name(path).get()); }

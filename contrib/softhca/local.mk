@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# softhca: included by the top-level Makefile.am. It knows nothing of the component, nor the component of it.
+
+softhca_cppflags = -I$(top_srcdir)/contrib/softhca $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
+softhca_ldflags = $(AM_LDFLAGS) $(COMPONENT_LDFLAGS) -module -avoid-version -shared
+
+softhcadir = $(libdir)/softhca
+softhca_LTLIBRARIES = contrib/softhca/libsofthca.la contrib/softhca/libsofthca_fs.la
+
+noinst_LTLIBRARIES += contrib/softhca/libsofthca_objects.la
+contrib_softhca_libsofthca_objects_la_SOURCES = \
+	contrib/softhca/fabric/arena.cc \
+	contrib/softhca/fabric/arena.h \
+	contrib/softhca/fabric/config.cc \
+	contrib/softhca/fabric/config.h \
+	contrib/softhca/fabric/fabric.cc \
+	contrib/softhca/fabric/fabric.h \
+	contrib/softhca/fabric/layout.h \
+	contrib/softhca/fabric/robust_lock.cc \
+	contrib/softhca/fabric/robust_lock.h \
+	contrib/softhca/device/attributes.cc \
+	contrib/softhca/device/attributes.h \
+	contrib/softhca/device/port.cc \
+	contrib/softhca/device/port.h \
+	contrib/softhca/verbs/address_handle.cc \
+	contrib/softhca/verbs/address_handle.h \
+	contrib/softhca/verbs/async_events.cc \
+	contrib/softhca/verbs/call.h \
+	contrib/softhca/verbs/comp_channel.cc \
+	contrib/softhca/verbs/completion_queue.cc \
+	contrib/softhca/verbs/completion_queue.h \
+	contrib/softhca/verbs/context.cc \
+	contrib/softhca/verbs/cq_ex.cc \
+	contrib/softhca/verbs/device_list.cc \
+	contrib/softhca/verbs/event_fd.h \
+	contrib/softhca/verbs/export.h \
+	contrib/softhca/verbs/index_pool.h \
+	contrib/softhca/verbs/marshal.cc \
+	contrib/softhca/verbs/memory_region.cc \
+	contrib/softhca/verbs/memory_region.h \
+	contrib/softhca/verbs/memory_window.cc \
+	contrib/softhca/verbs/objects.h \
+	contrib/softhca/verbs/pd.cc \
+	contrib/softhca/verbs/port_events.cc \
+	contrib/softhca/verbs/port_events.h \
+	contrib/softhca/verbs/qp_create.cc \
+	contrib/softhca/verbs/qp_ex.cc \
+	contrib/softhca/verbs/qp_ex.h \
+	contrib/softhca/verbs/qp_modify.cc \
+	contrib/softhca/verbs/qp_query.cc \
+	contrib/softhca/verbs/qp_states.h \
+	contrib/softhca/verbs/query.cc \
+	contrib/softhca/verbs/receive_ring.h \
+	contrib/softhca/verbs/srq.cc \
+	contrib/softhca/verbs/strings.cc \
+	contrib/softhca/verbs/tables.cc \
+	contrib/softhca/verbs/unsupported.cc \
+	contrib/softhca/verbs/verbs_ops.h \
+	contrib/softhca/verbs/xrcd.cc \
+	contrib/softhca/verbs/xrcd.h \
+	contrib/softhca/transport/arrival.cc \
+	contrib/softhca/transport/arrival.h \
+	contrib/softhca/transport/atomics.cc \
+	contrib/softhca/transport/completion.cc \
+	contrib/softhca/transport/copy_service.cc \
+	contrib/softhca/transport/copy_service.h \
+	contrib/softhca/transport/datagram.cc \
+	contrib/softhca/transport/engine.cc \
+	contrib/softhca/transport/engine.h \
+	contrib/softhca/transport/flush.cc \
+	contrib/softhca/transport/futex.h \
+	contrib/softhca/transport/gather.h \
+	contrib/softhca/transport/keys.cc \
+	contrib/softhca/transport/keys.h \
+	contrib/softhca/transport/message.h \
+	contrib/softhca/transport/poll.cc \
+	contrib/softhca/transport/receive.cc \
+	contrib/softhca/transport/remote_memory.cc \
+	contrib/softhca/transport/remote_memory.h \
+	contrib/softhca/transport/requester.cc \
+	contrib/softhca/transport/requester.h \
+	contrib/softhca/transport/responder.cc \
+	contrib/softhca/transport/send_queue.cc \
+	contrib/softhca/transport/send_queue.h \
+	contrib/softhca/transport/transport.h \
+	contrib/softhca/cm/address.cc \
+	contrib/softhca/cm/address.h \
+	contrib/softhca/cm/addrinfo.cc \
+	contrib/softhca/cm/channel.cc \
+	contrib/softhca/cm/connect.cc \
+	contrib/softhca/cm/endpoint.cc \
+	contrib/softhca/cm/identifier.cc \
+	contrib/softhca/cm/identifier.h \
+	contrib/softhca/cm/listeners.cc \
+	contrib/softhca/cm/listeners.h \
+	contrib/softhca/cm/mail.cc \
+	contrib/softhca/cm/options.cc \
+	contrib/softhca/cm/qp.cc \
+	contrib/softhca/cm/requests.cc \
+	contrib/softhca/cm/resolve.cc \
+	contrib/softhca/cm/wire.h \
+	contrib/softhca/faults/faults.cc \
+	contrib/softhca/faults/faults.h \
+	contrib/softhca/faults/rules.cc \
+	contrib/softhca/faults/rules.h
+contrib_softhca_libsofthca_objects_la_CPPFLAGS = $(softhca_cppflags)
+contrib_softhca_libsofthca_objects_la_LIBADD = -ldl
+
+contrib_softhca_libsofthca_la_SOURCES =
+contrib_softhca_libsofthca_la_LDFLAGS = $(softhca_ldflags) -Wl,--version-script=$(srcdir)/contrib/softhca/exports.map
+contrib_softhca_libsofthca_la_DEPENDENCIES = contrib/softhca/libsofthca_objects.la contrib/softhca/exports.map
+contrib_softhca_libsofthca_la_LIBADD = contrib/softhca/libsofthca_objects.la
+
+contrib_softhca_libsofthca_fs_la_SOURCES = contrib/softhca/fs_names.cc
+contrib_softhca_libsofthca_fs_la_LDFLAGS = $(softhca_ldflags)
+contrib_softhca_libsofthca_fs_la_LIBADD = -ldl
+
+bin_PROGRAMS = contrib/softhca/softhca-ctl
+contrib_softhca_softhca_ctl_SOURCES = \
+	contrib/softhca/ctl/fabric_view.cc \
+	contrib/softhca/ctl/fabric_view.h \
+	contrib/softhca/ctl/files.cc \
+	contrib/softhca/ctl/files.h \
+	contrib/softhca/ctl/softhca_ctl.cc \
+	contrib/softhca/fabric/config.cc \
+	contrib/softhca/faults/rules.cc
+contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags)
+
+bin_SCRIPTS = contrib/softhca/softhca-run
+contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
+	  chmod +x $@.new && mv $@.new $@
+CLEANFILES = contrib/softhca/softhca-run
+
+dist_man1_MANS = contrib/softhca/softhca-run.1
+EXTRA_DIST += contrib/softhca/README.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
+
+# The loader wants the .so alone.
+softhca-install-hook:
+	rm -f $(DESTDIR)$(softhcadir)/libsofthca.la $(DESTDIR)$(softhcadir)/libsofthca_fs.la
+softhca-uninstall-hook:
+	rm -f $(DESTDIR)$(softhcadir)/libsofthca.so $(DESTDIR)$(softhcadir)/libsofthca_fs.so
+
+# --- Tests
+
+softhca_tests = test/softhca/exports.test
+TESTS += $(softhca_tests)
+EXTRA_DIST += $(softhca_tests)
+
+if CHECK
+check_PROGRAMS += test/softhca/test_softhca_tables
+TESTS += test/softhca/test_softhca_tables
+endif
+test_softhca_test_softhca_tables_SOURCES = test/softhca/test_softhca_tables.cc test/unit/check_main.h
+test_softhca_test_softhca_tables_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir) $(CHECK_CFLAGS)
+test_softhca_test_softhca_tables_LDADD = contrib/softhca/libsofthca_objects.la $(CHECK_LIBS) -lpthread

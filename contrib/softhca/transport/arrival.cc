@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/arrival.h"
+
+#include <bit>
+#include <cstring>
+
+#include "transport/engine.h"
+#include "transport/keys.h"
+#include "transport/remote_memory.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+RecvRing& ring_of(const Owner& owner, QpShared& qp) { return owner.srq != nullptr ? owner.srq->ring : qp.rq; }
+
+// The entry of a number, or nullptr when the ring is not sane.
+const RecvEntry* entry_at(const Owner& owner, const RecvRing& ring, uint32_t number) {
+  if (!std::has_single_bit(ring.capacity) || ring.stride < sizeof(RecvEntry)) return nullptr;
+  const uint64_t offset = ring.offset + uint64_t{number & (ring.capacity - 1)} * ring.stride;
+  const auto* entry = reinterpret_cast<const RecvEntry*>(Fabric::at(*owner.slot, offset, ring.stride));
+  const uint64_t room = (ring.stride - sizeof(RecvEntry)) / sizeof(Sge);
+  return entry != nullptr && entry->num_sge <= room && entry->num_sge <= kMaxSge ? entry : nullptr;
+}
+
+void raise_limit(const Owner& owner, SrqShared& srq, uint32_t left) {
+  const uint32_t limit = srq.limit.load(std::memory_order_relaxed);
+  if (limit == 0 || left >= limit || srq.limit.exchange(0) == 0) return;
+  owner.slot->srq_events.add(static_cast<unsigned>(&srq - owner.slot->srqs));
+  engine::ring(*owner.slot, kLookSrqs);
+}
+
+// Under the lock of whoever may take.
+bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arrival) {
+  const uint32_t number = ring.taken.load(std::memory_order_relaxed);
+  const uint32_t left = ring.posted.load(std::memory_order_acquire) - number;
+  if (left == 0 || left > ring.capacity) return false;
+  const RecvEntry* entry = entry_at(owner, ring, number);
+  if (entry == nullptr) return false;
+  arrival.wr_id = entry->wr_id;
+  arrival.num_sge = entry->num_sge;
+  arrival.length = 0;
+  for (unsigned i = 0; i < arrival.num_sge; ++i) {
+    arrival.sge[i] = entry->sge[i];
+    arrival.length += arrival.sge[i].length;
+  }
+  qp.taken_wr_id = arrival.wr_id;
+  qp.taken_valid.store(number << 1 | 1, std::memory_order_release);
+  ring.taken.store(number + 1, std::memory_order_release);
+  if (owner.srq != nullptr) raise_limit(owner, *owner.srq, left - 1);
+  return true;
+}
+
+}  // namespace
+
+bool take(Fabric& fabric, const Owner& owner, QpShared& qp, Arrival& arrival) {
+  RecvRing& ring = ring_of(owner, qp);
+  if (owner.srq == nullptr) return take_from(owner, qp, ring, arrival);  // the QP's lock is enough
+  RobustGuard guard(ring.lock, fabric.stamp());
+  return take_from(owner, qp, ring, arrival);
+}
+
+void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {
+  RecvRing& ring = ring_of(owner, qp);
+  const uint32_t number = qp.taken_valid.load(std::memory_order_relaxed) >> 1;
+  RobustGuard guard(ring.lock, fabric.stamp());
+  const uint32_t taken = ring.taken.load(std::memory_order_relaxed);
+  if ((taken & (UINT32_MAX >> 1)) != ((number + 1) & (UINT32_MAX >> 1))) return;
+  qp.taken_valid.store(0, std::memory_order_relaxed);
+  ring.taken.store(taken - 1, std::memory_order_release);
+}
+
+Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, CqEntry& completion,
+                          const void* landing) {
+  completion.wr_id = arrival.wr_id;
+  completion.qp_num = qp.qp_num.load(std::memory_order_relaxed);
+  completion.srqn = owner.srqn;
+  return complete(fabric, owner.number, *owner.slot, owner.recv_cq, completion, landing, &qp) ? Delivery::Done
+                                                                                              : Delivery::Overrun;
+}
+
+Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, std::span<const iovec> message,
+                 CqEntry& completion) {
+  const uint64_t length = total(message);
+  const auto fail = [&](ibv_wc_status status, Delivery delivery) {
+    completion.status = static_cast<uint8_t>(status);
+    return complete_arrival(fabric, owner, qp, arrival, completion, nullptr) == Delivery::Done ? delivery
+                                                                                               : Delivery::Overrun;
+  };
+  if (length > arrival.length) return fail(IBV_WC_LOC_LEN_ERR, Delivery::TooLong);
+
+  iovec buffers[kMaxSge];
+  unsigned count = 0;
+  for (uint64_t left = length; left != 0; ++count) {
+    Sge sge = arrival.sge[count];
+    if (sge.length > left) sge.length = static_cast<uint32_t>(left);
+    uint64_t addr = 0;
+    if (!local_key_allows(*owner.slot, owner.pd, sge, IBV_ACCESS_LOCAL_WRITE, &addr))
+      return fail(IBV_WC_LOC_PROT_ERR, Delivery::ReceiverFault);
+    buffers[count] = {reinterpret_cast<void*>(addr), sge.length};
+    left -= sge.length;
+  }
+
+  if (length <= kLandingBytes && count <= 1) {
+    completion.landing_len = static_cast<uint16_t>(length);
+    completion.landing_addr = count != 0 ? reinterpret_cast<uint64_t>(buffers[0].iov_base) : 0;
+    if (message.size() == 1) return complete_arrival(fabric, owner, qp, arrival, completion, message[0].iov_base);
+    uint8_t bytes[kLandingBytes];
+    gather(message, bytes);
+    return complete_arrival(fabric, owner, qp, arrival, completion, bytes);
+  }
+  switch (write_to(fabric, owner.number, owner.incarnation, message, {buffers, count})) {
+    case Copy::Done:
+      return complete_arrival(fabric, owner, qp, arrival, completion, nullptr);
+    case Copy::RemoteFault:
+      return fail(IBV_WC_LOC_PROT_ERR, Delivery::ReceiverFault);
+    case Copy::LocalFault:
+      untake(fabric, owner, qp);
+      return Delivery::SenderFault;
+    case Copy::Gone:
+      break;
+  }
+  return Delivery::Lost;
+}
+
+void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, QpShared& qp, uint32_t event_bits) {
+  qp.events.fetch_or(event_bits, std::memory_order_seq_cst);
+  const auto index = static_cast<unsigned>(&qp - slot.qps);
+  if (slot_number != kHubSlot) {
+    slot.qp_events.add(index);
+    engine::ring(slot, kLookQps);
+    return;
+  }
+  if (index >= kMaxTargets) return;
+  const auto& users = fabric.hub().target_users[index];
+  for (unsigned w = 0; w < kSlots / 64; ++w)
+    for (uint64_t bits = users.open[w].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1)
+      if (Slot* user = fabric.peer(w * 64 + static_cast<unsigned>(std::countr_zero(bits))); user != nullptr)
+        engine::ring(*user, kLookQps);
+}
+
+}  // namespace softhca

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A message at its destination: the receive request that it uses up. All under the destination QP's lock.
+#include <infiniband/verbs.h>
+
+#include <span>
+
+#include "fabric/fabric.h"
+#include "transport/gather.h"
+
+namespace softhca {
+
+// Whose memory and keys a message is about: the owner of the QP or, for XRC, of the SRQ that the message names.
+struct Owner {
+  Slot* slot;
+  unsigned number;
+  uint32_t incarnation;
+  uint32_t pd;
+  SrqShared* srq;  // nullptr: the QP's own RQ
+  uint32_t srqn;   // XRC
+  uint32_t recv_cq;
+};
+
+struct Arrival {
+  uint64_t wr_id;
+  uint64_t length;  // of all elements
+  unsigned num_sge;
+  Sge sge[kMaxSge];
+};
+
+// Takes the next receive request. false: there is none.
+[[nodiscard]] bool take(Fabric& fabric, const Owner& owner, QpShared& qp, Arrival& arrival);
+// Puts it back, if no other has been taken since.
+void untake(Fabric& fabric, const Owner& owner, QpShared& qp);
+
+enum class Delivery {
+  Done,
+  TooLong,          // the receiver has got IBV_WC_LOC_LEN_ERR
+  ReceiverFault,    // the receiver has got IBV_WC_LOC_PROT_ERR
+  SenderFault,      // nothing has come; the request is put back
+  Lost,             // the receiver is dead
+  Overrun,          // there was no room for the completion
+};
+
+// Copies the message to the buffers of the request and completes it: `completion` has the opcode, flags and so on.
+[[nodiscard]] Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival,
+                               std::span<const iovec> message, CqEntry& completion);
+// The same when the bytes went elsewhere (RDMA WRITE with immediate data).
+[[nodiscard]] Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival,
+                                        CqEntry& completion, const void* landing);
+
+// Tells the owner's engine about a QP; the XRC targets of the hub belong to all that have them open.
+void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, QpShared& qp, uint32_t event_bits);
+
+}  // namespace softhca

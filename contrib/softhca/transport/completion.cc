@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The producers' half of completion queues, and what changes a whole queue.
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+CqEntry* entry_at(Slot& slot, const CqShared& cq, uint32_t number) {
+  if (!std::has_single_bit(cq.capacity)) return nullptr;
+  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
+  return reinterpret_cast<CqEntry*>(Fabric::at(slot, offset, sizeof(CqEntry)));
+}
+
+bool full(CqShared& cq, uint32_t tail) {
+  if (tail - cq.head_seen < cq.cqe) return false;
+  cq.head_seen = cq.head.load(std::memory_order_acquire);
+  return tail - cq.head_seen >= cq.cqe;
+}
+
+// The owner's engine shall look; or, in this process, there is no need to wake it.
+void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index) {
+  if (slot_number == fabric.slot() && slot.cqs[index].overrun.load(std::memory_order_relaxed) == 0) {
+    if (Cq* cq = tables().cqs[index].load(std::memory_order_acquire); cq != nullptr) notify(*cq);
+    return;
+  }
+  slot.cq_events.add(index);
+  engine::ring(slot, kLookCqs);
+}
+
+}  // namespace
+
+bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry, const void* payload,
+              QpShared* taker) {
+  index %= kCqsPerSlot;
+  CqShared& cq = slot.cqs[index];
+  cq.lock.lock(fabric.stamp());
+  const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
+  CqEntry* to = cq.in_use.load(std::memory_order_relaxed) != 0 ? entry_at(slot, cq, tail) : nullptr;
+  if (to == nullptr || full(cq, tail)) {
+    uint32_t before = 0;
+    const bool first = to != nullptr && cq.overrun.compare_exchange_strong(before, 1);
+    cq.lock.unlock();
+    if (taker != nullptr) taker->taken_valid.store(0, std::memory_order_relaxed);
+    if (first) tell_owner(fabric, slot_number, slot, index);
+    return false;
+  }
+  std::memcpy(to, &entry, offsetof(CqEntry, landing));
+  if (entry.landing_len != 0) std::memcpy(to->landing, payload, entry.landing_len);
+  if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
+  if (taker != nullptr) taker->taken_valid.store(0, std::memory_order_relaxed);
+  cq.tail.store(tail + 1, std::memory_order_seq_cst);
+  cq.lock.unlock();
+
+  uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
+  const bool wanted = armed == kCqArmed || (armed == kCqArmedSolicited && (entry.solicited != 0 || entry.status != 0));
+  if (wanted && cq.armed.compare_exchange_strong(armed, kCqFired)) tell_owner(fabric, slot_number, slot, index);
+  return true;
+}
+
+void notify(Cq& cq) {
+  uint32_t lost = 1;
+  if (cq.shared->overrun.compare_exchange_strong(lost, 2)) raise(cq, IBV_EVENT_CQ_ERR);
+  uint32_t fired = kCqFired;
+  if (!cq.shared->armed.compare_exchange_strong(fired, kCqIdle) || cq.channel == nullptr) return;
+  cq.unacked.fetch_add(1, std::memory_order_relaxed);
+  static_cast<CompChannel*>(cq.channel)->events.push(cq.base());
+}
+
+int req_notify_cq(ibv_cq* base, int solicited_only) {
+  Cq& cq = *Cq::of(base);
+  const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmed;
+  uint32_t before = cq.shared->armed.load(std::memory_order_relaxed);
+  for (;;) {
+    if (before == kCqFired) {  // the event of the last time is due still
+      notify(cq);
+      before = cq.shared->armed.load(std::memory_order_relaxed);
+    } else if (before == kCqArmed || cq.shared->armed.compare_exchange_strong(before, wanted, std::memory_order_seq_cst)) {
+      return 0;
+    }
+  }
+}
+
+void purge(Cq& cq, uint32_t qp_num) {
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return;
+  std::lock_guard guard(cq.mutex);
+  CqShared& shared = *cq.shared;
+  RobustGuard lock(shared.lock, fabric->stamp());
+  const uint32_t head = shared.head.load(std::memory_order_relaxed);
+  const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
+  // From the newest to the oldest, so that what stays moves towards the tail, which others go on from.
+  uint32_t to = tail;
+  for (uint32_t from = tail; from != head;) {
+    const CqEntry* entry = entry_at(fabric->self(), shared, --from);
+    if (entry->qp_num == qp_num) continue;
+    if (--to != from) std::memcpy(entry_at(fabric->self(), shared, to), entry, sizeof *entry);
+  }
+  shared.head.store(to, std::memory_order_release);
+}
+
+int resize(Cq& cq, unsigned entries) {
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return EPERM;
+  std::lock_guard guard(cq.mutex);
+  CqShared& shared = *cq.shared;
+  const uint32_t capacity = std::bit_ceil(entries);
+  const uint64_t offset = fabric->allocate(size_t{capacity} * sizeof(CqEntry));
+  if (offset == 0) return ENOMEM;
+  uint64_t old_offset = offset;
+  size_t old_bytes = size_t{capacity} * sizeof(CqEntry);
+  int error = 0;
+  {
+    RobustGuard lock(shared.lock, fabric->stamp());
+    const uint32_t head = shared.head.load(std::memory_order_relaxed);
+    const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
+    if (tail - head > entries) {
+      error = EINVAL;
+    } else {
+      CqShared moved;
+      moved.offset = offset;
+      moved.capacity = capacity;
+      for (uint32_t n = head; n != tail; ++n)
+        std::memcpy(entry_at(fabric->self(), moved, n), entry_at(fabric->self(), shared, n), sizeof(CqEntry));
+      old_offset = shared.offset;
+      old_bytes = size_t{shared.capacity} * sizeof(CqEntry);
+      shared.offset = offset;
+      shared.capacity = capacity;
+      shared.cqe = entries;
+      cq.cqe = static_cast<int>(entries);
+    }
+  }
+  fabric->release(old_offset, old_bytes);
+  return error;
+}
+
+}  // namespace softhca

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// UD: every message names its destination, nothing is acknowledged, and what nobody waits for is lost.
+#include <arpa/inet.h>
+
+#include "device/port.h"
+#include "transport/message.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+constexpr size_t kIpv4Bytes = 20;  // RoCE v2 over IPv4 has its IP header at the end of the 40 bytes
+constexpr uint8_t kNextHeaderIb = 0x1b;
+constexpr uint8_t kProtocolUdp = 17;
+constexpr size_t kTransportHeaders = 8 + 12 + 8 + 4;  // what a packet has besides: UDP, BTH, DETH, ICRC
+
+uint16_t internet_checksum(const uint8_t* bytes, size_t length) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i < length; i += 2) sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>(~sum);
+}
+
+void put16(uint8_t* to, size_t value) {
+  to[0] = static_cast<uint8_t>(value >> 8);
+  to[1] = static_cast<uint8_t>(value);
+}
+
+bool is_ipv4(const ibv_gid& gid) {
+  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
+}
+
+// The global header as hardware leaves it in front of the message.
+void make_header(Fabric& fabric, const SendEntry& request, uint8_t (&header)[sizeof(ibv_grh)]) {
+  const Ah& ah = *static_cast<const Ah*>(request.ah);
+  ibv_gid from{};
+  if (!gid_at(fabric, ah.port_id, ah.attr.grh.sgid_index, &from)) return;
+  const bool version2 = gid_type_at(fabric.config(), ah.attr.grh.sgid_index) == IBV_GID_TYPE_ROCE_V2;
+  const ibv_global_route& route = ah.attr.grh;
+  if (version2 && is_ipv4(from)) {
+    uint8_t* ip = header + sizeof header - kIpv4Bytes;
+    ip[0] = 0x45;
+    ip[1] = route.traffic_class;
+    put16(ip + 2, kIpv4Bytes + kTransportHeaders + request.length);
+    ip[6] = 0x40;  // not to be fragmented
+    ip[8] = route.hop_limit;
+    ip[9] = kProtocolUdp;
+    std::memcpy(ip + 12, from.raw + 12, 4);
+    std::memcpy(ip + 16, route.dgid.raw + 12, 4);
+    put16(ip + 10, internet_checksum(ip, kIpv4Bytes));
+    return;
+  }
+  ibv_grh grh{};
+  grh.version_tclass_flow = htonl(6U << 28 | uint32_t{route.traffic_class} << 20 | (route.flow_label & 0xfffff));
+  grh.paylen = htons(static_cast<uint16_t>(request.length + kTransportHeaders));
+  grh.next_hdr = version2 ? kProtocolUdp : kNextHeaderIb;
+  grh.hop_limit = route.hop_limit;
+  grh.sgid = from;
+  grh.dgid = route.dgid;
+  std::memcpy(header, &grh, sizeof grh);
+}
+
+bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
+  // With the highest bit set the QP's own key is sent.
+  const uint32_t qkey = m.request.remote_qkey >> 31 != 0 ? own.qkey : m.request.remote_qkey;
+  return dest.qp_num.load(std::memory_order_acquire) == m.request.remote_qpn && dest.type == IBV_QPT_UD &&
+         responds(dest.state.load(std::memory_order_relaxed)) && dest.port_id == m.request.dest_port_id &&
+         dest.qkey == qkey && (dest.pkey & 0x7fff) == (own.pkey & 0x7fff);
+}
+
+void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_number, Slot& slot, QpShared& dest) {
+  Owner owner{&slot, slot_number, slot.header.incarnation.load(std::memory_order_acquire), dest.pd, nullptr, 0, dest.recv_cq};
+  if (!m.fabric.believed_alive(slot_number, owner.incarnation)) return;
+  if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
+  Arrival arrival;
+  if (!take(m.fabric, owner, dest, arrival)) return;
+  if (m.kill_in_the_middle) kill_this_process();
+
+  const SendEntry& request = m.request;
+  uint8_t header[sizeof(ibv_grh)] = {};
+  if (request.grh != 0) make_header(m.fabric, request, header);
+  iovec message[kMaxPieces];
+  message[0] = {header, sizeof header};
+  std::copy(m.local.begin(), m.local.end(), message + 1);
+  CqEntry completion;
+  clear_header(completion);
+  completion.opcode = static_cast<uint8_t>(IBV_WC_RECV);
+  completion.byte_len = request.length + static_cast<uint32_t>(sizeof header);
+  completion.src_qp = m.from.base()->qp_num;
+  completion.slid = static_cast<uint16_t>(lid_of(m.fabric, own.port_id) | request.dlid_path_bits);
+  completion.sl = request.sl;
+  completion.pkey_index = dest.pkey_index;
+  completion.solicited = (request.flags & IBV_SEND_SOLICITED) != 0;
+  completion.imm_or_rkey = request.imm_or_rkey;
+  if (request.grh != 0) completion.wc_flags |= IBV_WC_GRH;
+  if (has_imm(request.opcode)) completion.wc_flags |= IBV_WC_WITH_IMM;
+  switch (deliver(m.fabric, owner, dest, arrival, {message, m.local.size() + 1}, completion)) {
+    case Delivery::TooLong:
+    case Delivery::ReceiverFault:
+      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
+      tell_owner(m.fabric, slot_number, slot, dest, kQpFlush);
+      break;
+    case Delivery::Overrun:
+      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
+      tell_owner(m.fabric, slot_number, slot, dest, kQpFlush | kQpFatal);
+      break;
+    case Delivery::Done:
+    case Delivery::SenderFault:
+    case Delivery::Lost:
+      break;
+  }
+}
+
+}  // namespace
+
+Reply send_datagram(const Message& m) {
+  const QpShared& own = *m.from.shared;
+  const unsigned slot_number = slot_of_qpn(m.request.remote_qpn);
+  Slot* slot = slot_number != kHubSlot ? m.fabric.peer(slot_number) : nullptr;
+  if (slot == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, m.request.dest_port_id)) return {Reply::Ack};
+  QpShared& dest = slot->qps[index_of_qpn(m.request.remote_qpn)];
+  RobustGuard guard(dest.lock, m.fabric.stamp());
+  if (accepts(m, own, dest)) deliver_datagram(m, own, slot_number, *slot, dest);
+  return {Reply::Ack};
+}
+
+}  // namespace softhca

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/engine.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "faults/faults.h"
+#include "transport/copy_service.h"
+#include "transport/futex.h"
+#include "transport/transport.h"
+
+namespace softhca::engine {
+namespace {
+
+constexpr uint64_t kWatchNs = 50'000'000;
+constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look again
+constexpr uint64_t kNever = UINT64_MAX;
+
+struct Call {
+  uint64_t handle;
+  std::function<void()> run;
+};
+struct Watched {
+  unsigned slot;
+  uint32_t incarnation;
+};
+
+struct State {
+  std::mutex mutex;
+  std::multimap<uint64_t, Qp*> qps;
+  std::vector<Qp*> running;            // whose send queues are being looked at
+  std::condition_variable done;
+  std::multimap<uint64_t, Call> calls;
+  uint64_t next_handle = 1;
+  std::vector<Watched> watched;
+  std::vector<Listener> listeners;
+  uint64_t next_watch = kNever;
+  uint64_t sleeps_until = 0;           // the engine's thread; 0: it is awake
+  std::atomic<uint64_t> next_qp{kNever};
+};
+
+State& state() {
+  static auto* state = new State;  // its thread outlives static destructors
+  return *state;
+}
+
+void poke() {
+  SlotHeader& header = Fabric::get()->self().header;
+  header.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (header.asleep.load(std::memory_order_seq_cst) != 0) futex_wake(header.bell);
+}
+
+// `mutex` held: something has to happen then.
+void want(uint64_t when_ns) {
+  if (when_ns < state().sleeps_until) {
+    state().sleeps_until = 0;
+    poke();
+  }
+}
+
+void note_next_qp() {
+  State& s = state();
+  s.next_qp.store(s.qps.empty() ? kNever : s.qps.begin()->first, std::memory_order_relaxed);
+}
+
+// Never waits for a thread that works on the QP: that one might wait for us (cancel).
+void look_again(Qp& qp) {
+  State& s = state();
+  bool busy = true;
+  {
+    std::unique_lock lock(qp.sq_mutex, std::try_to_lock);
+    if (lock.owns_lock()) {
+      busy = false;
+      qp.sq.scheduled = false;
+      run_send_queue(qp);
+    }
+  }
+  std::lock_guard guard(s.mutex);
+  if (busy) s.qps.emplace(Fabric::now_ns() + kBusyNs, &qp);
+  note_next_qp();
+}
+
+void run_calls() {
+  State& s = state();
+  std::unique_lock lock(s.mutex);
+  const uint64_t now = Fabric::now_ns();
+  while (!s.calls.empty() && s.calls.begin()->first <= now) {
+    const auto run = std::move(s.calls.begin()->second.run);
+    s.calls.erase(s.calls.begin());
+    lock.unlock();
+    run();
+    lock.lock();
+  }
+}
+
+void look_at_watched(Fabric& fabric) {
+  State& s = state();
+  std::vector<Watched> dead;
+  std::vector<Listener> listeners;
+  {
+    std::lock_guard guard(s.mutex);
+    const uint64_t now = Fabric::now_ns();
+    if (now < s.next_watch) return;
+    std::erase_if(s.watched, [&](const Watched& w) {
+      if (fabric.alive(w.slot, w.incarnation)) return false;
+      dead.push_back(w);
+      return true;
+    });
+    s.next_watch = s.watched.empty() ? kNever : now + kWatchNs;
+    if (!dead.empty()) listeners = s.listeners;
+  }
+  for (const Watched& w : dead)
+    for (const Listener& l : listeners)
+      if (l.death != nullptr) l.death(w.slot, w.incarnation);
+}
+
+void look_at_qps(Slot& self) {
+  std::lock_guard guard(lookup_mutex());
+  self.qp_events.drain([](unsigned index) {
+    if (Qp* qp = tables().qps[index].load(std::memory_order_acquire); qp != nullptr) look_at_qp(*qp);
+  });
+  for (unsigned i = 0; i < kMaxTargets; ++i)
+    if (Qp* qp = tables().targets[i].load(std::memory_order_acquire); qp != nullptr) look_at_qp(*qp);
+}
+
+void look_at_cqs(Slot& self) {
+  std::lock_guard guard(lookup_mutex());
+  self.cq_events.drain([](unsigned index) {
+    if (Cq* cq = tables().cqs[index].load(std::memory_order_acquire); cq != nullptr) notify(*cq);
+  });
+}
+
+void look_at_srqs(Slot& self) {
+  std::lock_guard guard(lookup_mutex());
+  self.srq_events.drain([](unsigned index) {
+    if (Srq* srq = tables().srqs[index].load(std::memory_order_acquire); srq != nullptr) look_at_srq(*srq);
+  });
+}
+
+void attend(Fabric& fabric, uint32_t bits) {
+  if ((bits & kLookCopies) != 0) start_copier(fabric);
+  if ((bits & kLookCqs) != 0) look_at_cqs(fabric.self());
+  if ((bits & kLookQps) != 0) look_at_qps(fabric.self());
+  if ((bits & kLookSrqs) != 0) look_at_srqs(fabric.self());
+  if ((bits & kLookFaults) != 0)
+    if (const std::string errors = faults::load(fabric); !errors.empty()) fprintf(stderr, "softhca: faults: %s", errors.c_str());
+  if ((bits & (kLookMail | kLookPorts)) == 0) return;
+  std::vector<Listener> listeners;
+  {
+    std::lock_guard guard(state().mutex);
+    listeners = state().listeners;
+  }
+  for (const Listener& l : listeners) {
+    if ((bits & kLookMail) != 0 && l.mail != nullptr) l.mail();
+    if ((bits & kLookPorts) != 0 && l.ports_changed != nullptr) l.ports_changed();
+  }
+}
+
+// Sleeps until there is something to do.
+void sleep(SlotHeader& header) {
+  State& s = state();
+  header.asleep.store(1, std::memory_order_seq_cst);
+  const uint32_t bell = header.bell.load(std::memory_order_seq_cst);
+  uint64_t until = 0;
+  {
+    std::lock_guard guard(s.mutex);
+    until = std::min(s.next_watch, s.next_qp.load(std::memory_order_relaxed));
+    if (!s.calls.empty()) until = std::min(until, s.calls.begin()->first);
+    s.sleeps_until = until;
+  }
+  const uint64_t now = Fabric::now_ns();
+  if (header.attention.load(std::memory_order_seq_cst) == 0 && now < until) {
+    const uint64_t length = until - now;
+    const timespec timeout{static_cast<time_t>(length / 1'000'000'000), static_cast<long>(length % 1'000'000'000)};
+    futex_wait(header.bell, bell, until == kNever ? nullptr : &timeout);
+  }
+  header.asleep.store(0, std::memory_order_seq_cst);
+  std::lock_guard guard(s.mutex);
+  s.sleeps_until = 0;
+}
+
+void* run(void* argument) {
+  Fabric& fabric = *static_cast<Fabric*>(argument);
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  SlotHeader& header = fabric.self().header;
+  for (;;) {
+    attend(fabric, header.attention.exchange(0, std::memory_order_seq_cst));
+    run_send_queues();
+    run_calls();
+    look_at_watched(fabric);
+    sleep(header);
+  }
+}
+
+}  // namespace
+
+int start() {
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return EPERM;
+  static std::mutex mutex;
+  static bool started = false;
+  std::lock_guard guard(mutex);
+  if (started) return 0;
+  if (fabric->self().header.can_copy.load() == kMayNotCopy) start_copier(*fabric);
+  pthread_t thread;
+  const int error = start_thread(&thread, run, fabric);
+  started = error == 0;
+  return error;
+}
+
+void ring(Slot& slot, uint32_t attention) {
+  SlotHeader& header = slot.header;
+  header.attention.fetch_or(attention, std::memory_order_seq_cst);
+  if (header.asleep.load(std::memory_order_seq_cst) == 0) return;
+  header.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(header.bell);
+}
+
+void schedule(Qp& qp, uint64_t when_ns) {
+  if (qp.sq.scheduled) return;  // that timer is not later: there is one reason to wait at a time
+  qp.sq.scheduled = true;
+  State& s = state();
+  std::lock_guard guard(s.mutex);
+  s.qps.emplace(when_ns, &qp);
+  note_next_qp();
+  want(when_ns);
+}
+
+bool timer_due() {
+  const uint64_t next = state().next_qp.load(std::memory_order_relaxed);
+  return next != kNever && next <= Fabric::now_ns();
+}
+
+void run_send_queues() {
+  State& s = state();
+  std::unique_lock lock(s.mutex);
+  const uint64_t now = Fabric::now_ns();
+  while (!s.qps.empty() && s.qps.begin()->first <= now) {
+    Qp& qp = *s.qps.begin()->second;
+    s.qps.erase(s.qps.begin());
+    note_next_qp();
+    s.running.push_back(&qp);
+    lock.unlock();
+    look_again(qp);
+    lock.lock();
+    s.running.erase(std::find(s.running.begin(), s.running.end(), &qp));
+    s.done.notify_all();
+  }
+}
+
+void cancel(Qp& qp) {
+  State& s = state();
+  std::unique_lock lock(s.mutex);
+  s.done.wait(lock, [&] { return std::find(s.running.begin(), s.running.end(), &qp) == s.running.end(); });
+  std::erase_if(s.qps, [&](const auto& timer) { return timer.second == &qp; });
+  note_next_qp();
+}
+
+uint64_t call_at(uint64_t when_ns, std::function<void()> call) {
+  State& s = state();
+  std::lock_guard guard(s.mutex);
+  const uint64_t handle = s.next_handle++;
+  s.calls.emplace(when_ns, Call{handle, std::move(call)});
+  want(when_ns);
+  return handle;
+}
+
+void cancel_call(uint64_t handle) {
+  State& s = state();
+  std::lock_guard guard(s.mutex);
+  std::erase_if(s.calls, [&](const auto& call) { return call.second.handle == handle; });
+}
+
+void watch(unsigned slot, uint32_t incarnation) {
+  State& s = state();
+  std::lock_guard guard(s.mutex);
+  for (const Watched& w : s.watched)
+    if (w.slot == slot && w.incarnation == incarnation) return;
+  s.watched.push_back({slot, incarnation});
+  if (s.next_watch != kNever) return;
+  s.next_watch = Fabric::now_ns() + kWatchNs;
+  want(s.next_watch);
+}
+
+void add_listener(const Listener& listener) {
+  std::lock_guard guard(state().mutex);
+  state().listeners.push_back(listener);
+}
+
+}  // namespace softhca::engine

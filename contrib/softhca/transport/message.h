@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// One message on its way: from the requester, who makes it, to the responder's half, which the same thread executes on the
+// destination QP.
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "transport/arrival.h"
+#include "verbs/objects.h"
+
+namespace softhca {
+
+struct Message {
+  Fabric& fabric;
+  Qp& from;
+  const SendEntry& request;
+  std::span<const iovec> local;  // what is sent, or where the answer goes
+  uint32_t packets;
+  bool kill_in_the_middle;       // a fault
+};
+
+struct Reply {
+  enum Kind : uint8_t { Ack, Lost, NotReady, Error } kind;
+  ibv_wc_status status = IBV_WC_SUCCESS;  // Error: how the request completes
+  uint8_t rnr_timer = 0;                  // NotReady
+};
+
+// Executes a message of a connected QP (RC, UC, XRC) on SendQueue::peer.
+Reply respond(const Message& message);
+// The same for UD; it never fails, except for what is wrong here.
+Reply send_datagram(const Message& message);
+
+// FETCH_ADD and CMP_SWAP on an address in the owner's memory; *before: what was there.
+[[nodiscard]] bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,
+                                  uint64_t* before);
+
+void kill_this_process();
+
+// All but the payload, which nobody reads beyond landing_len.
+inline void clear_header(CqEntry& entry) { std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, landing)); }
+
+inline bool is_send(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+}
+inline bool is_write(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+inline bool is_atomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+inline bool has_imm(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+inline bool responds(uint32_t state) { return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE; }
+
+}  // namespace softhca

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The consumer's half of completion queues.
+#include <sched.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "transport/copy_service.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+CqEntry& entry_at(Fabric& fabric, const CqShared& cq, uint32_t number) {
+  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
+  return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
+}
+
+// What polling an entry means for others: its payload goes where it belongs, and its send requests are free again.
+void settle(const CqEntry& entry) {
+  if (entry.landing_len != 0 && entry.landing_len <= kLandingBytes && entry.status == IBV_WC_SUCCESS)
+    std::memcpy(reinterpret_cast<void*>(entry.landing_addr), entry.landing, entry.landing_len);
+  if (entry.retires == 0) return;
+  Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
+  if (qp == nullptr || qp->base()->qp_num != entry.qp_num) return;
+  qp->sq.reaped.store(qp->sq.reaped.load(std::memory_order_relaxed) + entry.retires, std::memory_order_release);
+}
+
+void fill(ibv_wc& wc, const CqEntry& entry) {
+  wc.wr_id = entry.wr_id;
+  wc.status = static_cast<ibv_wc_status>(entry.status);
+  wc.opcode = static_cast<ibv_wc_opcode>(entry.opcode);
+  wc.vendor_err = entry.vendor_err;
+  wc.byte_len = entry.byte_len;
+  wc.imm_data = entry.imm_or_rkey;
+  wc.qp_num = entry.qp_num;
+  wc.src_qp = entry.src_qp;
+  wc.wc_flags = entry.wc_flags;
+  wc.pkey_index = entry.pkey_index;
+  wc.slid = entry.slid;
+  wc.sl = entry.sl;
+  wc.dlid_path_bits = 0;
+}
+
+// Nothing was there; no lock is held. Does what is due, and lets others run when that went on for a while.
+void idle(Fabric& fabric, uint32_t empty_polls) {
+  if (engine::timer_due()) engine::run_send_queues();
+  if (copies_wanted(fabric)) serve_copies(fabric);
+  if (empty_polls >= fabric.polls_before_yield()) sched_yield();
+}
+
+// Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
+int look(Cq& cq, uint32_t number) {
+  if (number == cq.shared->tail.load(std::memory_order_acquire)) return ENOENT;
+  CqEntry& entry = entry_at(*Fabric::get(), *cq.shared, number);
+  settle(entry);
+  cq.current = &entry;
+  cq.wr_id = entry.wr_id;
+  cq.status = static_cast<ibv_wc_status>(entry.status);
+  cq.empty_polls = 0;
+  return 0;
+}
+
+void pass(Cq& cq) {
+  if (cq.current == nullptr) return;
+  cq.shared->head.store(cq.shared->head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  cq.current = nullptr;
+}
+
+int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
+  if (attr->comp_mask != 0) return EINVAL;
+  Cq& cq = *static_cast<Cq*>(base);
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return EPERM;
+  cq.mutex.lock();
+  const int error = look(cq, cq.shared->head.load(std::memory_order_relaxed));
+  if (error == 0) return 0;
+  const uint32_t empty_polls = ++cq.empty_polls;
+  cq.mutex.unlock();
+  idle(*fabric, empty_polls);
+  return error;
+}
+
+int next_poll(ibv_cq_ex* base) {
+  Cq& cq = *static_cast<Cq*>(base);
+  pass(cq);
+  return look(cq, cq.shared->head.load(std::memory_order_relaxed));
+}
+
+void end_poll(ibv_cq_ex* base) {
+  Cq& cq = *static_cast<Cq*>(base);
+  pass(cq);
+  cq.mutex.unlock();
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
+  Cq& cq = *Cq::of(base);
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return -EPERM;
+  cq.mutex.lock();
+  CqShared& shared = *cq.shared;
+  const uint32_t head = shared.head.load(std::memory_order_relaxed);
+  const uint32_t ready = shared.tail.load(std::memory_order_acquire) - head;
+  int done = 0;
+  for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
+    const CqEntry& entry = entry_at(*fabric, shared, head + static_cast<uint32_t>(done));
+    settle(entry);
+    fill(wc[done], entry);
+  }
+  if (done > 0) shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
+  const uint32_t empty_polls = cq.empty_polls = done > 0 ? 0 : cq.empty_polls + 1;
+  cq.mutex.unlock();
+  if (done <= 0) idle(*fabric, empty_polls);
+  return done;
+}
+
+void set_extended_poll(Cq& cq) {
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.shared->stamped = (cq.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
+}
+
+}  // namespace softhca

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Send requests leave their queue (Qp::sq_mutex held).
+#include "verbs/objects.h"
+
+namespace softhca {
+
+// The first request is done: completes it if it wants that or has failed. false: there was no room for the completion, and
+// the QP has failed.
+bool retire_first(Qp& qp, ibv_wc_status status);
+// All that are left complete with IBV_WC_WR_FLUSH_ERR.
+void flush_sends(Qp& qp);
+
+}  // namespace softhca

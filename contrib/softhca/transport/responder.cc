@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "device/port.h"
+#include "transport/engine.h"
+#include "transport/keys.h"
+#include "transport/message.h"
+#include "transport/remote_memory.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+constexpr uint32_t kPsnMask = 0xffffff;
+
+bool fits(uint32_t requester, uint32_t responder) {
+  return requester == IBV_QPT_XRC_SEND ? responder == IBV_QPT_XRC_RECV : requester == responder;
+}
+
+// Whether the destination takes messages from this QP at all. If not, it is as if nobody were there.
+bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
+  if (dest.qp_num.load(std::memory_order_acquire) != own.dest_qpn) return false;
+  if (!responds(dest.state.load(std::memory_order_relaxed)) || !fits(own.type, dest.type)) return false;
+  if (dest.dest_qpn != m.from.base()->qp_num || dest.port_id != own.dest_port_id || dest.dest_port_id != own.port_id)
+    return false;
+  return own.type == IBV_QPT_UC || dest.expected_psn.load(std::memory_order_relaxed) == m.from.sq.psn;
+}
+
+// Who owns the memory that the message is about. false: the message is invalid, or that process is gone.
+bool find_owner(const Message& m, QpShared& dest, Owner& owner) {
+  const SendQueue& sq = m.from.sq;
+  owner = {sq.peer, sq.peer_slot, sq.peer_incarnation, dest.pd, nullptr, 0, dest.recv_cq};
+  if (dest.type != IBV_QPT_XRC_RECV) {
+    if (dest.srq != 0) owner.srq = &sq.peer->srqs[(dest.srq - 1) % kSrqsPerSlot];
+    return owner.srq == nullptr || owner.srq->in_use.load(std::memory_order_acquire) != 0;
+  }
+  const uint32_t srqn = m.request.remote_srqn;
+  owner.number = slot_of_qpn(srqn);
+  owner.slot = owner.number != kHubSlot ? m.fabric.peer(owner.number) : nullptr;
+  if (owner.slot != nullptr) {
+    SrqShared& srq = owner.slot->srqs[index_of_qpn(srqn) % kSrqsPerSlot];
+    owner.incarnation = owner.slot->header.incarnation.load(std::memory_order_acquire);
+    if (srq.in_use.load(std::memory_order_acquire) == 0 || srq.xrcd != dest.xrcd + 1 || srq.cq == 0) return false;
+    owner.srq = &srq;
+    owner.srqn = srqn;
+    owner.pd = srq.pd;
+    owner.recv_cq = srq.cq - 1;
+  } else {  // RDMA without an SRQ: memory of who made the QP
+    if (is_send(m.request.opcode) || has_imm(m.request.opcode)) return false;
+    owner.number = dest.creator & 0xffff;
+    owner.incarnation = dest.creator >> 16;
+    owner.slot = owner.number < kSlots ? m.fabric.peer(owner.number) : nullptr;
+  }
+  return owner.slot != nullptr && m.fabric.believed_alive(owner.number, owner.incarnation);
+}
+
+// The responder fails: its owner flushes it, and the requester gets `status`.
+Reply fail_responder(const Message& m, QpShared& dest, uint32_t event_bits, ibv_wc_status status) {
+  dest.state.store(IBV_QPS_ERR, std::memory_order_release);
+  tell_owner(m.fabric, m.from.sq.peer_slot, *m.from.sq.peer, dest, kQpFlush | event_bits);
+  return {Reply::Error, status};
+}
+
+// The message asks for what is not allowed. UC drops it.
+Reply refuse(const Message& m, QpShared& dest, uint32_t event_bits, ibv_wc_status status) {
+  return dest.type == IBV_QPT_UC ? Reply{Reply::Lost} : fail_responder(m, dest, event_bits, status);
+}
+
+Reply after(const Message& m, QpShared& dest, Delivery delivery) {
+  switch (delivery) {
+    case Delivery::Done:
+      return {Reply::Ack};
+    case Delivery::TooLong:
+      return fail_responder(m, dest, 0, IBV_WC_REM_INV_REQ_ERR);
+    case Delivery::ReceiverFault:
+      return fail_responder(m, dest, 0, IBV_WC_REM_OP_ERR);
+    case Delivery::Overrun:
+      return fail_responder(m, dest, kQpFatal, IBV_WC_REM_OP_ERR);
+    case Delivery::SenderFault:
+      return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+    case Delivery::Lost:
+      break;
+  }
+  return {Reply::Lost};
+}
+
+CqEntry completion_for(const Message& m, const QpShared& dest, ibv_wc_opcode opcode) {
+  const SendEntry& request = m.request;
+  CqEntry entry;
+  clear_header(entry);
+  entry.opcode = static_cast<uint8_t>(opcode);
+  entry.byte_len = request.length;
+  entry.src_qp = m.from.base()->qp_num;
+  entry.pkey_index = dest.pkey_index;
+  entry.imm_or_rkey = request.imm_or_rkey;
+  entry.solicited = (request.flags & IBV_SEND_SOLICITED) != 0;
+  if (has_imm(request.opcode)) entry.wc_flags = IBV_WC_WITH_IMM;
+  if (request.opcode == IBV_WR_SEND_WITH_INV) entry.wc_flags = IBV_WC_WITH_INV;
+  return entry;
+}
+
+Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
+  Arrival arrival;
+  if (!take(m.fabric, owner, dest, arrival)) return {Reply::NotReady, IBV_WC_SUCCESS, dest.min_rnr_timer};
+  if (m.kill_in_the_middle) kill_this_process();
+  if (m.request.opcode == IBV_WR_SEND_WITH_INV && invalidate_key(*owner.slot, owner.pd, m.request.imm_or_rkey) != 0) {
+    untake(m.fabric, owner, dest);
+    return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+  }
+  CqEntry completion = completion_for(m, dest, IBV_WC_RECV);
+  return after(m, dest, deliver(m.fabric, owner, dest, arrival, m.local, completion));
+}
+
+Reply write(const Message& m, QpShared& dest, const Owner& owner) {
+  const SendEntry& request = m.request;
+  uint64_t addr = 0;
+  if (request.length != 0 &&
+      ((dest.access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+       !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr,
+                          request.length, IBV_ACCESS_REMOTE_WRITE, &addr)))
+    return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+  Arrival arrival;
+  const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (immediate && !take(m.fabric, owner, dest, arrival)) return {Reply::NotReady, IBV_WC_SUCCESS, dest.min_rnr_timer};
+  if (m.kill_in_the_middle) kill_this_process();
+  const iovec remote{reinterpret_cast<void*>(addr), request.length};
+  const Copy copied = request.length == 0 ? Copy::Done
+                                          : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1});
+  if (copied == Copy::Done && !immediate) return {Reply::Ack};
+  if (copied == Copy::Done) {
+    CqEntry completion = completion_for(m, dest, IBV_WC_RECV_RDMA_WITH_IMM);
+    return after(m, dest, complete_arrival(m.fabric, owner, dest, arrival, completion, nullptr));
+  }
+  if (immediate) untake(m.fabric, owner, dest);
+  if (copied == Copy::LocalFault) return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+  return copied == Copy::Gone ? Reply{Reply::Lost} : refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+}
+
+Reply read(const Message& m, QpShared& dest, const Owner& owner) {
+  const SendEntry& request = m.request;
+  if (dest.max_dest_rd_atomic == 0) return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+  if (request.length == 0) return {Reply::Ack};
+  uint64_t addr = 0;
+  if ((dest.access & IBV_ACCESS_REMOTE_READ) == 0 ||
+      !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr,
+                         request.length, IBV_ACCESS_REMOTE_READ, &addr))
+    return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+  if (m.kill_in_the_middle) kill_this_process();
+  const iovec remote{reinterpret_cast<void*>(addr), request.length};
+  switch (read_from(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1})) {
+    case Copy::Done:
+      return {Reply::Ack};
+    case Copy::LocalFault:
+      return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+    case Copy::RemoteFault:
+      return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+    case Copy::Gone:
+      break;
+  }
+  return {Reply::Lost};
+}
+
+Reply atomic(const Message& m, QpShared& dest, const Owner& owner) {
+  const SendEntry& request = m.request;
+  if (dest.max_dest_rd_atomic == 0 || request.remote_addr % 8 != 0)
+    return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+  uint64_t addr = 0;
+  if ((dest.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
+      !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr, 8,
+                         IBV_ACCESS_REMOTE_ATOMIC, &addr))
+    return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+  if (m.kill_in_the_middle) kill_this_process();
+  uint64_t before = 0;
+  if (!execute_atomic(m.fabric, owner, addr, request, &before))
+    return m.fabric.alive(owner.number, owner.incarnation) ? refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR)
+                                                           : Reply{Reply::Lost};
+  const auto* from = reinterpret_cast<const uint8_t*>(&before);
+  for (const iovec& piece : m.local) {
+    std::copy_n(from, piece.iov_len, static_cast<uint8_t*>(piece.iov_base));
+    from += piece.iov_len;
+  }
+  return {Reply::Ack};
+}
+
+// It has come: what that says about the connection.
+void note_arrival(const Message& m, QpShared& dest) {
+  if (dest.must_wait.load(std::memory_order_relaxed) != 0) dest.must_wait.store(0, std::memory_order_release);
+  if (dest.comm_established != 0) return;
+  dest.comm_established = 1;
+  if (dest.state.load(std::memory_order_relaxed) == IBV_QPS_RTR)
+    tell_owner(m.fabric, m.from.sq.peer_slot, *m.from.sq.peer, dest, kQpCommEst);
+}
+
+Reply execute(const Message& m, QpShared& dest, const Owner& owner) {
+  switch (m.request.opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+      return receive(m, dest, owner);
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return write(m, dest, owner);
+    case IBV_WR_RDMA_READ:
+      return read(m, dest, owner);
+    default:
+      return atomic(m, dest, owner);
+  }
+}
+
+}  // namespace
+
+void kill_this_process() {
+  kill(getpid(), SIGKILL);
+  for (;;) pause();
+}
+
+Reply respond(const Message& m) {
+  const QpShared& own = *m.from.shared;
+  const SendQueue& sq = m.from.sq;
+  if (sq.peer == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, own.dest_port_id)) return {Reply::Lost};
+  if (sq.peer_slot != kHubSlot && !m.fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return {Reply::Lost};
+  QpShared& dest = sq.peer->qps[index_of_qpn(own.dest_qpn)];
+  RobustGuard guard(dest.lock, m.fabric.stamp());
+  if (!accepts(m, own, dest)) return {Reply::Lost};
+  Owner owner;
+  if (!find_owner(m, dest, owner)) return {Reply::Lost};
+  note_arrival(m, dest);
+  const Reply reply = execute(m, dest, owner);
+  if (reply.kind == Reply::Ack) {
+    dest.expected_psn.store((sq.psn + m.packets) & kPsnMask, std::memory_order_relaxed);
+    dest.messages.store(dest.messages.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  return reply;
+}
+
+}  // namespace softhca

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Send requests before they are executed: what may be posted, and the ring.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "device/attributes.h"
+#include "transport/message.h"
+#include "transport/transport.h"
+
+namespace softhca {
+namespace {
+
+constexpr uint32_t kUdMtu = 4096;  // port_attributes
+
+constexpr unsigned bit(int n) { return 1U << n; }
+constexpr unsigned kSends = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
+constexpr unsigned kWrites = bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
+constexpr unsigned kWindows = bit(IBV_WR_SEND_WITH_INV) | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+constexpr unsigned kReads = bit(IBV_WR_RDMA_READ);
+constexpr unsigned kAtomics = bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+constexpr unsigned kImmediates = bit(IBV_WR_SEND_WITH_IMM) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
+
+// The opcodes that a QP of this type takes.
+unsigned opcodes_of(uint32_t type, Personality personality) {
+  unsigned opcodes = 0;
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
+      opcodes = kSends | kWrites | kWindows | kReads | kAtomics;
+      break;
+    case IBV_QPT_UC:
+      opcodes = kSends | kWrites | kWindows;
+      break;
+    case IBV_QPT_UD:
+      opcodes = kSends;
+      break;
+    default:
+      break;
+  }
+  return personality == Personality::Iwarp ? opcodes & ~(kImmediates | kAtomics) : opcodes;
+}
+
+bool has_payload(ibv_wr_opcode opcode) { return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW; }
+
+// Lengths and numbers; sets the entry's data.
+int copy_data(const Qp& qp, const ibv_send_wr& wr, bool iwarp, SendEntry& entry) {
+  entry.length = 0;
+  entry.num_sge = 0;
+  if (!has_payload(wr.opcode)) return 0;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.sq.max_sge) return EINVAL;
+  if (iwarp && wr.opcode == IBV_WR_RDMA_READ && wr.num_sge > 1) return EINVAL;
+  uint64_t length = 0;
+  for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
+  if (is_atomic(wr.opcode) && length != sizeof(uint64_t)) return EINVAL;
+  const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  if (inlined && (length > qp.sq.max_inline || !(is_send(wr.opcode) || is_write(wr.opcode)))) return EINVAL;
+  if (length > (qp.qp_base.qp_type == IBV_QPT_UD ? kUdMtu : kMaxMessage)) return EINVAL;
+  entry.length = static_cast<uint32_t>(length);
+  if (!inlined) {
+    entry.num_sge = static_cast<uint32_t>(wr.num_sge);
+    std::memcpy(static_cast<void*>(entry.data), wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(Sge));
+    return 0;
+  }
+  auto* to = reinterpret_cast<uint8_t*>(entry.data);
+  for (int i = 0; i < wr.num_sge; ++i)
+    to = std::copy_n(reinterpret_cast<const uint8_t*>(wr.sg_list[i].addr), wr.sg_list[i].length, to);
+  return 0;
+}
+
+// The parameters that depend on the opcode and the QP's type.
+int copy_parameters(const Qp& qp, const ibv_send_wr& wr, SendEntry& entry) {
+  entry.imm_or_rkey = wr.invalidate_rkey;
+  if (qp.qp_base.qp_type == IBV_QPT_UD) {
+    if (wr.wr.ud.ah == nullptr) return EINVAL;
+    const Ah& ah = *static_cast<const Ah*>(wr.wr.ud.ah);
+    entry.ah = wr.wr.ud.ah;
+    entry.dest_port_id = ah.dest_port_id;
+    entry.remote_qpn = wr.wr.ud.remote_qpn;
+    entry.remote_qkey = wr.wr.ud.remote_qkey;
+    entry.dlid_path_bits = ah.attr.src_path_bits;
+    entry.sl = ah.attr.sl;
+    entry.grh = ah.attr.is_global;
+    return 0;
+  }
+  if (qp.qp_base.qp_type == IBV_QPT_XRC_SEND) entry.remote_srqn = wr.qp_type.xrc.remote_srqn;
+  if (wr.opcode == IBV_WR_BIND_MW) {
+    if (wr.bind_mw.mw == nullptr) return EINVAL;
+    entry.mw = wr.bind_mw.mw;
+    entry.mw_rkey = wr.bind_mw.rkey;
+    entry.bind = wr.bind_mw.bind_info;
+    entry.rkey = entry.bind.mr != nullptr ? entry.bind.mr->lkey : 0;
+  } else if (is_atomic(wr.opcode)) {
+    entry.remote_addr = wr.wr.atomic.remote_addr;
+    entry.rkey = wr.wr.atomic.rkey;
+    entry.compare_add = wr.wr.atomic.compare_add;
+    entry.swap = wr.wr.atomic.swap;
+  } else {
+    entry.remote_addr = wr.wr.rdma.remote_addr;
+    entry.rkey = wr.wr.rdma.rkey;
+  }
+  return 0;
+}
+
+uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 31) * 0x7fb5d329728ea185;
+  x = (x ^ x >> 27) * 0x81dadef4bc2dd44d;
+  return x ^ x >> 33;
+}
+
+// Config::async_us: when the request may start. Of eight, one may at once.
+void choose_start(Fabric& fabric, const Qp& qp, uint32_t number, SendEntry& entry) {
+  const Config& config = fabric.config();
+  entry.delayed = 0;
+  if (config.async_us == 0) return;
+  const uint64_t random = mix(config.seed ^ mix(uint64_t{fabric.slot()} << 48 ^ uint64_t{qp.index} << 32 ^ number));
+  if (random % 8 == 0) return;
+  entry.delayed = 1;
+  entry.start_ns = Fabric::now_ns() + (random >> 3) % (uint64_t{config.async_us} * 1000 + 1);
+}
+
+}  // namespace
+
+bool make_send_queue(SendQueue& sq, const ibv_qp_cap& cap) {
+  sq.capacity = std::bit_ceil(std::max(cap.max_send_wr, 1U));
+  sq.max_sge = cap.max_send_sge;
+  sq.max_inline = cap.max_inline_data;
+  const size_t data = std::max<size_t>(cap.max_send_sge * sizeof(Sge), cap.max_inline_data);
+  sq.stride = static_cast<uint32_t>((sizeof(SendEntry) + data + 63) / 64 * 64);
+  sq.ring.reset(new (std::nothrow) uint8_t[size_t{sq.capacity} * sq.stride]);
+  return sq.ring != nullptr;
+}
+
+int append(Qp& qp, const ibv_send_wr& wr) {
+  Fabric& fabric = *Fabric::get();
+  SendQueue& sq = qp.sq;
+  const uint32_t state = qp.shared->state.load(std::memory_order_acquire);
+  if (state < IBV_QPS_RTS || qp.target) return EINVAL;
+  if (wr.opcode < 0 || wr.opcode >= 32 ||
+      (opcodes_of(qp.base()->qp_type, fabric.config().personality) & bit(wr.opcode)) == 0)
+    return EINVAL;
+  if (sq.tail - sq.reaped.load(std::memory_order_acquire) >= qp.cap.max_send_wr) return ENOMEM;
+  SendEntry& entry = sq.at(sq.tail);
+  entry.wr_id = wr.wr_id;
+  entry.opcode = wr.opcode;
+  entry.flags = wr.send_flags;
+  if (const int error = copy_data(qp, wr, fabric.config().personality == Personality::Iwarp, entry)) return error;
+  if (const int error = copy_parameters(qp, wr, entry)) return error;
+  entry.attempts = 0;
+  entry.rnr_attempts = 0;
+  entry.started = 0;
+  choose_start(fabric, qp, sq.posted++, entry);
+  ++sq.tail;
+  return 0;
+}
+
+int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp& qp = *Qp::of(base);
+  int error = Fabric::get() == nullptr ? EPERM : qp.owner->fatal.load(std::memory_order_relaxed) ? EIO : 0;
+  if (error != 0) {
+    *bad = wr;
+    return error;
+  }
+  std::lock_guard guard(qp.sq_mutex);
+  for (; wr != nullptr; wr = wr->next)
+    if ((error = append(qp, *wr)) != 0) {
+      *bad = wr;
+      break;
+    }
+  run_send_queue(qp);
+  return error;
+}
+
+}  // namespace softhca

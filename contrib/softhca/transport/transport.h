@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What the verbs calls need of the data path.
+#include <infiniband/verbs.h>
+
+#include <span>
+
+#include "verbs/objects.h"
+
+namespace softhca {
+
+// ibv_context_ops. post_* give an errno and set *bad; ENOMEM when the queue is full, EINVAL for a bad request.
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+
+// --- Send queues
+
+// Makes the ring for these limits; false: no memory.
+bool make_send_queue(SendQueue& sq, const ibv_qp_cap& cap);
+// Appends one request (Qp::sq_mutex held). 0 or an errno.
+int append(Qp& qp, const ibv_send_wr& wr);
+// Executes what can be executed (Qp::sq_mutex held).
+void run_send_queue(Qp& qp);
+// The engine's timer, and kQpKick.
+void resume_send_queue(Qp& qp);
+
+// Finds the process on the other side of shared->dest_qpn, whose QP will be the destination of every message.
+void find_peer(Qp& qp);
+
+// --- State changes (verbs/qp_modify.cc calls them; Qp::sq_mutex held, shared->lock not)
+
+// The QP is in ERR or, `to_reset`, back in RESET: in ERR every request that is left completes with IBV_WC_WR_FLUSH_ERR, in
+// order; in RESET they vanish, and so do this QP's completions.
+void flush(Qp& qp);
+void drop_requests(Qp& qp);
+// The owner itself puts the QP into ERR because a request of its own failed: state, event bits, flush.
+void fail_qp(Qp& qp, uint32_t event_bits);
+// What is left in the RQ, in order (shared->lock not held; any thread).
+void flush_receives(Qp& qp);
+
+// --- Completion queues
+
+// Adds a completion to a CQ of any process, and tells the owner if the CQ is armed for it. The landing bytes are copied from
+// `payload` (at most kLandingBytes), the rest of the entry from `entry`. False: overrun; the owner gets IBV_EVENT_CQ_ERR.
+// `taker`: the QP whose taken receive request this completes.
+bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t cq, const CqEntry& entry, const void* payload,
+              QpShared* taker = nullptr);
+// Removes a QP's or SRQ's entries (reset, destroy).
+void purge(Cq& cq, uint32_t qp_num);
+// Moves the ring to one of that many entries; takes Cq::mutex and the shared lock itself. 0 or an errno.
+int resize(Cq& cq, unsigned entries);
+// Raises the completion event now if an armed CQ asks for it (the engine, for CQs in Slot::cq_events).
+void notify(Cq& cq);
+
+// ibv_start_poll and friends, for create_cq_ex.
+void set_extended_poll(Cq& cq);
+
+// --- Memory
+
+// Waits until no peer executes anything on memory of this process that it began before the call (layout.h, MrEntry).
+void quiesce();
+
+// --- The engine's duties for what peers left in this slot
+
+void look_at_qp(Qp& qp);    // QpShared::events
+void look_at_srq(Srq& srq);  // limit reached
+
+}  // namespace softhca

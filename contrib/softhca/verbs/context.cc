@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Opening and closing devices. The first open makes this process a member of the fabric.
+#include <infiniband/verbs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "faults/faults.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+#include "verbs/export.h"
+#include "verbs/port_events.h"
+#include "verbs/verbs_ops.h"
+
+#undef ibv_query_port
+
+namespace softhca {
+namespace {
+
+std::mutex contexts_mutex;  // held while a context is visited: a context that is closing waits for that
+std::vector<Context*>& contexts() {
+  static auto* all = new std::vector<Context*>;  // the engine may outlive static destructors
+  return *all;
+}
+
+// What every process does once. 0 or an errno.
+int start_process(Fabric& fabric) {
+  static std::mutex mutex;
+  static bool started = false;
+  std::lock_guard guard(mutex);
+  if (started) return 0;
+  if (const std::string errors = faults::load(fabric); !errors.empty())
+    fprintf(stderr, "softhca: %s/faults: %s", fabric.directory().c_str(), errors.c_str());
+  port_events::start(fabric);
+  const int error = engine::start();
+  started = error == 0;
+  return error;
+}
+
+void set_operations(verbs_context& vctx) {
+  ibv_context_ops& ops = vctx.context.ops;
+  ops._compat_query_device = ibv_query_device;
+  ops._compat_query_port = ibv_query_port;
+  ops.alloc_mw = alloc_mw;
+  ops.dealloc_mw = dealloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.post_srq_recv = post_srq_recv;
+
+  vctx.query_port = query_port;
+  vctx.query_device_ex = query_device_ex;
+  vctx.query_rt_values = query_rt_values;
+  vctx.create_cq_ex = create_cq_ex;
+  vctx.modify_cq = modify_cq;
+  vctx.create_qp_ex = create_qp_ex;
+  vctx.open_qp = open_qp;
+  vctx.create_srq_ex = create_srq_ex;
+  vctx.get_srq_num = get_srq_num;
+  vctx.open_xrcd = open_xrcd;
+  vctx.close_xrcd = close_xrcd;
+}
+
+ibv_context* open_device(ibv_device* device) {
+  if (const int error = SOFTHCA_FAULTY("ibv_open_device")) {
+    errno = error;
+    return nullptr;
+  }
+  Fabric* fabric = Fabric::join();
+  if (fabric == nullptr) return nullptr;
+  if (const int error = start_process(*fabric)) {
+    errno = error;
+    return nullptr;
+  }
+  auto context = std::make_unique<Context>();
+  if (context->async.fd() < 0) return nullptr;
+  context->device = reinterpret_cast<Device*>(device);
+
+  verbs_context& vctx = context->vctx;
+  vctx.priv = reinterpret_cast<verbs_ex_private*>(context.get());
+  vctx.sz = sizeof vctx;
+  vctx.context.device = device;
+  vctx.context.cmd_fd = -1;
+  vctx.context.async_fd = context->async.fd();
+  vctx.context.num_comp_vectors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  vctx.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  pthread_mutex_init(&vctx.context.mutex, nullptr);
+  set_operations(vctx);
+
+  std::lock_guard guard(contexts_mutex);
+  contexts().push_back(context.get());
+  return &context.release()->vctx.context;
+}
+
+}  // namespace
+
+// libibverbs keeps a pointer of its own there.
+Context* Context::of(ibv_context* context) { return reinterpret_cast<Context*>(verbs_get_ctx(context)->priv); }
+
+void for_each_context(void (*each)(Context& context, void* argument), void* argument) {
+  std::lock_guard guard(contexts_mutex);
+  for (Context* context : contexts()) each(*context, argument);
+}
+
+}  // namespace softhca
+
+SOFTHCA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  try {
+    return softhca::open_device(device);
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+// While there are objects their users may still call into the context: it stays.
+SOFTHCA_EXPORT int ibv_close_device(ibv_context* context) {
+  softhca::Context* own = softhca::Context::of(context);
+  {
+    std::lock_guard guard(softhca::contexts_mutex);
+    if (own->objects.load() != 0) return 0;  // as with kernel drivers; what is left goes with the process
+    std::erase(softhca::contexts(), own);
+  }
+  pthread_mutex_destroy(&context->mutex);
+  delete own;
+  return 0;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Which entries of a table are taken. The search goes on where the last one ended, so that a number comes back as late as
+// possible: what is used after its end is then found, and not mistaken for something new.
+#include <mutex>
+#include <vector>
+
+namespace softhca {
+
+template <unsigned kCount>
+class IndexPool {
+ public:
+  // Indices below `first` are never given. `limit` is how many may be taken at once.
+  explicit IndexPool(unsigned first) : first_(first), next_(first) {}
+
+  // 0: none is left.
+  unsigned allocate(unsigned limit) {
+    std::lock_guard guard(mutex_);
+    if (used_ >= limit || used_ >= kCount - first_) return 0;
+    if (taken_.empty()) taken_.resize(kCount);
+    while (taken_[next_]) advance();
+    const unsigned index = next_;
+    taken_[index] = true;
+    ++used_;
+    advance();
+    return index;
+  }
+  void release(unsigned index) {
+    std::lock_guard guard(mutex_);
+    taken_[index] = false;
+    --used_;
+  }
+
+ private:
+  void advance() { next_ = next_ + 1 == kCount ? first_ : next_ + 1; }
+
+  const unsigned first_;
+  unsigned next_;
+  unsigned used_ = 0;
+  std::mutex mutex_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace softhca

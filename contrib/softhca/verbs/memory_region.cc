@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs/memory_region.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "transport/transport.h"
+#include "verbs/call.h"
+#include "verbs/index_pool.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace softhca {
+namespace {
+
+constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+                             IBV_ACCESS_HUGETLB;
+
+IndexPool<kMrsPerSlot>& keys() {
+  // Processes begin at different keys, so that one process's key is seldom good in another.
+  static IndexPool<kMrsPerSlot> pool(1 + Fabric::get()->slot() % 64 * 64);
+  return pool;
+}
+
+bool mapped(uint64_t addr) {
+  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
+}
+
+// The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do.
+int check_range(uint64_t addr, uint64_t length, uint64_t iova) {
+  if (length == 0 || addr + length < addr || iova + length < iova) return EINVAL;
+  return mapped(addr) && mapped(addr + length - 1) ? 0 : EFAULT;
+}
+
+int check_access(unsigned access) {
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if ((access & ~kAccess) != 0) return EINVAL;
+  if ((access & kNeedLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : 0;
+}
+
+ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
+  Context& context = *Context::of(pd->context);
+  if (const int error = cannot_use(context)) return fail(error);
+  if (const int error = SOFTHCA_FAULTY("ibv_reg_mr")) return fail(error);
+  if (const int error = check_access(access)) return fail(error);
+  const auto addr = reinterpret_cast<uint64_t>(address);
+  if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+  if (const int error = check_range(addr, length, iova)) return fail(error);
+
+  auto mr = make<Mr>();
+  const uint32_t key = mr != nullptr ? allocate_key(limits_of(context).max_mr) : 0;
+  if (key == 0) return fail(ENOMEM);
+  MrEntry& entry = entry_of_key(Fabric::get()->self(), key);
+  entry.pd = static_cast<Pd*>(pd)->id;
+  entry.access = access;
+  entry.qpn = 0;
+  entry.region = 0;
+  entry.iova = iova;
+  entry.length = length;
+  entry.addr = addr;
+  entry.key.store(key, std::memory_order_seq_cst);
+
+  static_cast<Pd*>(pd)->users.fetch_add(1);
+  mr->index = key >> 8;
+  mr->context = pd->context;
+  mr->pd = pd;
+  mr->addr = address;
+  mr->length = length;
+  mr->handle = mr->index;
+  mr->lkey = key;
+  mr->rkey = key;
+  return mr.release();
+}
+
+}  // namespace
+
+uint32_t allocate_key(int limit) {
+  static std::atomic<uint32_t> variant{0};
+  const unsigned index = keys().allocate(static_cast<unsigned>(limit));
+  if (index == 0) return 0;
+  if (!Fabric::get()->commit(&Fabric::get()->self().mrs[index], sizeof(MrEntry))) {
+    release_key(index);
+    return 0;
+  }
+  return index << 8 | (variant.fetch_add(1, std::memory_order_relaxed) & 0xff);
+}
+
+void release_key(uint32_t index) { keys().release(index); }
+
+}  // namespace softhca
+
+using namespace softhca;
+
+SOFTHCA_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
+  return register_memory(pd, addr, length, reinterpret_cast<uint64_t>(addr), static_cast<unsigned>(access));
+}
+
+SOFTHCA_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
+  return register_memory(pd, addr, length, iova, static_cast<unsigned>(access));
+}
+
+SOFTHCA_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
+  return register_memory(pd, addr, length, iova, access);
+}
+
+// The region keeps its keys. While it changes they are not valid; on an error it stays as it was.
+SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+  const auto refuse = [](int error) {
+    errno = error;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  };
+  if (const int error = cannot_use(*Context::of(mr->context))) return refuse(error);
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  const bool changes_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  if (changes_pd && (pd == nullptr || pd->context != mr->context)) return refuse(EINVAL);
+  if (changes_access)
+    if (const int error = check_access(static_cast<unsigned>(access))) return refuse(error);
+  const auto where = reinterpret_cast<uint64_t>(addr);
+  if (moves)
+    if (const int error = check_range(where, length, where)) return refuse(error);
+  auto* mine = static_cast<Mr*>(mr);
+  if (has_windows(mine->index)) return refuse(EBUSY);
+
+  MrEntry& entry = Fabric::get()->self().mrs[mine->index];
+  entry.key.store(0, std::memory_order_seq_cst);
+  quiesce();
+  if (moves) {
+    entry.addr = where;
+    entry.length = length;
+    mr->addr = addr;
+    mr->length = length;
+  }
+  if (changes_access) entry.access = static_cast<uint32_t>(access);
+  if (moves) entry.iova = (entry.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : entry.addr;
+  if (changes_pd) {
+    static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
+    static_cast<Pd*>(pd)->users.fetch_add(1);
+    entry.pd = static_cast<Pd*>(pd)->id;
+    mr->pd = pd;
+  }
+  entry.key.store(mr->lkey, std::memory_order_seq_cst);
+  return 0;
+}
+
+SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
+  if (const int error = cannot_destroy()) return error;
+  auto* mine = static_cast<Mr*>(mr);
+  if (has_windows(mine->index)) return EBUSY;
+  Fabric::get()->self().mrs[mine->index].key.store(0, std::memory_order_seq_cst);
+  quiesce();
+  release_key(mine->index);
+  static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
+  delete mine;
+  return 0;
+}

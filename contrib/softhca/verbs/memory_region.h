@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Keys of regions and windows: both have entries in one table, MrEntry.
+#include <cstdint>
+
+#include "verbs/objects.h"
+
+namespace softhca {
+
+// An entry of this process's table, which nobody else has, backed by memory, and a key for it that is not in the entry yet.
+// 0: no more (ENOMEM), or `limit` of them are there.
+uint32_t allocate_key(int limit);
+// The index is free again; the entry's key has been cleared.
+void release_key(uint32_t index);
+
+// The entry of a key in any process's slot: always inside of the table, whatever the key.
+inline MrEntry& entry_of_key(Slot& slot, uint32_t key) { return slot.mrs[key >> 8 & (kMrsPerSlot - 1)]; }
+
+// Whether a type 1 or 2 window of this process is bound to the region (verbs/memory_window.cc).
+bool has_windows(uint32_t region);
+
+}  // namespace softhca

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "transport/engine.h"
+#include "transport/transport.h"
+#include "verbs/call.h"
+#include "verbs/index_pool.h"
+#include "verbs/qp_ex.h"
+#include "verbs/receive_ring.h"
+#include "verbs/verbs_ops.h"
+#include "verbs/xrcd.h"
+
+namespace softhca {
+namespace {
+
+IndexPool<kQpsPerSlot>& indices() {
+  static IndexPool<kQpsPerSlot> pool(2);  // QP 0 and 1 are special on a real port
+  return pool;
+}
+
+constexpr uint32_t kMasks = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                            IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+bool sends(ibv_qp_type type) { return type != IBV_QPT_XRC_RECV; }
+bool receives(ibv_qp_type type) { return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV; }
+
+int check_type(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return 0;
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      return is_iwarp() ? EOPNOTSUPP : 0;
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_DRIVER:
+      return EOPNOTSUPP;
+    default:
+      return EINVAL;
+  }
+}
+
+int check_capabilities(const ibv_qp_init_attr_ex& attr, const ibv_device_attr& limits) {
+  const auto max_wr = static_cast<uint32_t>(limits.max_qp_wr);
+  const auto max_sge = static_cast<uint32_t>(limits.max_sge);
+  if (sends(attr.qp_type) && (attr.cap.max_send_wr > max_wr || attr.cap.max_send_sge > max_sge ||
+                              attr.cap.max_inline_data > Fabric::get()->config().max_inline))
+    return EINVAL;
+  if (receives(attr.qp_type) && attr.srq == nullptr &&
+      (attr.cap.max_recv_wr > max_wr || attr.cap.max_recv_sge > max_sge))
+    return EINVAL;
+  return 0;
+}
+
+int check(Context& context, const ibv_qp_init_attr_ex& attr) {
+  if ((attr.comp_mask & ~kMasks) != 0) return EOPNOTSUPP;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) return EOPNOTSUPP;
+  if (const int error = check_type(attr.qp_type)) return error;
+  if (attr.qp_type == IBV_QPT_XRC_RECV) {
+    if ((attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr) return EINVAL;
+    return attr.xrcd->context == &context.vctx.context ? 0 : EINVAL;
+  }
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr.pd == nullptr || attr.pd->context != &context.vctx.context)
+    return EINVAL;
+  if (attr.send_cq == nullptr || (receives(attr.qp_type) && attr.recv_cq == nullptr)) return EINVAL;
+  if (attr.srq != nullptr && (!receives(attr.qp_type) || Srq::of(attr.srq)->type != IBV_SRQT_BASIC)) return EINVAL;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 && !supports_send_ops(attr.qp_type, attr.send_ops_flags))
+    return EOPNOTSUPP;
+  return check_capabilities(attr, limits_of(context));
+}
+
+// What the device really gives; no less than was asked for.
+ibv_qp_cap given(const ibv_qp_init_attr_ex& attr) {
+  ibv_qp_cap cap = attr.cap;
+  if (!sends(attr.qp_type)) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+  if (!receives(attr.qp_type) || attr.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
+  if (cap.max_send_wr != 0) cap.max_send_sge = std::max(cap.max_send_sge, 1U);
+  if (cap.max_recv_wr != 0) cap.max_recv_sge = std::max(cap.max_recv_sge, 1U);
+  return cap;
+}
+
+// Counts the QP on everything that it uses, or takes that back.
+void hold(Qp& qp, uint32_t count) {
+  const ibv_qp& base = qp.qp_base;
+  if (base.pd != nullptr) static_cast<Pd*>(base.pd)->users.fetch_add(count);
+  if (base.send_cq != nullptr) Cq::of(base.send_cq)->users.fetch_add(count);
+  if (base.recv_cq != nullptr) Cq::of(base.recv_cq)->users.fetch_add(count);
+  if (base.srq != nullptr) Srq::of(base.srq)->users.fetch_add(count);
+  if (qp.xrcd != nullptr) qp.xrcd->users.fetch_add(count);
+}
+
+// The half that others see, in RESET; false: no memory.
+bool publish(Qp& qp) {
+  Fabric& fabric = *Fabric::get();
+  QpShared& shared = fabric.self().qps[qp.index];
+  if (!fabric.commit(&shared, sizeof shared)) return false;
+  RobustGuard guard(shared.lock, fabric.stamp());
+  if (!make_receive_ring(fabric, shared.rq, qp.cap.max_recv_wr, qp.cap.max_recv_sge)) return false;
+  shared.state.store(IBV_QPS_RESET, std::memory_order_relaxed);
+  shared.type = qp.qp_base.qp_type;
+  shared.port_id = shared.dest_port_id = shared.dest_qpn = 0;
+  shared.pd = static_cast<Pd*>(qp.qp_base.pd)->id;
+  shared.access = shared.qkey = 0;
+  shared.recv_cq = qp.qp_base.recv_cq != nullptr ? Cq::of(qp.qp_base.recv_cq)->index : 0;
+  shared.srq = qp.own_srq != nullptr ? qp.own_srq->index + 1 : 0;
+  shared.taken_valid.store(0, std::memory_order_relaxed);
+  shared.messages.store(0, std::memory_order_relaxed);
+  shared.events.store(0, std::memory_order_relaxed);
+  shared.must_wait.store(0, std::memory_order_relaxed);
+  shared.comm_established = 0;
+  qp.shared = &shared;
+  shared.qp_num.store(qp.qp_base.qp_num, std::memory_order_release);
+  return true;
+}
+
+void fill_base(Qp& qp, Context& context, void* qp_context, ibv_qp_type type, uint32_t qpn) {
+  qp.owner = &context;
+  qp.qp_base.context = &context.vctx.context;
+  qp.qp_base.qp_context = qp_context;
+  qp.qp_base.qp_type = type;
+  qp.qp_base.qp_num = qpn;
+  qp.qp_base.handle = qp.index;
+  qp.qp_base.state = IBV_QPS_RESET;
+  pthread_mutex_init(&qp.qp_base.mutex, nullptr);
+  pthread_cond_init(&qp.qp_base.cond, nullptr);
+}
+
+// This process's half of a target that it has created or opened.
+ibv_qp* make_target(Context& context, void* qp_context, Xrcd* xrcd, uint32_t index) {
+  Fabric& fabric = *Fabric::get();
+  auto qp = make<Qp>();
+  if (qp == nullptr) {
+    xrc_targets::close(fabric, index);
+    return fail(ENOMEM);
+  }
+  qp->index = index;
+  qp->target = true;
+  qp->xrcd = xrcd;
+  qp->shared = &fabric.peer(kHubSlot)->qps[index];
+  fill_base(*qp, context, qp_context, IBV_QPT_XRC_RECV, qpn_of(kHubSlot, index));
+  hold(*qp, 1);
+  Qp* none = nullptr;
+  tables().targets[index].compare_exchange_strong(none, qp.get());
+  return qp.release()->base();
+}
+
+ibv_qp* create_target(Context& context, const ibv_qp_init_attr_ex& attr) {
+  Fabric& fabric = *Fabric::get();
+  auto* xrcd = static_cast<Xrcd*>(attr.xrcd);
+  const uint32_t index = xrc_targets::create(fabric, xrcd->index);
+  if (index == 0) return fail(ENOMEM);
+  return make_target(context, attr.qp_context, xrcd, index);
+}
+
+ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
+  if (const int error = cannot_use(context)) return fail(error);
+  if (const int error = SOFTHCA_FAULTY("ibv_create_qp")) return fail(error);
+  if (const int error = check(context, attr)) return fail(error);
+  if (const int error = engine::start()) return fail(error);
+  if (attr.qp_type == IBV_QPT_XRC_RECV) return create_target(context, attr);
+  auto qp = make<Qp>();
+  if (qp == nullptr) return fail(ENOMEM);
+  qp->index = indices().allocate(static_cast<unsigned>(limits_of(context).max_qp));
+  if (qp->index == 0) return fail(ENOMEM);
+  fill_base(*qp, context, attr.qp_context, attr.qp_type, qpn_of(Fabric::get()->slot(), qp->index));
+  qp->cap = given(attr);
+  qp->sq_sig_all = attr.sq_sig_all != 0;
+  qp->own_srq = attr.srq != nullptr ? Srq::of(attr.srq) : nullptr;
+  qp->qp_base.pd = attr.pd;
+  qp->qp_base.send_cq = attr.send_cq;
+  qp->qp_base.recv_cq = receives(attr.qp_type) ? attr.recv_cq : nullptr;
+  qp->qp_base.srq = attr.srq;
+  if (!make_send_queue(qp->sq, qp->cap) || !publish(*qp)) {
+    indices().release(qp->index);
+    return fail(ENOMEM);
+  }
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) set_send_ops(*qp, attr.send_ops_flags);
+  attr.cap = qp->cap;
+  hold(*qp, 1);
+  tables().qps[qp->index].store(qp.get(), std::memory_order_release);
+  return qp.release()->base();
+}
+
+// Nobody finds the QP any more when this returns, and no engine is at it.
+void unpublish(Qp& qp) {
+  Fabric& fabric = *Fabric::get();
+  if (qp.target) {
+    Qp* self = &qp;
+    tables().targets[qp.index].compare_exchange_strong(self, nullptr);
+  } else {
+    tables().qps[qp.index].store(nullptr, std::memory_order_release);
+  }
+  { std::lock_guard guard(lookup_mutex()); }
+  if (qp.target) {
+    xrc_targets::close(fabric, qp.index);
+    return;
+  }
+  std::lock_guard guard(qp.sq_mutex);
+  {
+    RobustGuard shared_guard(qp.shared->lock, fabric.stamp());
+    qp.shared->qp_num.store(0, std::memory_order_relaxed);
+    qp.shared->state.store(IBV_QPS_RESET, std::memory_order_release);
+  }
+  drop_requests(qp);
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) { return create(*Context::of(context), *attr); }
+
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+  Context& owner = *Context::of(context);
+  if (const int error = cannot_use(owner)) return fail(error);
+  if (const int error = SOFTHCA_FAULTY("ibv_open_qp")) return fail(error);
+  constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  if (attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
+  if ((attr->comp_mask & kNeeded) != kNeeded || attr->xrcd == nullptr || attr->qp_type != IBV_QPT_XRC_RECV)
+    return fail(EINVAL);
+  auto* xrcd = static_cast<Xrcd*>(attr->xrcd);
+  if (slot_of_qpn(attr->qp_num) != kHubSlot || attr->qp_num > 0xffffff) return fail(EINVAL);
+  const uint32_t index = index_of_qpn(attr->qp_num);
+  if (index >= kMaxTargets || !xrc_targets::open(*Fabric::get(), index, xrcd->index)) return fail(EINVAL);
+  if (const int error = engine::start()) return fail(error);
+  return make_target(owner, (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr, xrcd, index);
+}
+
+}  // namespace softhca
+
+using namespace softhca;
+
+SOFTHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  ibv_qp_init_attr_ex extended{};
+  extended.qp_context = attr->qp_context;
+  extended.send_cq = attr->send_cq;
+  extended.recv_cq = attr->recv_cq;
+  extended.srq = attr->srq;
+  extended.cap = attr->cap;
+  extended.qp_type = attr->qp_type;
+  extended.sq_sig_all = attr->sq_sig_all;
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = pd;
+  ibv_qp* qp = create(*Context::of(pd->context), extended);
+  if (qp != nullptr) attr->cap = extended.cap;
+  return qp;
+}
+
+SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
+  if (const int error = cannot_destroy()) return error;
+  Qp* mine = Qp::of(qp);
+  Fabric& fabric = *Fabric::get();
+  unpublish(*mine);
+  engine::cancel(*mine);
+  settle_async_events(*mine);
+  if (!mine->target) {
+    free_receive_ring(fabric, mine->shared->rq);
+    indices().release(mine->index);
+  }
+  hold(*mine, UINT32_MAX);  // minus one
+  delete mine;
+  return 0;
+}
+
+SOFTHCA_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  Qp* mine = Qp::of(qp);
+  return mine->wr_start != nullptr ? mine : nullptr;
+}

@@ -108,6 +108,8 @@ contrib_softhca_libsofthca_objects_la_CPPFLAGS = $(softhca_cppflags)
 contrib_softhca_libsofthca_objects_la_LIBADD = -ldl
 
 contrib_softhca_libsofthca_la_SOURCES =
+# It has no sources of its own: this makes automake link it as C++.
+nodist_EXTRA_contrib_softhca_libsofthca_la_SOURCES = none.cc
 contrib_softhca_libsofthca_la_LDFLAGS = $(softhca_ldflags) -Wl,--version-script=$(srcdir)/contrib/softhca/exports.map
 contrib_softhca_libsofthca_la_DEPENDENCIES = contrib/softhca/libsofthca_objects.la contrib/softhca/exports.map
 contrib_softhca_libsofthca_la_LIBADD = contrib/softhca/libsofthca_objects.la
@@ -142,16 +144,56 @@ softhca-install-hook:
 softhca-uninstall-hook:
 	rm -f $(DESTDIR)$(softhcadir)/libsofthca.so $(DESTDIR)$(softhcadir)/libsofthca_fs.so
 
-# --- Tests
+# --- Tests: programs that know nothing of softhca, which the scripts run on every kind of device; and one of its tables
 
-softhca_tests = test/softhca/exports.test
+softhca_tests = \
+	test/softhca/cm.test \
+	test/softhca/exports.test \
+	test/softhca/kill.test \
+	test/softhca/objects.test \
+	test/softhca/run.test
 TESTS += $(softhca_tests)
-EXTRA_DIST += $(softhca_tests)
+EXTRA_DIST += $(softhca_tests) test/softhca/run-programs
+
+softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
+softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
+softhca_test_headers = test/softhca/verbs_world.h test/unit/check_main.h
+
+check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/forbid_cma
+test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
+test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
+test_softhca_test_softhca_kill_LDADD = $(IBVERBS_LIBS)
+test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 
 if CHECK
-check_PROGRAMS += test/softhca/test_softhca_tables
-TESTS += test/softhca/test_softhca_tables
+check_PROGRAMS += \
+	test/softhca/test_softhca_cm \
+	test/softhca/test_softhca_extended \
+	test/softhca/test_softhca_objects \
+	test/softhca/test_softhca_requests \
+	test/softhca/test_softhca_states \
+	test/softhca/test_softhca_tables \
+	test/softhca/test_softhca_threads
+TESTS += test/softhca/test_softhca_states test/softhca/test_softhca_tables
 endif
+test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
+test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_extended_SOURCES = test/softhca/test_softhca_extended.cc $(softhca_test_headers)
+test_softhca_test_softhca_extended_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_objects_SOURCES = test/softhca/test_softhca_objects.cc $(softhca_test_headers)
+test_softhca_test_softhca_objects_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_requests_SOURCES = test/softhca/test_softhca_requests.cc $(softhca_test_headers)
+test_softhca_test_softhca_requests_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_requests_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_threads_SOURCES = test/softhca/test_softhca_threads.cc $(softhca_test_headers)
+test_softhca_test_softhca_threads_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_threads_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_states_SOURCES = test/softhca/test_softhca_states.cc test/unit/check_main.h
+test_softhca_test_softhca_states_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_states_LDADD = $(CHECK_LIBS) -lpthread
 test_softhca_test_softhca_tables_SOURCES = test/softhca/test_softhca_tables.cc test/unit/check_main.h
-test_softhca_test_softhca_tables_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir) $(CHECK_CFLAGS)
+test_softhca_test_softhca_tables_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
 test_softhca_test_softhca_tables_LDADD = contrib/softhca/libsofthca_objects.la $(CHECK_LIBS) -lpthread

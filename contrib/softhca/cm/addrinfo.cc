@@ -11,7 +11,8 @@
 #include "cm/identifier.h"
 
 // rdma_cma.h of rdma-core 44 does not have these.
-SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints);
+SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                                         const rdma_addrinfo* hints);
 SOFTHCA_EXPORT int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
 SOFTHCA_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg);
 
@@ -53,8 +54,8 @@ rdma_addrinfo* make_info(const rdma_addrinfo& hints, int family) {
 
 void put_address(rdma_addrinfo* info, const void* address, size_t length, const char* name) {
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
-  set_address(passive ? &info->ai_src_addr : &info->ai_dst_addr, passive ? &info->ai_src_len : &info->ai_dst_len, address,
-              length);
+  set_address(passive ? &info->ai_src_addr : &info->ai_dst_addr, passive ? &info->ai_src_len : &info->ai_dst_len,
+              address, length);
   if (name != nullptr) (passive ? info->ai_src_canonname : info->ai_dst_canonname) = strdup(name);
 }
 
@@ -111,7 +112,8 @@ int look_up(const char* node, const char* service, const rdma_addrinfo* given, r
       errno = EINVAL;
       return -1;
     }
-    rdma_addrinfo* info = make_info(hints, (hints.ai_dst_addr != nullptr ? hints.ai_dst_addr : hints.ai_src_addr)->sa_family);
+    rdma_addrinfo* info =
+        make_info(hints, (hints.ai_dst_addr != nullptr ? hints.ai_dst_addr : hints.ai_src_addr)->sa_family);
     if (info == nullptr) return EAI_MEMORY;
     if ((hints.ai_flags & RAI_PASSIVE) != 0)
       set_address(&info->ai_src_addr, &info->ai_src_len, hints.ai_src_addr, hints.ai_src_len);
@@ -132,7 +134,8 @@ rdma_addrinfo* copy_list(const rdma_addrinfo* from) {
   if (from == nullptr) return nullptr;
   rdma_addrinfo* info = make_info(*from, from->ai_family);
   if (info == nullptr) return nullptr;
-  if (info->ai_src_addr == nullptr) set_address(&info->ai_src_addr, &info->ai_src_len, from->ai_src_addr, from->ai_src_len);
+  if (info->ai_src_addr == nullptr)
+    set_address(&info->ai_src_addr, &info->ai_src_len, from->ai_src_addr, from->ai_src_len);
   set_address(&info->ai_dst_addr, &info->ai_dst_len, from->ai_dst_addr, from->ai_dst_len);
   if (from->ai_src_canonname != nullptr) info->ai_src_canonname = strdup(from->ai_src_canonname);
   if (from->ai_dst_canonname != nullptr) info->ai_dst_canonname = strdup(from->ai_dst_canonname);
@@ -146,7 +149,8 @@ rdma_addrinfo* copy_list(const rdma_addrinfo* from) {
 using namespace softhca;
 using namespace softhca::cm;
 
-SOFTHCA_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo** res) {
+SOFTHCA_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                                    rdma_addrinfo** res) {
   int error = start();
   if (error == 0 && res == nullptr) error = EINVAL;
   if (error != 0) {
@@ -170,7 +174,8 @@ SOFTHCA_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* res) {
   }
 }
 
-SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints) {
+SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                                         const rdma_addrinfo* hints) {
   return api("rdma_resolve_addrinfo", [&]() -> int {
     if (id == nullptr) return EINVAL;
     // There are no services in the subnet's administration.

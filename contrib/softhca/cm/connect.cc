@@ -137,8 +137,8 @@ int reject(Id& id, const void* data, uint8_t length) {
 }
 
 int disconnect(Id& id) {
+  fail_qp(id);  // also when there is no connection: programs wait for its requests to be flushed
   if (id.state < State::Connecting) return EINVAL;
-  fail_qp(id);
   if (id.state == State::Connected) {
     id.state = State::Disconnecting;
     send_and_repeat(id, message_to_peer(id, Kind::Dreq));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The private half of rdma_cm_id, events and event channels, and what all calls of the connection manager have in common.
+// The private half of rdma_cm_id, events and event channels, and what all calls of the connection manager have in
+// common.
 //
-// One lock, Manager::mutex, guards all of it: user threads and the engine take it for steps that never wait. The order is:
-// Manager::mutex, then the locks of verbs/objects.h. The engine calls mail, death and timer functions without any lock.
+// One lock, Manager::mutex, guards all of it: user threads and the engine take it for steps that never wait. The order
+// is: Manager::mutex, lookup_mutex(), then the locks of verbs/objects.h. The engine calls mail, death and timer
+// functions without any lock.
 #include <rdma/rdma_cma.h>
 
 #include <condition_variable>
@@ -42,7 +44,7 @@ enum class State : uint8_t {
   Accepted,       // passive: the acceptance is out
   Connected,
   Disconnecting,  // our DREQ is out
-  Disconnected,   // the peer's DREQ was answered with an event; the program has to call rdma_disconnect, which sends DREP
+  Disconnected,   // the peer's DREQ has come, the program knows it; rdma_disconnect will send DREP
   Closed,
   Failed,         // rejected, unreachable: it can only be destroyed
 };
@@ -50,7 +52,7 @@ enum class State : uint8_t {
 struct Id;
 
 struct Event : rdma_cm_event {
-  Id* owner;                   // who cannot be destroyed before this is acknowledged: `id`, or with a request the listener
+  Id* owner;                   // destroying it waits for the acknowledgement: `id`, or the listener of a request
   bool response;               // the peer has accepted: rdma_get_cm_event connects the QP
   uint8_t data[kMaxPrivate];
 };
@@ -157,7 +159,8 @@ int api(const char* name, F call) {
 
 // --- Ids (the lock is held, except where said otherwise)
 
-// On `channel`, or with nullptr on one of its own (synchronous). Throws bad_alloc; nullptr with errno EMFILE: no descriptor.
+// On `channel`, or with nullptr on one of its own (synchronous). nullptr, errno EMFILE: there is no descriptor;
+// bad_alloc.
 Id* make_id(Channel* channel, void* context, rdma_port_space ps, ibv_qp_type type);
 // Not held: it waits for the acknowledgement of events.
 void destroy_id(Id& id);

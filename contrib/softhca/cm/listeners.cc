@@ -30,14 +30,16 @@ bool overlap(const CmListener& a, const CmListener& b) {
 
 template <typename F>
 bool any_entry(Hub& hub, F f) {
-  return std::any_of(std::begin(hub.listeners), std::end(hub.listeners),
-                     [&](CmListener& entry) { return entry.in_use.load(std::memory_order_acquire) != kFree && f(entry); });
+  return std::any_of(std::begin(hub.listeners), std::end(hub.listeners), [&](CmListener& entry) {
+    return entry.in_use.load(std::memory_order_acquire) != kFree && f(entry);
+  });
 }
 
 bool taken(Fabric& fabric, const CmListener& wanted) {
   return any_entry(fabric.hub(), [&](const CmListener& entry) {
     return overlap(entry, wanted) &&
-           ((entry.flags & wanted.flags & kListenReuse) == 0 || entry.in_use.load(std::memory_order_relaxed) == kListening) &&
+           ((entry.flags & wanted.flags & kListenReuse) == 0 ||
+            entry.in_use.load(std::memory_order_relaxed) == kListening) &&
            owner_lives(fabric, entry);
   });
 }
@@ -93,7 +95,8 @@ int start_listening(Fabric& fabric, int entry) {
   RobustGuard guard(fabric.hub().listeners_lock, fabric.stamp());
   CmListener& mine = fabric.hub().listeners[entry];
   const bool other = any_entry(fabric.hub(), [&](const CmListener& e) {
-    return &e != &mine && e.in_use.load(std::memory_order_relaxed) == kListening && overlap(e, mine) && owner_lives(fabric, e);
+    return &e != &mine && e.in_use.load(std::memory_order_relaxed) == kListening && overlap(e, mine) &&
+           owner_lives(fabric, e);
   });
   if (other) return EADDRINUSE;
   mine.in_use.store(kListening, std::memory_order_release);
@@ -105,9 +108,10 @@ ListenerAddress find_listener(Fabric& fabric, uint32_t port_id, uint16_t port_sp
   ListenerAddress found{};
   RobustGuard guard(fabric.hub().listeners_lock, fabric.stamp());
   any_entry(fabric.hub(), [&](const CmListener& e) {
-    if (e.in_use.load(std::memory_order_relaxed) != kListening || e.port_space != port_space || e.port != port) return false;
+    if (e.in_use.load(std::memory_order_relaxed) != kListening || e.port_space != port_space || e.port != port)
+      return false;
     if (e.node != node_of_port_id(port_id) || (e.port_id != 0 && e.port_id != port_id)) return false;
-    // A request over native addresses has no IP addresses in it that an IP listener could compare, and the other way round.
+    // A request over native addresses has no IP addresses that an IP listener could compare, and the other way round.
     if ((family == AF_IB) != ((e.flags & kListenIb) != 0)) return false;
     if ((e.flags & kListenAfOnly) != 0 && (family == AF_INET6) != ((e.flags & kListenIpv6) != 0)) return false;
     if (family != AF_IB && !zero(e.address) && std::memcmp(e.address, address, 16) != 0) return false;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages between connection managers: sent into a mailbox, repeated, taken out, given to the id that they are for.
 #include <algorithm>
+#include <bitset>
+#include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "cm/address.h"
 #include "cm/identifier.h"
@@ -17,7 +20,8 @@ constexpr unsigned kTries = 16;
 constexpr uint64_t kRepeatNs = 500 * kMs;
 constexpr uint64_t kThinkingNs = 60'000 * kMs;
 // A full mailbox is tried again soon: its owner only has to run for a moment.
-constexpr unsigned kFullTries = 5000;
+constexpr uint64_t kFullNs = kMs;
+constexpr uint64_t kGiveUpNs = 5000 * kMs;
 
 bool put(Fabric& fabric, Slot& slot, const Message& m) {
   Mailbox& box = slot.mailbox;
@@ -33,16 +37,41 @@ bool put(Fabric& fabric, Slot& slot, const Message& m) {
   return true;
 }
 
-void deliver(unsigned slot, uint32_t incarnation, const Message& m, unsigned tries) {
+// Messages that did not fit, in the order in which they have to arrive. Guarded by Manager::mutex.
+struct Waiting {
+  unsigned slot;
+  uint32_t incarnation;
+  uint64_t until_ns;
+  Message message;
+};
+std::deque<Waiting>& waiting() {
+  static auto* const list = new std::deque<Waiting>;
+  return *list;
+}
+
+// False: there is no room.
+bool deliver(unsigned slot, uint32_t incarnation, const Message& m) {
   Fabric& f = fabric();
   Slot* to = f.peer(slot);
-  if (to == nullptr || !f.believed_alive(slot, incarnation)) return;
-  if (put(f, *to, m)) {
-    engine::ring(*to, kLookMail);
-  } else if (tries > 1) {
-    engine::call_at(Fabric::now_ns() + kMs,
-                    [slot, incarnation, m, tries] { deliver(slot, incarnation, m, tries - 1); });
-  }
+  if (to == nullptr || !f.believed_alive(slot, incarnation)) return true;
+  if (!put(f, *to, m)) return false;
+  engine::ring(*to, kLookMail);
+  return true;
+}
+
+void deliver_waiting() {
+  std::bitset<kSlots> full;
+  const uint64_t now = Fabric::now_ns();
+  std::erase_if(waiting(), [&](const Waiting& w) {
+    if (now > w.until_ns || (!full[w.slot] && deliver(w.slot, w.incarnation, w.message))) return true;
+    full[w.slot] = true;
+    return false;
+  });
+  if (waiting().empty()) return;
+  engine::call_at(now + kFullNs, [] {
+    std::lock_guard guard(manager().mutex);
+    deliver_waiting();
+  });
 }
 
 void repeat(Id& id) {
@@ -88,7 +117,12 @@ void set_private_data(Message& m, const void* data, size_t length) {
 
 void send_to(unsigned slot, uint32_t incarnation, const Message& m) {
   // A message into or out of a port that is down is lost.
-  if (port_up(fabric(), m.from_port_id) && port_up(fabric(), m.to_port_id)) deliver(slot, incarnation, m, kFullTries);
+  if (!port_up(fabric(), m.from_port_id) || !port_up(fabric(), m.to_port_id)) return;
+  const bool first = waiting().empty();
+  const bool behind = std::any_of(waiting().begin(), waiting().end(), [&](const Waiting& w) { return w.slot == slot; });
+  if (!behind && deliver(slot, incarnation, m)) return;
+  waiting().push_back({slot, incarnation, Fabric::now_ns() + kGiveUpNs, m});
+  if (first) deliver_waiting();
 }
 
 void send_and_repeat(Id& id, const Message& m) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small things of an id: options, port numbers, ECE, events that users write themselves; and multicast, which there is none of.
+// Small things of an id: options, port numbers, ECE, events that users write themselves; and multicast, which there is
+// none of.
 #include <arpa/inet.h>
 
 #include <cerrno>
@@ -75,15 +76,18 @@ SOFTHCA_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int optname, void*
 SOFTHCA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) { return htons(port_number(&id->route.addr.src_addr)); }
 SOFTHCA_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) { return htons(port_number(&id->route.addr.dst_addr)); }
 
-// Inline functions of rdma_cma.h that librdmacm also has as symbols, for programs that were built before they were inline.
-extern "C" __attribute__((visibility("default"))) sockaddr* softhca_local_addr(rdma_cm_id* id) __asm__("rdma_get_local_addr");
-extern "C" __attribute__((visibility("default"))) sockaddr* softhca_peer_addr(rdma_cm_id* id) __asm__("rdma_get_peer_addr");
+// Inline functions of rdma_cma.h that were symbols of librdmacm before.
+extern "C" __attribute__((visibility("default"))) sockaddr* softhca_local_addr(rdma_cm_id* id) __asm__(
+    "rdma_get_local_addr");
+extern "C" __attribute__((visibility("default"))) sockaddr* softhca_peer_addr(rdma_cm_id* id) __asm__(
+    "rdma_get_peer_addr");
 sockaddr* softhca_local_addr(rdma_cm_id* id) { return &id->route.addr.src_addr; }
 sockaddr* softhca_peer_addr(rdma_cm_id* id) { return &id->route.addr.dst_addr; }
 
 SOFTHCA_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   return api("rdma_set_local_ece", [&]() -> int {
-    if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0) return EINVAL;
+    if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
+      return EINVAL;
     Id::of(id)->local_ece = *ece;
     return 0;
   });

@@ -18,8 +18,8 @@ namespace {
 constexpr uint8_t kAckTimeout = 16;  // 4.096 us << 16 = 0.27 s
 constexpr uint8_t kHopLimit = 64;
 
-// The QP of an id, found by its number: the user may have destroyed it without telling the id. lookup_mutex() is held as
-// long as it is used.
+// The QP of an id, found by its number: the user may have destroyed it without telling the id. lookup_mutex() is held
+// as long as it is used.
 Qp* qp_of(const Id& id) {
   if (id.local_qpn == 0 || (id.qp == nullptr && !iwarp())) return nullptr;
   const unsigned slot = slot_of_qpn(id.local_qpn);
@@ -313,11 +313,13 @@ using namespace softhca;
 using namespace softhca::cm;
 
 SOFTHCA_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
-  return api("rdma_create_qp", [&]() -> int { return id == nullptr ? EINVAL : create_qp(*Id::of(id), pd, qp_init_attr); });
+  return api("rdma_create_qp",
+             [&]() -> int { return id == nullptr ? EINVAL : create_qp(*Id::of(id), pd, qp_init_attr); });
 }
 
 SOFTHCA_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* qp_init_attr) {
-  return api("rdma_create_qp", [&]() -> int { return id == nullptr ? EINVAL : create_qp_ex(*Id::of(id), qp_init_attr); });
+  return api("rdma_create_qp",
+             [&]() -> int { return id == nullptr ? EINVAL : create_qp_ex(*Id::of(id), qp_init_attr); });
 }
 
 SOFTHCA_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {

@@ -12,7 +12,8 @@ namespace softhca::cm {
 namespace {
 
 Id* make_child(Id& listener, const Message& m, unsigned slot, uint32_t incarnation) {
-  Id* child = make_id(listener.sync ? nullptr : listener.on, listener.context, listener.ps, static_cast<ibv_qp_type>(m.qp_type));
+  Id* child = make_id(listener.sync ? nullptr : listener.on, listener.context, listener.ps,
+                      static_cast<ibv_qp_type>(m.qp_type));
   if (child == nullptr) return nullptr;
   bind_to_port(*child, m.to_port_id);
   child->peer_port_id = m.from_port_id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What connection managers say to each other: one kind of message in a Mail, with the fields of InfiniBand's CM messages that
-// matter here. None of it is trusted: `sane` checks ranges, and whoever reads the ids checks whose they are.
+// What connection managers say to each other: one kind of message in a Mail, with fields of InfiniBand's CM messages
+// that matter here. None of it is trusted: `sane` checks ranges, and whoever reads the ids checks whose they are.
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -30,8 +30,8 @@ constexpr uint16_t kRejConsumer = 28;
 constexpr uint16_t kSidrUnsupported = 1;
 constexpr uint16_t kSidrReject = 2;
 
-// Bytes of private data in each message of InfiniBand. Over IP addresses, requests begin with a header of 36 bytes that has
-// them; the user does not see it.
+// Bytes of private data in each message of InfiniBand. Over IP addresses, requests begin with a header of 36 bytes with
+// these addresses, which the user does not see.
 constexpr unsigned kIpHeaderBytes = 36;
 constexpr unsigned kReqPrivate = 92;
 constexpr unsigned kRepPrivate = 196;

@@ -10,6 +10,9 @@
 namespace softhca {
 namespace {
 
+// Memory regions and windows have keys from one table, of which each process leaves out the beginning (verbs/memory_region.cc).
+constexpr unsigned kKeys = kMrsPerSlot - 64 * 64;
+
 int limit(unsigned configured, unsigned built_in) {
   return static_cast<int>(configured != 0 && configured < built_in ? configured : built_in);
 }
@@ -33,12 +36,12 @@ ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned 
   a.max_sge_rd = iwarp ? 1 : kMaxSge;
   a.max_cq = limit(config.max_cqs, kCqsPerSlot - 1);
   a.max_cqe = static_cast<int>(config.max_cqe);
-  a.max_mr = limit(config.max_mrs, kMrsPerSlot - 1);
+  a.max_mr = limit(config.max_mrs, kKeys);
   a.max_pd = 1 << 20;
   a.max_qp_rd_atom = a.max_qp_init_rd_atom = kMaxRdAtomic;
   a.max_res_rd_atom = static_cast<int>(kMaxRdAtomic) * a.max_qp;
   a.atomic_cap = iwarp ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA;
-  a.max_mw = limit(0, kMrsPerSlot - 1);
+  a.max_mw = kKeys;
   a.max_ah = iwarp ? 0 : 1 << 20;
   a.max_srq = limit(config.max_srqs, kSrqsPerSlot - 1);
   a.max_srq_wr = static_cast<int>(config.max_wr);

@@ -19,7 +19,8 @@ bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const Sen
   if (owner.number == fabric.slot()) {
     auto* word = reinterpret_cast<uint64_t*>(addr);
     *before = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    while (!__atomic_compare_exchange_n(word, before, result_of(request, *before), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    while (!__atomic_compare_exchange_n(word, before, result_of(request, *before), false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
     }
     return true;
   }

@@ -227,7 +227,7 @@ void start_copier(Fabric& fabric) {
   static std::once_flag once;
   std::call_once(once, [&fabric] {
     pthread_t thread;
-    if (start_thread(&thread, copier, &fabric) == 0) fabric.self().header.copier.store(kCopierAwake);
+    start_thread(&thread, copier, &fabric);  // it says itself when it is there; without it, who polls serves
   });
 }
 

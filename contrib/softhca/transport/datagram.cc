@@ -70,8 +70,9 @@ bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
 }
 
 void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_number, Slot& slot, QpShared& dest) {
-  Owner owner{&slot, slot_number, slot.header.incarnation.load(std::memory_order_acquire), dest.pd, nullptr, 0, dest.recv_cq};
-  if (!m.fabric.believed_alive(slot_number, owner.incarnation)) return;
+  const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
+  Owner owner{&slot, slot_number, incarnation, dest.pd, nullptr, 0, dest.recv_cq};
+  if (!m.fabric.believed_alive(slot_number, incarnation)) return;
   if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
   Arrival arrival;
   if (!take(m.fabric, owner, dest, arrival)) return;
@@ -118,7 +119,8 @@ Reply send_datagram(const Message& m) {
   const QpShared& own = *m.from.shared;
   const unsigned slot_number = slot_of_qpn(m.request.remote_qpn);
   Slot* slot = slot_number != kHubSlot ? m.fabric.peer(slot_number) : nullptr;
-  if (slot == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, m.request.dest_port_id)) return {Reply::Ack};
+  if (slot == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, m.request.dest_port_id))
+    return {Reply::Ack};
   QpShared& dest = slot->qps[index_of_qpn(m.request.remote_qpn)];
   RobustGuard guard(dest.lock, m.fabric.stamp());
   if (accepts(m, own, dest)) deliver_datagram(m, own, slot_number, *slot, dest);

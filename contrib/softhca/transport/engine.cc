@@ -150,7 +150,8 @@ void attend(Fabric& fabric, uint32_t bits) {
   if ((bits & kLookQps) != 0) look_at_qps(fabric.self());
   if ((bits & kLookSrqs) != 0) look_at_srqs(fabric.self());
   if ((bits & kLookFaults) != 0)
-    if (const std::string errors = faults::load(fabric); !errors.empty()) fprintf(stderr, "softhca: faults: %s", errors.c_str());
+    if (const std::string errors = faults::load(fabric); !errors.empty())
+      fprintf(stderr, "softhca: faults: %s", errors.c_str());
   if ((bits & (kLookMail | kLookPorts)) == 0) return;
   std::vector<Listener> listeners;
   {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How queues end: flushed in ERR, dropped in RESET. And what peers have found out about a QP or SRQ.
+#include <algorithm>
 #include <mutex>
 
 #include "transport/engine.h"
@@ -56,7 +57,8 @@ void flush_receives(Qp& qp) {
   const uint32_t posted = ring.posted.load(std::memory_order_acquire);
   for (uint32_t n = ring.taken.load(std::memory_order_relaxed); n != posted; ++n) {
     const uint64_t offset = ring.offset + uint64_t{n & (ring.capacity - 1)} * ring.stride;
-    complete_flushed(fabric, qp, reinterpret_cast<const RecvEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset)->wr_id);
+    const auto* entry = reinterpret_cast<const RecvEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
+    complete_flushed(fabric, qp, entry->wr_id);
     ring.taken.store(n + 1, std::memory_order_release);
   }
 }
@@ -64,6 +66,8 @@ void flush_receives(Qp& qp) {
 void flush(Qp& qp) {
   flush_sends(qp);
   flush_receives(qp);
+  Fabric& fabric = *Fabric::get();
+  if (!qp.sq.flushed && fabric.config().personality == Personality::Iwarp) close_connection(fabric, qp);
   if (qp.own_srq != nullptr && !qp.target && !qp.sq.flushed) raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
   qp.sq.flushed = true;
 }
@@ -121,13 +125,14 @@ void quiesce() {
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return;
   Slot& self = fabric->self();
-  for (unsigned i = 0; i < kQpsPerSlot; ++i)
+  for (unsigned i = 0; i < tables().qps_end.load(std::memory_order_acquire); ++i)
     if (tables().qps[i].load(std::memory_order_relaxed) != nullptr) self.qps[i].lock.wait_for_release();
   bool has_xrc = false;
-  for (unsigned i = 0; i < kSrqsPerSlot && !has_xrc; ++i)
+  for (unsigned i = 0; i < tables().srqs_end.load(std::memory_order_acquire) && !has_xrc; ++i)
     has_xrc = tables().srqs[i].load(std::memory_order_relaxed) != nullptr && self.srqs[i].xrcd != 0;
   Slot* hub = has_xrc ? fabric->peer(kHubSlot) : nullptr;
-  for (unsigned i = 0; hub != nullptr && i < kMaxTargets; ++i)
+  const uint32_t targets = std::min<uint32_t>(fabric->hub().targets_end.load(std::memory_order_acquire), kMaxTargets);
+  for (unsigned i = 0; hub != nullptr && i < targets; ++i)
     if (hub->qps[i].qp_num.load(std::memory_order_relaxed) != 0) hub->qps[i].lock.wait_for_release();
 }
 

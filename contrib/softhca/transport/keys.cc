@@ -16,7 +16,8 @@ bool local_key_allows(Slot& owner, uint32_t pd, const Sge& sge, uint32_t access,
   *addr = sge.addr;
   if (sge.length == 0) return true;
   const MrEntry& entry = entry_of_key(owner, sge.lkey);
-  if (sge.lkey == 0 || entry.key.load(std::memory_order_acquire) != sge.lkey || entry.region != 0 || entry.pd != pd) return false;
+  if (sge.lkey == 0 || entry.key.load(std::memory_order_acquire) != sge.lkey) return false;
+  if (entry.region != 0 || entry.pd != pd) return false;
   if ((entry.access & access) != access || !inside(entry, sge.addr, sge.length)) return false;
   *addr = entry.addr + (sge.addr - entry.iova);
   return true;

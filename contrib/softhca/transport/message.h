@@ -33,6 +33,9 @@ Reply respond(const Message& message);
 // The same for UD; it never fails, except for what is wrong here.
 Reply send_datagram(const Message& message);
 
+// iWARP: a QP that fails, or is closed, takes the other side's with it (Qp::sq_mutex held).
+void close_connection(Fabric& fabric, Qp& qp);
+
 // FETCH_ADD and CMP_SWAP on an address in the owner's memory; *before: what was there.
 [[nodiscard]] bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,
                                   uint64_t* before);

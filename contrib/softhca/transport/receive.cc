@@ -17,8 +17,8 @@ int append(Fabric& fabric, RecvRing& ring, const ibv_recv_wr& wr) {
     ring.taken_seen = ring.taken.load(std::memory_order_acquire);
     if (number - ring.taken_seen >= ring.max_wr) return ENOMEM;
   }
-  uint8_t* at = reinterpret_cast<uint8_t*>(&fabric.self()) + ring.offset + size_t{number & (ring.capacity - 1)} * ring.stride;
-  auto& entry = *reinterpret_cast<RecvEntry*>(at);
+  const uint64_t offset = ring.offset + uint64_t{number & (ring.capacity - 1)} * ring.stride;
+  auto& entry = *reinterpret_cast<RecvEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
   entry.wr_id = wr.wr_id;
   entry.num_sge = static_cast<uint32_t>(wr.num_sge);
   for (int i = 0; i < wr.num_sge; ++i) entry.sge[i] = {wr.sg_list[i].addr, wr.sg_list[i].length, wr.sg_list[i].lkey};
@@ -53,9 +53,10 @@ int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     return EINVAL;
   }
   error = append_all(*fabric, qp.shared->rq, wr, bad);
-  // Whoever saw the state change after this flushes; else it is done here.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (qp.shared->state.load(std::memory_order_relaxed) == IBV_QPS_ERR) [[unlikely]]
+  // Either who changes the state sees the requests and flushes them, or it is done here: neither load may pass the store
+  // before it (TSan knows no fences).
+  qp.shared->rq.posted.fetch_add(0, std::memory_order_seq_cst);
+  if (qp.shared->state.load(std::memory_order_seq_cst) == IBV_QPS_ERR) [[unlikely]]
     flush_receives(qp);
   return error;
 }

@@ -75,13 +75,14 @@ struct Cut {
     const IovecCursor start(whole);
     IovecCursor last = start;
     last.advance(length - 1);
-    count = last_first ? start.rest(pieces, length - 1, last.rest(pieces)) : last.rest(pieces, 1, start.rest(pieces, length - 1));
+    count = last_first ? start.rest(pieces, length - 1, last.rest(pieces))
+                       : last.rest(pieces, 1, start.rest(pieces, length - 1));
   }
   operator std::span<const iovec>() const { return {pieces, count}; }
 };
 
-Copy copy(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const iovec> local, std::span<const iovec> remote,
-          bool writes) {
+Copy copy(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const iovec> local,
+          std::span<const iovec> remote, bool writes) {
   if (slot == fabric.slot()) {
     writes ? copy_here(local, remote) : copy_here(remote, local);
     return Copy::Done;

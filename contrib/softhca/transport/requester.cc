@@ -24,8 +24,9 @@ constexpr uint8_t kTcpTimeout = 14;
 constexpr uint8_t kTcpRetries = 7;
 
 // The responder's RNR timer, in hundredths of a millisecond.
-constexpr uint32_t kRnrTimer[32] = {65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-                                    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+constexpr uint32_t kRnrTimer[32] = {65536, 1,    2,    3,    4,    6,    8,    12,    16,    24,    32,
+                                    48,    64,   96,   128,  192,  256,  384,  512,   768,   1024,  1536,
+                                    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   switch (opcode) {

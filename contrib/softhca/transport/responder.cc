@@ -102,9 +102,15 @@ CqEntry completion_for(const Message& m, const QpShared& dest, ibv_wc_opcode opc
   return entry;
 }
 
+// There is no receive request. iWARP cannot ask the sender to try again: the connection ends.
+Reply not_ready(const Message& m, QpShared& dest) {
+  if (m.fabric.config().personality == Personality::Iwarp) return fail_responder(m, dest, kQpFatal, IBV_WC_REM_OP_ERR);
+  return {Reply::NotReady, IBV_WC_SUCCESS, dest.min_rnr_timer};
+}
+
 Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
   Arrival arrival;
-  if (!take(m.fabric, owner, dest, arrival)) return {Reply::NotReady, IBV_WC_SUCCESS, dest.min_rnr_timer};
+  if (!take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
   if (m.kill_in_the_middle) kill_this_process();
   if (m.request.opcode == IBV_WR_SEND_WITH_INV && invalidate_key(*owner.slot, owner.pd, m.request.imm_or_rkey) != 0) {
     untake(m.fabric, owner, dest);
@@ -114,17 +120,21 @@ Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
   return after(m, dest, deliver(m.fabric, owner, dest, arrival, m.local, completion));
 }
 
+// Both the QP and the key have to allow it.
+bool allows(const Message& m, const QpShared& dest, const Owner& owner, uint32_t length, uint32_t access, uint64_t* addr) {
+  return (dest.access & access) == access &&
+         remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.rkey,
+                           m.request.remote_addr, length, access, addr);
+}
+
 Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   const SendEntry& request = m.request;
   uint64_t addr = 0;
-  if (request.length != 0 &&
-      ((dest.access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-       !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr,
-                          request.length, IBV_ACCESS_REMOTE_WRITE, &addr)))
+  if (request.length != 0 && !allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_WRITE, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   Arrival arrival;
   const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  if (immediate && !take(m.fabric, owner, dest, arrival)) return {Reply::NotReady, IBV_WC_SUCCESS, dest.min_rnr_timer};
+  if (immediate && !take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
   if (m.kill_in_the_middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
   const Copy copied = request.length == 0 ? Copy::Done
@@ -144,9 +154,7 @@ Reply read(const Message& m, QpShared& dest, const Owner& owner) {
   if (dest.max_dest_rd_atomic == 0) return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
   if (request.length == 0) return {Reply::Ack};
   uint64_t addr = 0;
-  if ((dest.access & IBV_ACCESS_REMOTE_READ) == 0 ||
-      !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr,
-                         request.length, IBV_ACCESS_REMOTE_READ, &addr))
+  if (!allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_READ, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   if (m.kill_in_the_middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
@@ -168,9 +176,7 @@ Reply atomic(const Message& m, QpShared& dest, const Owner& owner) {
   if (dest.max_dest_rd_atomic == 0 || request.remote_addr % 8 != 0)
     return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
   uint64_t addr = 0;
-  if ((dest.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
-      !remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), request.rkey, request.remote_addr, 8,
-                         IBV_ACCESS_REMOTE_ATOMIC, &addr))
+  if (!allows(m, dest, owner, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   if (m.kill_in_the_middle) kill_this_process();
   uint64_t before = 0;
@@ -217,10 +223,23 @@ void kill_this_process() {
   for (;;) pause();
 }
 
+void close_connection(Fabric& fabric, Qp& qp) {
+  const SendQueue& sq = qp.sq;
+  if (sq.peer == nullptr || !fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return;
+  QpShared& dest = sq.peer->qps[index_of_qpn(qp.shared->dest_qpn)];
+  RobustGuard guard(dest.lock, fabric.stamp());
+  if (dest.qp_num.load(std::memory_order_acquire) != qp.shared->dest_qpn || dest.dest_qpn != qp.base()->qp_num) return;
+  const uint32_t state = dest.state.load(std::memory_order_relaxed);
+  if (!responds(state)) return;
+  dest.state.store(IBV_QPS_ERR, std::memory_order_release);
+  tell_owner(fabric, sq.peer_slot, *sq.peer, dest, kQpFlush);
+}
+
 Reply respond(const Message& m) {
   const QpShared& own = *m.from.shared;
   const SendQueue& sq = m.from.sq;
-  if (sq.peer == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, own.dest_port_id)) return {Reply::Lost};
+  if (sq.peer == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, own.dest_port_id))
+    return {Reply::Lost};
   if (sq.peer_slot != kHubSlot && !m.fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return {Reply::Lost};
   QpShared& dest = sq.peer->qps[index_of_qpn(own.dest_qpn)];
   RobustGuard guard(dest.lock, m.fabric.stamp());

@@ -61,7 +61,8 @@ int copy_data(const Qp& qp, const ibv_send_wr& wr, bool iwarp, SendEntry& entry)
   entry.length = static_cast<uint32_t>(length);
   if (!inlined) {
     entry.num_sge = static_cast<uint32_t>(wr.num_sge);
-    std::memcpy(static_cast<void*>(entry.data), wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(Sge));
+    if (wr.num_sge != 0)
+      std::memcpy(static_cast<void*>(entry.data), wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(Sge));
     return 0;
   }
   auto* to = reinterpret_cast<uint8_t*>(entry.data);

@@ -94,7 +94,7 @@ SOFTHCA_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   Cq* mine = Cq::of(cq);
   if (mine->users.load() != 0) return EBUSY;
   Fabric& fabric = *Fabric::get();

@@ -70,13 +70,11 @@ void set_operations(verbs_context& vctx) {
 }
 
 ibv_context* open_device(ibv_device* device) {
-  if (const int error = SOFTHCA_FAULTY("ibv_open_device")) {
-    errno = error;
-    return nullptr;
-  }
   Fabric* fabric = Fabric::join();
   if (fabric == nullptr) return nullptr;
-  if (const int error = start_process(*fabric)) {
+  int error = start_process(*fabric);
+  if (error == 0) error = SOFTHCA_FAULTY("ibv_open_device");
+  if (error != 0) {
     errno = error;
     return nullptr;
   }

@@ -2,8 +2,8 @@
 #pragma once
 // Which entries of a table are taken. The search goes on where the last one ended, so that a number comes back as late as
 // possible: what is used after its end is then found, and not mistaken for something new.
+#include <bitset>
 #include <mutex>
-#include <vector>
 
 namespace softhca {
 
@@ -17,7 +17,6 @@ class IndexPool {
   unsigned allocate(unsigned limit) {
     std::lock_guard guard(mutex_);
     if (used_ >= limit || used_ >= kCount - first_) return 0;
-    if (taken_.empty()) taken_.resize(kCount);
     while (taken_[next_]) advance();
     const unsigned index = next_;
     taken_[index] = true;
@@ -38,7 +37,7 @@ class IndexPool {
   unsigned next_;
   unsigned used_ = 0;
   std::mutex mutex_;
-  std::vector<bool> taken_;
+  std::bitset<kCount> taken_;
 };
 
 }  // namespace softhca

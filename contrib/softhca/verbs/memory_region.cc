@@ -151,7 +151,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
 }
 
 SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   auto* mine = static_cast<Mr*>(mr);
   if (has_windows(mine->index)) return EBUSY;
   Fabric::get()->self().mrs[mine->index].key.store(0, std::memory_order_seq_cst);

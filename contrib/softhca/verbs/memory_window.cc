@@ -63,7 +63,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   auto* mine = static_cast<Mw*>(mw);
   {
     std::lock_guard guard(windows().mutex);

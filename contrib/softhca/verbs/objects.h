@@ -132,8 +132,13 @@ struct Tables {
   std::atomic<Srq*> srqs[kSrqsPerSlot];
   // XRC targets that this process created or opened, by index in the hub.
   std::atomic<Qp*> targets[kQpsPerSlot];
+  // QPs and SRQs have only ever been below these: who goes through all of them stops there.
+  std::atomic<unsigned> qps_end;
+  std::atomic<unsigned> srqs_end;
 };
 Tables& tables();
+// Makes `end` at least index + 1.
+void reach(std::atomic<unsigned>& end, unsigned index);
 std::mutex& lookup_mutex();
 
 // Executes a request to bind a memory window (IBV_WR_BIND_MW). An ibv_wc_status. SendEntry::rkey is the lkey that the region

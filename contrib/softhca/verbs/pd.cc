@@ -19,7 +19,7 @@ SOFTHCA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 SOFTHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   auto* mine = static_cast<Pd*>(pd);
   if (mine->users.load() != 0) return EBUSY;
   Context::of(pd->context)->objects.fetch_sub(1);

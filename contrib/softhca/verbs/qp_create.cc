@@ -76,6 +76,11 @@ ibv_qp_cap given(const ibv_qp_init_attr_ex& attr) {
   if (!sends(attr.qp_type)) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!receives(attr.qp_type) || attr.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   if (cap.max_send_wr != 0) cap.max_send_sge = std::max(cap.max_send_sge, 1U);
+  // Where the scatter list of a request would be, inline data can be.
+  if (cap.max_send_wr != 0) {
+    const uint32_t room = cap.max_send_sge * static_cast<uint32_t>(sizeof(Sge));
+    cap.max_inline_data = std::max(cap.max_inline_data, std::min(room, Fabric::get()->config().max_inline));
+  }
   if (cap.max_recv_wr != 0) cap.max_recv_sge = std::max(cap.max_recv_sge, 1U);
   return cap;
 }
@@ -157,7 +162,6 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   if (const int error = cannot_use(context)) return fail(error);
   if (const int error = SOFTHCA_FAULTY("ibv_create_qp")) return fail(error);
   if (const int error = check(context, attr)) return fail(error);
-  if (const int error = engine::start()) return fail(error);
   if (attr.qp_type == IBV_QPT_XRC_RECV) return create_target(context, attr);
   auto qp = make<Qp>();
   if (qp == nullptr) return fail(ENOMEM);
@@ -179,6 +183,7 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   attr.cap = qp->cap;
   hold(*qp, 1);
   tables().qps[qp->index].store(qp.get(), std::memory_order_release);
+  reach(tables().qps_end, qp->index);
   return qp.release()->base();
 }
 
@@ -221,7 +226,6 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
   if (slot_of_qpn(attr->qp_num) != kHubSlot || attr->qp_num > 0xffffff) return fail(EINVAL);
   const uint32_t index = index_of_qpn(attr->qp_num);
   if (index >= kMaxTargets || !xrc_targets::open(*Fabric::get(), index, xrcd->index)) return fail(EINVAL);
-  if (const int error = engine::start()) return fail(error);
   return make_target(owner, (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr, xrcd, index);
 }
 
@@ -246,7 +250,7 @@ SOFTHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   Qp* mine = Qp::of(qp);
   Fabric& fabric = *Fabric::get();
   unpublish(*mine);

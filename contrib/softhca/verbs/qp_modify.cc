@@ -11,6 +11,7 @@ namespace softhca {
 namespace {
 
 constexpr uint32_t kPsnMask = 0xffffff;
+constexpr unsigned kAccessFlags = (IBV_ACCESS_HUGETLB << 1) - 1;
 
 ibv_qp_state state_of(const Qp& qp) { return static_cast<ibv_qp_state>(qp.shared->state.load(std::memory_order_acquire)); }
 
@@ -27,11 +28,7 @@ int check_values(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   const auto given = [mask](int bit) { return (mask & bit) != 0; };
   if (given(IBV_QP_PORT) && !valid_port(attr.port_num)) return EINVAL;
   if (given(IBV_QP_PKEY_INDEX) && attr.pkey_index >= pkey_count(fabric.config())) return EINVAL;
-  if (given(IBV_QP_ACCESS_FLAGS)) {
-    constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
-    if ((attr.qp_access_flags & ~kAccess) != 0) return EINVAL;
-  }
+  if (given(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~(kAccessFlags | IBV_ACCESS_OPTIONAL_RANGE)) != 0) return EINVAL;
   if (given(IBV_QP_PATH_MTU)) {
     const uint32_t port = given(IBV_QP_AV) ? attr.ah_attr.port_num : qp.attr.port_num;
     if (attr.path_mtu < IBV_MTU_256) return EINVAL;
@@ -71,7 +68,9 @@ void remember(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if (given(IBV_QP_SQ_PSN)) mine.sq_psn = attr.sq_psn & kPsnMask;
   if (given(IBV_QP_MAX_DEST_RD_ATOMIC)) mine.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if (given(IBV_QP_DEST_QPN)) mine.dest_qp_num = attr.dest_qp_num;
-  if (given(IBV_QP_EN_SQD_ASYNC_NOTIFY)) mine.en_sqd_async_notify = attr.en_sqd_async_notify;
+  // Asked for anew whenever the QP is drained.
+  if (given(IBV_QP_STATE) && attr.qp_state == IBV_QPS_SQD)
+    mine.en_sqd_async_notify = given(IBV_QP_EN_SQD_ASYNC_NOTIFY) ? attr.en_sqd_async_notify : uint8_t{0};
 }
 
 // The half that peers see. shared->lock is held.
@@ -106,16 +105,29 @@ void show(Qp& qp, ibv_qp_state to, int mask) {
 
 // What has to happen to the send queue in the new state. sq_mutex is held.
 void act(Qp& qp, ibv_qp_state from, ibv_qp_state to) {
-  if (to == IBV_QPS_ERR && from != IBV_QPS_ERR) flush(qp);
+  if (to == IBV_QPS_ERR) flush(qp);  // also if a peer has moved it there and the engine has not looked yet
   if (to == IBV_QPS_RESET) drop_requests(qp);
   if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE || from == IBV_QPS_RTR)) run_send_queue(qp);
   if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) run_send_queue(qp);  // finishes what it has begun, then says so
+}
+
+// XRC QPs have one half each. Attributes of the other half are ignored, as the kernel does.
+int without_other_half(const Qp& qp, int mask) {
+  switch (qp.qp_base.qp_type) {
+    case IBV_QPT_XRC_SEND:
+      return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV:
+      return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    default:
+      return mask;
+  }
 }
 
 }  // namespace
 
 int modify_qp_internal(Qp& qp, const ibv_qp_attr& attr, int mask) {
   Fabric& fabric = *Fabric::get();
+  mask = without_other_half(qp, mask);
   std::lock_guard guard(qp.sq_mutex);
   ibv_qp_state from{};
   ibv_qp_state to{};

@@ -60,6 +60,7 @@ ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr, ibv_srq_type 
   if (srq->cq != nullptr) srq->cq->users.fetch_add(1);
   if (srq->xrcd != nullptr) srq->xrcd->users.fetch_add(1);
   tables().srqs[srq->index].store(srq.get(), std::memory_order_release);
+  reach(tables().srqs_end, srq->index);
   return srq.release();
 }
 
@@ -122,18 +123,16 @@ SOFTHCA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_srq(ibv_srq* srq) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   Srq* mine = Srq::of(srq);
   if (mine->users.load() != 0) return EBUSY;
   Fabric& fabric = *Fabric::get();
-  tables().srqs[mine->index].store(nullptr, std::memory_order_release);
   mine->shared->in_use.store(0, std::memory_order_seq_cst);
+  // XRC: who knows its number can reach it through any target. No QP of this process has a basic one any more.
+  if (mine->type == IBV_SRQT_XRC) quiesce();
+  tables().srqs[mine->index].store(nullptr, std::memory_order_release);
   { std::lock_guard guard(lookup_mutex()); }
-  // XRC: peers reach it by its number. Who takes a request holds the ring's lock and looks at `in_use` under it.
-  {
-    RobustGuard guard(mine->shared->ring.lock, fabric.stamp());
-    free_receive_ring(fabric, mine->shared->ring);
-  }
+  free_receive_ring(fabric, mine->shared->ring);
   settle_async_events(*mine);
   indices().release(mine->index);
   static_cast<Pd*>(srq->pd)->users.fetch_sub(1);

@@ -11,6 +11,12 @@ Tables& tables() {
   return tables;
 }
 
+void reach(std::atomic<unsigned>& end, unsigned index) {
+  unsigned before = end.load(std::memory_order_relaxed);
+  while (before <= index && !end.compare_exchange_weak(before, index + 1)) {
+  }
+}
+
 std::mutex& lookup_mutex() {
   static std::mutex mutex;
   return mutex;

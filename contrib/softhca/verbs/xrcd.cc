@@ -222,7 +222,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
 }
 
 int close_xrcd(ibv_xrcd* xrcd) {
-  if (const int error = cannot_destroy()) return error;
+  if (const int error = in_child()) return error;
   auto* mine = static_cast<Xrcd*>(xrcd);
   if (mine->users.load() != 0) return EBUSY;
   leave(*Fabric::get(), mine->index);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Prints the parameter table of the README from the table that declares the parameters. contrib/docs/update-readme puts
+// Prints the parameter table of the README from the table that declares the parameters, or, given "counters", the table of
+// counters from theirs. contrib/docs/update-readme puts
 // it there.
 #include <cstdio>
+#include <string_view>
 
+#include "btl_fabric/counter_table.h"
 #include "btl_fabric/param_table.h"
 
 namespace {
@@ -29,7 +32,15 @@ std::string default_of(const ParamSpec& spec) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "counters") {
+    std::puts("| counter `btl_fabric_...` | what it counts |");
+    std::puts("|---|---|");
+    for (const fabric::CounterSpec& spec : fabric::kCounterTable) {
+      std::printf("| `%s` | %s |\n", spec.name, spec.help);
+    }
+    return 0;
+  }
   std::puts("| parameter `btl_fabric_...` | default | values | level | what it does |");
   std::puts("|---|---|---|---|---|");
   for (const ParamSpec& spec : fabric::kParamTable) {

@@ -18,6 +18,7 @@ build_log=${build_log:-$source_root/build/log}
 build_packages=(
 	autoconf automake libtool pkg-config g++ make                   # the build
 	check libexpected-dev libevent-dev libhwloc-dev libpmix-dev     # libraries
+	libcli11-dev nlohmann-json3-dev
 	libibverbs-dev librdmacm-dev ibverbs-utils                      # RDMA
 	libopenmpi-dev openmpi-bin                                      # Open MPI, with its internal headers
 )

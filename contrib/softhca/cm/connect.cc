@@ -13,6 +13,8 @@ namespace softhca::cm {
 namespace {
 
 constexpr uint64_t kTimewaitNs = 1000ULL * 1000 * 1000;
+constexpr unsigned kLooks = 10;
+constexpr uint64_t kLookNs = 5ULL * 1000 * 1000;
 constexpr int kMaxBacklog = 1024;
 
 // Bytes that the user can send with a request.
@@ -77,6 +79,7 @@ int connect(Id& id, const rdma_conn_param* param) {
   m.rnr_retry_count = param != nullptr ? three_bits(param->rnr_retry_count) : 7;
   m.flow_control = param != nullptr && param->flow_control != 0;
   id.state = State::Connecting;
+  id.looks = 0;
   send_and_repeat(id, m);
   return 0;
 }
@@ -168,10 +171,12 @@ int listen(Id& id, int backlog) {
 void send_request(Id& id) {
   Message& m = id.sent;
   // Nobody beyond a port that is down can say that there is no listener.
-  if (!port_up(fabric(), m.from_port_id) || !port_up(fabric(), m.to_port_id)) return;
+  if (!port_up(fabric(), m.from_port_id) || !port_up(fabric(), m.to_port_id)) return expect_answer(id);
   const ListenerAddress listener =
       find_listener(fabric(), m.to_port_id, m.port_space, m.to_port, m.family, m.to_address);
   if (listener.slot == 0) {
+    // Servers close one listener and open the next; on a network they have the time that a request takes to arrive.
+    if (++id.looks < kLooks) return arm(id, kLookNs, send_request);
     if (datagram(id)) return fail_connection(id, RDMA_CM_EVENT_UNREACHABLE, kSidrUnsupported);
     return fail_connection(id, RDMA_CM_EVENT_REJECTED, iwarp() ? -ECONNREFUSED : kRejInvalidService);
   }
@@ -179,6 +184,7 @@ void send_request(Id& id) {
   m.to_incarnation = listener.incarnation;
   m.to_id = listener.id;
   send_to_peer(id, m);
+  expect_answer(id);
 }
 
 void timed_out(Id& id) {

@@ -100,6 +100,7 @@ struct Id : rdma_cm_id {
 
   Message sent;                  // what is repeated until it is answered
   unsigned tries;
+  unsigned looks;                // for a listener
   uint64_t timer;                // of engine::call_at, 0: none
   uint32_t timer_turn;           // timers of earlier turns are void
 
@@ -199,6 +200,7 @@ inline void send_to_peer(Id& id, const Message& m) { send_to(id.peer_slot, id.pe
 void set_private_data(Message& m, const void* data, size_t length);
 // Sends it again and again, until disarm() or the last try, which ends in timed_out().
 void send_and_repeat(Id& id, const Message& m);
+void expect_answer(Id& id);  // or send it again, after a while
 void reject_request(Fabric& fabric, const Message& request, unsigned slot, uint16_t reason);
 
 // What the engine calls.

@@ -77,12 +77,9 @@ void deliver_waiting() {
 void repeat(Id& id) {
   if (id.tries == 0) return timed_out(id);
   --id.tries;
-  if (id.sent.kind == Kind::Req || id.sent.kind == Kind::SidrReq)
-    send_request(id);
-  else
-    send_to_peer(id, id.sent);
-  // send_request() may have found out that nobody is there.
-  if (id.state != State::Failed) arm(id, kRepeatNs, repeat);
+  if (id.sent.kind == Kind::Req || id.sent.kind == Kind::SidrReq) return send_request(id);
+  send_to_peer(id, id.sent);
+  expect_answer(id);
 }
 
 bool is_from_peer(const Id& id, const Message& m, unsigned slot, uint32_t incarnation) {
@@ -90,6 +87,8 @@ bool is_from_peer(const Id& id, const Message& m, unsigned slot, uint32_t incarn
 }
 
 }  // namespace
+
+void expect_answer(Id& id) { arm(id, kRepeatNs, repeat); }
 
 Message message_to_peer(Id& id, Kind kind) {
   Message m{};

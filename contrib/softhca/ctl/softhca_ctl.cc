@@ -122,7 +122,9 @@ void list(Arguments) {
              state < std::size(kStates) ? kStates[state] : "?", qp.dest_qpn, qp.messages.load(),
              qp.rq.posted.load() - qp.rq.taken.load());
     }
-  });
+  });  for (const CmListener& listener : fabric.hub().listeners)
+    if (listener.in_use.load(std::memory_order_acquire) == 2 && fabric.live_slot(listener.slot) != nullptr)
+      printf("slot %u listens on port %u of port space 0x%x\n", listener.slot, listener.port, listener.port_space);
 }
 
 // --- Rules and options
@@ -191,7 +193,7 @@ struct Command {
   const char* help;
 };
 constexpr Command kCommands[] = {
-    {"list", "", 0, list, "the processes of the fabric with their queues"},
+    {"list", "", 0, list, "the processes of the fabric with their queues, and who listens for connections"},
     {"faults", "FILE|-", 1, set_faults, "these fault rules hold from now on"},
     {"port-down", "NODE DEVICE PORT", 3, port_down, "the link of a port goes down"},
     {"port-up", "NODE DEVICE PORT", 3, port_up, "and comes up again"},

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdio>
+
+#include "contrib/fabric_info/report.h"
+
+namespace fabric::info {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class... Arguments>
+void add(std::string& text, const char* format, Arguments... arguments) {
+  char line[512];
+  std::snprintf(line, sizeof line, format, arguments...);
+  text += line;
+}
+
+unsigned long long number(const Json& value) {
+  return value.get<unsigned long long>();
+}
+
+void add_queues(std::string& text, const Json& queues) {
+  add(text, "  queues %s\n", queues["receive_queues"].get<std::string>().c_str());
+  add(text, "    %-5s%10s%14s%18s%18s%10s%10s\n", "kind", "size", "bytes/peer", "bytes/process", "grows to", "sends",
+      "receives");
+  for (const Json& queue : queues["queues"]) {
+    add(text, "    %-5s%10llu%14llu%18llu%18llu%10llu%10llu%s\n", queue["kind"].get<std::string>().c_str(),
+        number(queue["size"]), number(queue["bytes_per_peer"]), number(queue["bytes_per_process_at_first"]),
+        number(queue["bytes_per_process"]), number(queue["send_entries"]), number(queue["receive_entries"]),
+        queue["carries_rdma"].get<bool>() ? "  and RDMA" : "");
+  }
+  add(text, "    %-5s%10s%14llu%18llu%18llu   %llu completions per peer\n", "sum", "", number(queues["bytes_per_peer"]),
+      number(queues["bytes_per_process_at_first"]), number(queues["bytes_per_process"]),
+      number(queues["completions_per_peer"]));
+}
+
+void add_port(std::string& text, const Json& port) {
+  add(text, "  port %llu: %s", number(port["port"]), port["state"].get<std::string>().c_str());
+  if (!port.contains("link")) {
+    text += "\n";
+    return;
+  }
+  add(text, ", %s, MTU %llu, %llu Mbit/s, LID %llu, messages up to %llu bytes\n",
+      port["link"].get<std::string>().c_str(), number(port["mtu"]), number(port["mbit_per_second"]),
+      number(port["lid"]), number(port["max_message"]));
+  for (const Json& gid : port["gids"]) {
+    add(text, "    GID %-3llu %-40s %s%s\n", number(gid["index"]), gid["gid"].get<std::string>().c_str(),
+        gid["type"].get<std::string>().c_str(), gid["chosen"].get<bool>() ? "  <- chosen" : "");
+  }
+}
+
+void add_device(std::string& text, const Json& device) {
+  add(text, "%s\n", device["device"].get<std::string>().c_str());
+  if (device.contains("error")) {
+    add(text, "  %s\n", device["error"].get<std::string>().c_str());
+    return;
+  }
+  for (const Json& port : device["ports"]) {
+    add_port(text, port);
+  }
+  add(text, "  inline up to %llu bytes, %llu reads under way, atomics %s\n", number(device["max_inline"]),
+      number(device["max_reads"]), device["atomics"].get<std::string>().c_str());
+  const Json& costs = device["queue_costs"];
+  if (costs["fixed_entries"].get<bool>()) {
+    add(text, "  queues have entries of one size (%llu)\n", number(costs["alignment"]));
+  } else {
+    add(text, "  an operation takes %llu bytes and %llu for each piece of memory, in multiples of %llu\n",
+        number(costs["op_size"]), number(costs["iov_size"]), number(costs["alignment"]));
+  }
+  add(text, "  %-16s%12s%12s\n", "per process", "total", "optimal");
+  for (const auto& [name, value] : device["domain"].items()) {
+    add(text, "    %-14s%12llu%12llu\n", name.c_str(), number(value["total"]), number(value["optimal"]));
+  }
+  for (const Json& grant : device["grants"]) {
+    add(text, "    %s: %llu (%s)\n", grant["what"].get<std::string>().c_str(), number(grant["count"]),
+        grant["why"].get<std::string>().c_str());
+  }
+  add_queues(text, device["queues"]);
+}
+
+}  // namespace
+
+std::string as_text(const Json& report) {
+  std::string text;
+  for (const Json& device : report["devices"]) {
+    add_device(text, device);
+  }
+  if (report["devices"].empty()) {
+    text += "This host has no RDMA device. On any:\n";
+    add_queues(text, report["queues"]);
+  }
+  return text;
+}
+
+}  // namespace fabric::info

@@ -146,8 +146,8 @@ void check_addresses(Fabric& fabric) {
     }
     ck_assert_uint_eq(resolve(fabric, port_id_of(0, 0, 1), ah), port_id);
   }
-  // Two types share each GID of RoCE.
-  const size_t different = config.personality == Personality::Roce ? 2 : 1;
+  // RoCE: of the link-local address and of the IPv4 address, two types each; iWARP: MAC and IPv4 address.
+  const size_t different = config.personality == Personality::Ib ? 1 : 2;
   ck_assert_uint_eq(gids.size(), all_ports(config).size() * different);
   for (const uint16_t lid : std::initializer_list<uint16_t>{0, 1, 0xbfff, 0xffff}) ck_assert_uint_eq(port_with_lid(fabric, lid), 0);
   const ibv_gid nobody{};

@@ -41,7 +41,6 @@ void set_qp(Id& id, Message& m, const rdma_conn_param* param) {
     m.srq = param->srq;
   }
   id.local_qpn = m.qpn;
-  id.local_psn = random_psn();
   m.psn = id.local_psn;
   m.qkey = id.qkey;
   m.responder_resources = id.responder_resources;
@@ -73,6 +72,7 @@ int connect(Id& id, const rdma_conn_param* param) {
   }
   if (data.size() > request_space(id)) return EINVAL;
   set_private_data(m, data.data(), data.size());
+  id.local_psn = random_psn();
   set_qp(id, m, param);
   m.path_mtu = id.path_mtu;
   m.retry_count = id.retry_count;

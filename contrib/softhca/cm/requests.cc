@@ -26,6 +26,7 @@ Id* make_child(Id& listener, const Message& m, unsigned slot, uint32_t incarnati
   child->state = State::Requested;
   child->remote_qpn = m.qpn;
   child->remote_psn = m.psn;
+  child->local_psn = random_psn();  // now: rdma_init_qp_attr tells it before rdma_accept
   child->path_mtu = m.path_mtu;
   child->responder_resources = m.initiator_depth;
   child->initiator_depth = m.responder_resources;

@@ -44,6 +44,13 @@ void put_mac(uint8_t* mac, uint32_t port_id, uint32_t salt) {
   mac[5] = static_cast<uint8_t>(port_of_port_id(port_id));
 }
 
+// The IPv4-mapped address.
+void put_ip(uint8_t* gid, uint32_t port_id) {
+  const in_addr ip = ip_of(port_id);
+  gid[10] = gid[11] = 0xff;
+  std::memcpy(gid + 12, &ip, sizeof ip);
+}
+
 uint64_t guid_of(unsigned node, unsigned device, unsigned port, uint32_t salt) {
   return uint64_t{kVendor[0]} << 56 | uint64_t{kVendor[1]} << 48 | uint64_t{kVendor[2]} << 40 |
          uint64_t{salt & 0xffff} << 24 | uint64_t{node} << 16 | uint64_t{device} << 8 | port;
@@ -80,7 +87,17 @@ bool is_local(const sockaddr* address) {
 
 }  // namespace
 
-unsigned gid_count(const Config& config) { return config.personality == Personality::Roce ? 4 : 1; }
+unsigned gid_count(const Config& config) {
+  switch (config.personality) {
+    case Personality::Ib:
+      return 1;
+    case Personality::Iwarp:
+      return 2;
+    case Personality::Roce:
+      break;
+  }
+  return 4;
+}
 
 bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid) {
   const Config& config = fabric.config();
@@ -104,13 +121,14 @@ bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid) {
         gid->raw[12] = 0xfe;
         std::memcpy(gid->raw + 13, mac + 3, 3);
       } else {
-        const in_addr ip = ip_of(port_id);
-        gid->raw[10] = gid->raw[11] = 0xff;
-        std::memcpy(gid->raw + 12, &ip, sizeof ip);
+        put_ip(gid->raw, port_id);
       }
       break;
     case Personality::Iwarp:
-      put_mac(gid->raw, port_id, salt);
+      if (index == 0)
+        put_mac(gid->raw, port_id, salt);
+      else
+        put_ip(gid->raw, port_id);
       break;
   }
   return true;
@@ -161,10 +179,10 @@ uint32_t port_with_gid(Fabric& fabric, const ibv_gid& gid) {
   const Config& config = fabric.config();
   constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   uint32_t port_id = 0;
-  if (config.personality == Personality::Iwarp)
-    port_id = candidate(config, gid.raw[3], gid.raw[4], gid.raw[5]);
-  else if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0)
+  if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0)
     port_id = candidate(config, gid.raw[13] - 64U, gid.raw[14], gid.raw[15]);
+  else if (config.personality == Personality::Iwarp)
+    port_id = candidate(config, gid.raw[3], gid.raw[4], gid.raw[5]);
   else
     port_id = candidate(config, gid.raw[13], gid.raw[14], gid.raw[15]);
   ibv_gid own;

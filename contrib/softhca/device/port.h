@@ -16,7 +16,8 @@ namespace softhca {
 // GID table of a port:
 //   ib     0: subnet prefix and port GUID
 //   roce   0: RoCE v1, link local (MAC); 1: RoCE v2, the same; 2: RoCE v1, IPv4-mapped; 3: RoCE v2, IPv4-mapped
-//   iwarp  0: the MAC address
+//   iwarp  0: the MAC address; 1: IPv4-mapped, which drivers do not have: softhca's addresses are on no interface where
+//          programs could look for them
 unsigned gid_count(const Config& config);
 bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid);
 // As ibv_gid_entry::gid_type: IBV_GID_TYPE_IB, _ROCE_V1, _ROCE_V2 (0 for iWARP's).

@@ -2,6 +2,7 @@
 //
 // The one symbol that this library exports, and what Open MPI calls the component by.
 #include "btl_fabric/component.h"
+#include "btl_fabric/counters.h"
 #include "btl_fabric/opal.h"
 #include "btl_fabric/params.h"
 #include "btl_fabric/report.h"
@@ -13,6 +14,7 @@ extern "C" {
 static int fabric_register() noexcept {
   opal_show_help_add_dir(FABRIC_DATA_DIR);
   fabric::register_params(&mca_btl_fabric_component.btl_version);
+  fabric::register_counters(&mca_btl_fabric_component.btl_version);
   return OPAL_SUCCESS;
 }
 

@@ -8,6 +8,7 @@
 #include "btl_fabric/component.h"
 #include "btl_fabric/module.h"
 #include "btl_fabric/params.h"
+#include "btl_fabric/rdma.h"
 #include "btl_fabric/report.h"
 
 namespace fabric {
@@ -38,7 +39,12 @@ int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca
     for (size_t i = 0; i < count; ++i) {
       endpoints[i] = nullptr;
       if (procs[i] == opal_proc_local_get()) {
-        continue;  // ourselves: btl/self is there for that
+        // Messages to ourselves are btl/self's, and so is memory, unless atomics must go through the device.
+        endpoints[i] = module.self_endpoint(procs[i]);
+        if (endpoints[i] != nullptr && reachable != nullptr) {
+          opal_bitmap_set_bit(reachable, static_cast<int>(i));
+        }
+        continue;
       }
       const Peer* peer = Component::get().peer_of(*procs[i]);
       std::string why_not = "it does not run this component";
@@ -60,7 +66,7 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
               mca_btl_base_endpoint_t** endpoints) noexcept {
   return boundary([&] {
     for (size_t i = 0; i < count; ++i) {
-      if (endpoints[i] != nullptr) {
+      if (endpoints[i] != nullptr && !module_of(btl).is_self(*static_cast<Endpoint*>(endpoints[i]))) {
         module_of(btl).remove_endpoint(static_cast<Endpoint*>(endpoints[i]));
       }
     }
@@ -219,6 +225,7 @@ void set_btl_functions(mca_btl_base_module_t& module) noexcept {
   module.btl_prepare_src = prepare_src;
   module.btl_send = send;
   module.btl_sendi = sendi;
+  set_rdma_functions(module);
 }
 
 }  // namespace fabric

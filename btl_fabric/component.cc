@@ -51,15 +51,28 @@ std::string list_refusals(const std::vector<PortRefusal>& refusals) {
   return text;
 }
 
-/// Ports that a way of connection set-up serves; the others are refused.
-void keep_connectable(PortScan& scan) {
-  std::erase_if(scan.ports, [&](const UsablePort& port) {
-    if (port.address.link != Link::kIwarp) {
-      return false;
-    }
-    scan.refusals.push_back({port.name(), "iWARP connections need RDMA-CM, which this build does not have"});
-    return true;
-  });
+/// The connection methods that the user lets be used.
+Result<cpc::CpcSet> chosen_cpcs() {
+  const Params& values = params();
+  const bool include = values.cpc_include != nullptr;
+  const char* list = include ? values.cpc_include : values.cpc_exclude;
+  if (list == nullptr) {
+    return cpc::kEveryCpc;
+  }
+  const auto set = cpc::parse_cpc_list(list);
+  if (!set) {
+    return failure(std::string("btl_fabric_") + (include ? "cpc_include: " : "cpc_exclude: ") + set.error().text);
+  }
+  return include ? *set : cpc::kEveryCpc & ~*set;
+}
+
+std::string list_refusals(const std::vector<CpcOffer>& refusals) {
+  std::string text = "no connection method serves its ports";
+  for (const CpcOffer& offer : refusals) {
+    text.append(&offer == &refusals.front() ? ": " : "; ").append(cpc::to_string(offer.kind)).append(": ");
+    text.append(reinterpret_cast<const char*>(offer.blob.data()), offer.blob.size());
+  }
+  return text;
 }
 
 }  // namespace
@@ -127,6 +140,11 @@ Result<PortChoice> Component::read_params() {
   if (auto fitted = fit_limits(&component_->btl_version, queues_, limits_); !fitted) {
     return tl::unexpected(fitted.error());
   }
+  auto cpcs = chosen_cpcs();
+  if (!cpcs) {
+    return tl::unexpected(cpcs.error());
+  }
+  cpcs_ = *cpcs;
   auto filter = port_filter();
   if (!filter) {
     return tl::unexpected(filter.error());
@@ -151,7 +169,6 @@ Status Component::open_ports(PortChoice choice) {
     ibv_fork_init();  // without it, on an old kernel, a child takes registered pages away from its parent
   }
   PortScan scan = scan_ports(choice);
-  keep_connectable(scan);
   if (scan.ports.empty()) {
     return failure(list_refusals(scan.refusals));
   }
@@ -170,6 +187,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports) {
       cache = std::move(*made);
     }
     const auto index = static_cast<std::uint16_t>(modules_.size());
+    cache->add_port(index, port.address.link);
     auto module = Module::make(port, *cache, queues_, index, limits_);
     if (!module) {
       refusals.push_back({port.name(), module.error().text});  // one bad port is no reason to give up the others
@@ -195,6 +213,11 @@ Status Component::start_connections() {
   settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.oob_priority = static_cast<std::uint8_t>(values.oob_priority);
+  settings.rdmacm_priority = static_cast<std::uint8_t>(values.rdmacm_priority);
+  settings.ibcm_priority = static_cast<std::uint8_t>(values.ibcm_priority);
+  settings.cpcs = cpcs_;
+  settings.resolve_timeout_ms = static_cast<unsigned>(values.rdmacm_resolve_timeout);
+  settings.rdmacm_port = static_cast<std::uint16_t>(values.rdmacm_port);
   auto connections = cpc::ConnectionManager::start(settings, cpc::make_rc_queue_pairs);
   if (!connections) {
     return tl::unexpected(connections.error());
@@ -208,6 +231,11 @@ Status Component::start_connections() {
     contexts.push_back(&module->context());
   }
   info_.offers = connections_->offers(contexts);
+  const std::vector<CpcOffer> refusals = connections_->refusals();
+  if (info_.offers.empty()) {
+    return failure(list_refusals(refusals));
+  }
+  info_.offers.insert(info_.offers.end(), refusals.begin(), refusals.end());
   return {};
 }
 
@@ -277,6 +305,14 @@ Endpoint* Component::endpoint_of_stranger(Module& module, const cpc::ConnectionK
     return nullptr;
   }
   return endpoint;
+}
+
+Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept {
+  Endpoint* found = first.endpoint_to(peer, remote_ports);
+  for (auto module = modules_.begin(); found == nullptr && module != modules_.end(); ++module) {
+    found = (*module)->endpoint_to(peer, remote_ports);
+  }
+  return found;
 }
 
 int Component::progress() noexcept {

@@ -57,6 +57,9 @@ class Component {
   /// What a process published; null, with nothing said, if it does not run this component.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
 
+  /// An endpoint of any module through which one of the peer's ports `remote_ports` is reached, preferably of `first`.
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept;
+
   /// The endpoint for a process that connected to us before Open MPI told us of it.
   [[nodiscard]] Endpoint* endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not);
 
@@ -77,6 +80,7 @@ class Component {
   const mca_btl_base_component_t* component_;
   std::recursive_mutex mutex_;
   ReceiveQueues queues_;
+  cpc::CpcSet cpcs_ = cpc::kEveryCpc;
   mca_btl_base_module_t limits_{};  ///< of every module
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device

@@ -7,16 +7,31 @@
 #include <cstdio>
 
 #include "btl_fabric/component.h"
+#include "btl_fabric/counters.h"
 #include "btl_fabric/module.h"
 
 namespace fabric {
 
 Endpoint::Endpoint(Module& module, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target)
-    : module_(module), proc_(proc), key_(key), target_(std::move(target)) {
-  const ReceiveQueues& specs = module.receive_queues();
+    : module_(module),
+      proc_(proc),
+      key_(key),
+      target_(std::move(target)),
+      spoke_(cpc::exchanges_cts(target_.cpc)),
+      exchanges_cts_(cpc::exchanges_cts(target_.cpc)),
+      rdma_(*this, module, make_queues()) {}
+
+EndpointQueue& Endpoint::make_queues() {
+  const ReceiveQueues& specs = module_.receive_queues();
   for (std::size_t i = 0; i < specs.count(); ++i) {
-    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], module.receive_pool(i), module.max_inline());
+    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], module_.receive_pool(i), module_.max_inline(),
+                         module_.send_space(i));
   }
+  return rdma_queue();
+}
+
+EndpointQueue& Endpoint::rdma_queue() noexcept {
+  return queues_[cpc::rdma_queue(module_.receive_queues())];
 }
 
 void Endpoint::want_connection() {
@@ -24,6 +39,10 @@ void Endpoint::want_connection() {
     return;  // the last connection with this peer is still being taken down; closed() asks again
   }
   state_ = State::kConnecting;
+  if (module_.is_self(*this)) {
+    module_.connect_self();
+    return;
+  }
   module_.connections().submit(cpc::Connect{key_, target_});
 }
 
@@ -53,6 +72,7 @@ Status Endpoint::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
 void Endpoint::connected(std::vector<cpc::QueuePairEnd> remote_ends) {
   remote_ends_ = std::move(remote_ends);
   state_ = State::kConnected;
+  ++counters.connections_made;
   spoke_ = true;
   while (!waiting_.empty()) {
     Fragment* fragment = waiting_.pop_front();
@@ -62,6 +82,13 @@ void Endpoint::connected(std::vector<cpc::QueuePairEnd> remote_ends) {
   for (EndpointQueue& queue : queues_) {
     send_waiting(queue);
   }
+  rdma_.connected();
+}
+
+void Endpoint::connected_to_self(ibv_qp* queue_pair) noexcept {
+  rdma_queue().qp = queue_pair;
+  state_ = State::kSelf;
+  rdma_.connected();
 }
 
 void Endpoint::peer_spoke() {
@@ -83,6 +110,7 @@ void Endpoint::close(const std::string& reason) {
   for (EndpointQueue& queue : queues_) {
     drop(queue.waiting);
   }
+  rdma_.abort();
   if (has_connection) {
     module_.connections().submit(cpc::Close{key_, reason});
   } else {

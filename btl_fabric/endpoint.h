@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "btl_fabric/endpoint_queue.h"
+#include "btl_fabric/endpoint_rdma.h"
 #include "btl_fabric/opal.h"
 #include "cpc/cpc.h"
+#include "cpc/cts_table.h"
 
 namespace fabric {
 
@@ -24,8 +26,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     kIdle,        ///< nobody has sent anything yet
     kConnecting,  ///< messages wait
     kConnected,
-    kFailed,   ///< reported; messages are refused
-    kClosing,  ///< being taken down
+    kSelf,        ///< the peer is this process: RDMA only, through a connection of the port with itself
+    kPeerLeft,  ///< the peer has closed the connection: all right, as long as nobody has a message for it
+    kFailed,    ///< reported; messages are refused
+    kClosing,   ///< being taken down
   };
 
   Endpoint(Module& module, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target);
@@ -36,6 +40,12 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] const cpc::ConnectionKey& key() const noexcept { return key_; }
   [[nodiscard]] opal_proc_t* proc() const noexcept { return proc_; }
   [[nodiscard]] EndpointQueue& queue(std::size_t index) noexcept { return queues_[index]; }
+  [[nodiscard]] Module& module() noexcept { return module_; }
+  [[nodiscard]] EndpointRdma& rdma() noexcept { return rdma_; }
+  /// Reads, writes and atomics can be posted.
+  [[nodiscard]] bool is_up() const noexcept { return state_ == State::kConnected || state_ == State::kSelf; }
+  /// The queue whose queue pair carries them.
+  [[nodiscard]] EndpointQueue& rdma_queue() noexcept;
 
   // ---- Packet path (endpoint_send.cc)
 
@@ -47,6 +57,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// False, and nothing has happened, if it is not.
   [[nodiscard]] bool send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
                                       std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+
+  /// Sends what the component itself has to say: a packet of `kind`, whose `size` bytes after the header are written.
+  /// The fragment is ours no more. False if the connection has failed.
+  [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
 
   /// Posts what waits on this queue as far as credits and slots allow, then the credits that the peer needs.
   void send_waiting(EndpointQueue& queue) noexcept;
@@ -63,9 +77,20 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
   void connected(std::vector<cpc::QueuePairEnd> remote_ends);
 
+  // The same for CPCs that exchange CTS (endpoint_cts.cc). An error: the connection has failed.
+
+  /// The queue pairs are up: posts every receive, and CTS if it is our turn.
+  [[nodiscard]] Status linked(const cpc::Linked& linked);
+  /// The peer's CTS has arrived on one of the queues that it goes over.
+  [[nodiscard]] Status cts_arrived();
+  [[nodiscard]] Status peer_left();
+  [[nodiscard]] bool exchanges_cts() const noexcept { return exchanges_cts_; }
+  [[nodiscard]] cpc::CtsState cts_state() const noexcept { return cts_; }
+  [[nodiscard]] const cpc::HandshakeSlot& handshake() const noexcept { return handshake_; }
+
   /// Connects if messages wait for it; for when the last connection with this peer is gone at last.
   void connect_if_wanted() {
-    if (state_ == State::kIdle && !waiting_.empty()) {
+    if (state_ == State::kIdle && (!waiting_.empty() || rdma_.has_waiting())) {
       want_connection();
     }
   }
@@ -79,7 +104,12 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void drain();
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
-  void fail() noexcept { state_ = State::kFailed; }
+  void fail() noexcept {
+    state_ = State::kFailed;
+    rdma_.abort();
+  }
+  /// The peer is this process, and `queue_pair` is connected to another of ours.
+  void connected_to_self(ibv_qp* queue_pair) noexcept;
 
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
@@ -91,16 +121,25 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   bool post_credits(EndpointQueue& queue) noexcept;
   void refill(EndpointQueue& queue) noexcept;
   void want_connection();
+  [[nodiscard]] Status apply(cpc::CtsEvent event);
+  [[nodiscard]] bool has_waiting() const noexcept;
+  EndpointQueue& make_queues();
 
   Module& module_;
   opal_proc_t* proc_;
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   State state_ = State::kIdle;
-  bool spoke_ = false;  ///< PeerSpoke is sent
+  bool spoke_ = false;  ///< PeerSpoke is sent, or makes no difference
+  const bool exchanges_cts_;
+  cpc::CtsState cts_ = cpc::CtsState::kUnlinked;
+  bool may_speak_first_ = true;
+  unsigned cts_received_ = 0;  ///< of handshake_.queues
+  cpc::HandshakeSlot handshake_;
   bool draining_ = false;
   FragmentQueue waiting_;             ///< sent before the connection was up, in order
   std::deque<EndpointQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
+  EndpointRdma rdma_;
   std::vector<cpc::QueuePairEnd> remote_ends_;
 };
 

@@ -3,6 +3,7 @@
 // The packet path of an endpoint.
 #include <array>
 
+#include "btl_fabric/counters.h"
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/module.h"
 
@@ -34,13 +35,15 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
   if (!queue.is_shared) {
     queue.credits.take_credit();
   }
-  queue.next_header(PacketKind::kMessage, fragment.tag).write(fragment.packet);
+  queue.next_header(fragment.kind, fragment.tag).write(fragment.packet);
   const bool in_place = fragment.user_memory != nullptr;
   const bool owned = (fragment.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   const bool wants_callback = (fragment.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 || fragment.callback_due;
 
   if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
     const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segments[0].seg_len);
+    ++counters.messages_sent_inline;
+    counters.bytes_sent += fragment.segments[0].seg_len;
     if (!queue.post_inline(fragment.packet, length)) [[unlikely]] {
       module_.post_failed(*this, queue);
       return OPAL_ERR_UNREACH;
@@ -52,6 +55,8 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
   // now.
   fragment.callback_due = wants_callback || !owned || in_place;
   const int result = finished(fragment);
+  ++(in_place ? counters.messages_sent_in_place : counters.messages_sent_copied);
+  counters.bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
   if (!queue.post_registered(fragment)) [[unlikely]] {
     module_.post_failed(*this, queue);
     return OPAL_ERR_UNREACH;
@@ -62,15 +67,23 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
 int Endpoint::send_later(Fragment& fragment) noexcept {
   switch (state_) {
     case State::kIdle:
+      ++counters.waits_for_connection;
       waiting_.push_back(&fragment);
       want_connection();
       break;
     case State::kConnecting:
+      ++counters.waits_for_connection;
       waiting_.push_back(&fragment);
       break;
     case State::kConnected:
+      ++(queues_[fragment.queue].room() == Room::kNoSlot ? counters.waits_for_slot : counters.waits_for_credit);
       queues_[fragment.queue].waiting.push_back(&fragment);
       break;
+    case State::kSelf:  // btl/self carries messages to ourselves
+      return OPAL_ERR_UNREACH;
+    case State::kPeerLeft:
+      module_.connection_failed(*this, "the peer has closed the connection, and there is a message for it");
+      return OPAL_ERR_UNREACH;
     case State::kFailed:
     case State::kClosing:
       return OPAL_ERR_UNREACH;
@@ -106,10 +119,27 @@ bool Endpoint::send_immediately(opal_convertor_t* convertor, const void* header,
     queue.credits.take_credit();
   }
   queue.next_header(PacketKind::kMessage, tag).write(packet.data());
+  ++counters.messages_sent_inline;
+  counters.bytes_sent += size;
   if (!queue.post_inline(packet.data(), static_cast<std::uint32_t>(PacketHeader::kSize + size))) [[unlikely]] {
     module_.post_failed(*this, queue);  // the message is lost with the connection, which is reported
   }
   return true;
+}
+
+bool Endpoint::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept {
+  fragment.kind = kind;
+  fragment.tag = 0;
+  fragment.endpoint = this;
+  fragment.segments[0].seg_len = size;
+  fragment.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+  fragment.des_cbfunc = nullptr;
+  fragment.callback_due = false;
+  const int result = send(fragment);
+  if (result < 0) {
+    module_.put_back(&fragment);
+  }
+  return result >= 0;
 }
 
 void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
@@ -123,8 +153,9 @@ void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
 
 /// Cold: only when messages go one way.
 [[gnu::cold]] void Endpoint::send_credits(EndpointQueue& queue) noexcept {
-  while (state_ == State::kConnected && queue.slots > 0 && queue.credits.explicit_due()) {
+  while (state_ == State::kConnected && queue.tx.has_room() && queue.credits.explicit_due()) {
     queue.credits.take_explicit();
+    ++counters.credit_messages;
     if (!post_credits(queue)) {
       queue.credits.return_explicit();  // no buffer: the next completion tries again
       return;
@@ -159,7 +190,7 @@ bool Endpoint::post_credits(EndpointQueue& queue) noexcept {
 
 bool Endpoint::accept_grant(EndpointQueue& queue, const PacketHeader& header) noexcept {
   if (queue.is_shared) {
-    return header.kind == PacketKind::kMessage && header.grant == CreditGrant{};
+    return header.kind != PacketKind::kCredits && header.grant == CreditGrant{};
   }
   return queue.credits.receive(header.grant, header.kind == PacketKind::kCredits);
 }
@@ -174,7 +205,7 @@ void Endpoint::receive_done(EndpointQueue& queue, Fragment* fragment) noexcept {
 
 void Endpoint::refill(EndpointQueue& queue) noexcept {
   const std::uint32_t count = queue.credits.receives_to_post();
-  if (count == 0 || state_ == State::kFailed || state_ == State::kClosing) {
+  if (count == 0 || state_ == State::kFailed || state_ == State::kClosing || state_ == State::kPeerLeft) {
     return;
   }
   const std::uint32_t posted = queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "btl_fabric/opal.h"
+#include "btl_fabric/packet_header.h"
 
 namespace fabric {
 
@@ -28,9 +29,10 @@ struct Fragment : mca_btl_base_descriptor_t {
   std::uint32_t lkey;
   std::uint8_t queue;  ///< index in receive_queues
   bool is_receive;
+  PacketKind kind;              ///< of a send: kMessage unless the component itself speaks
   mca_btl_base_tag_t tag;       ///< of a send, while it waits
   bool callback_due;            ///< of a send: call des_cbfunc when it completes
-  std::uint32_t slots;          ///< of a send: send queue entries that its completion frees
+  std::uint64_t carried;        ///< of a send: what its completion frees of the send queue
   Endpoint* endpoint;           ///< of a send
   EndpointQueue* posted_on;     ///< of a receive on a P queue; null on a shared queue
   Fragment* next;               ///< in the list it waits in

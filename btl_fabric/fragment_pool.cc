@@ -3,45 +3,71 @@
 
 #include <sys/resource.h>
 
+#include "btl_fabric/counters.h"
 #include "btl_fabric/packet_header.h"
 
 namespace fabric {
 
-namespace {
+static OBJ_CLASS_INSTANCE(Fragment, mca_btl_base_descriptor_t, nullptr, nullptr);
 
-/// The registration cache's record of one memory region.
-struct Registration : mca_rcache_base_registration_t {
-  ibv_mr* mr;
-};
-
-/// Called by the cache. Memory is only read and written by this host's own work requests; what is only sent from may be
-/// read-only.
-int register_region(void* pd, void* base, size_t size, mca_rcache_base_registration_t* registration) noexcept {
-  const bool written = (registration->access_flags & MCA_RCACHE_ACCESS_LOCAL_WRITE) != 0;
-  ibv_mr* mr = ibv_reg_mr(static_cast<ibv_pd*>(pd), base, size, written ? IBV_ACCESS_LOCAL_WRITE : 0);
-  static_cast<Registration*>(registration)->mr = mr;
-  return mr != nullptr ? OPAL_SUCCESS : OPAL_ERR_OUT_OF_RESOURCE;
+/// Called by the cache. Message buffers, which bypass it, are only read and written by this host's own requests;
+/// everything else for what it was asked for.
+int RegistrationCache::register_region(void* context, void* base, size_t size,
+                                       mca_rcache_base_registration_t* registration) noexcept {
+  auto& cache = *static_cast<RegistrationCache*>(context);
+  auto* ours = static_cast<Registration*>(registration);
+  const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
+  const MemoryRoles roles =
+      is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
+  ours->access = access_flags(roles, cache.link_);
+  ours->mr = ibv_reg_mr(cache.device_->pd.get(), base, size, static_cast<int>(ours->access));
+  if (ours->mr == nullptr) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  ++counters.registrations;
+  ours->handle = {{cache.ports_, ours->mr->rkey, 0}, ours};
+  if (roles.has(MemoryRole::kAtomicTarget)) {
+    try {
+      cache.atomic_targets_[ours->mr->rkey] = ours;
+    } catch (...) {
+      (void)deregister_region(context, registration);
+      return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+  }
+  return OPAL_SUCCESS;
 }
 
-int deregister_region(void* /*pd*/, mca_rcache_base_registration_t* registration) noexcept {
+int RegistrationCache::deregister_region(void* context, mca_rcache_base_registration_t* registration) noexcept {
   auto* ours = static_cast<Registration*>(registration);
-  if (ours->mr != nullptr && ibv_dereg_mr(ours->mr) != 0) {
-    return OPAL_ERROR;
+  if (ours->mr != nullptr) {
+    auto& targets = static_cast<RegistrationCache*>(context)->atomic_targets_;
+    if (const auto found = targets.find(ours->mr->rkey); found != targets.end() && found->second == ours) {
+      targets.erase(found);
+    }
+    if (ibv_dereg_mr(ours->mr) != 0) {
+      return OPAL_ERROR;
+    }
   }
   ours->mr = nullptr;
   return OPAL_SUCCESS;
 }
 
-}  // namespace
-
-static OBJ_CLASS_INSTANCE(Fragment, mca_btl_base_descriptor_t, nullptr, nullptr);
+bool RegistrationCache::allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept {
+  const auto found = atomic_targets_.find(rkey);
+  if (found == atomic_targets_.end() || address % size != 0) {
+    return false;
+  }
+  const auto first = reinterpret_cast<std::uintptr_t>(found->second->base);
+  const auto last = reinterpret_cast<std::uintptr_t>(found->second->bound);
+  return address >= first && address <= last && last - address >= size - 1;
+}
 
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device) {
   std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device)));
   std::string name = "fabric." + cache->device_->name;
   mca_rcache_base_resources_t resources{};
   resources.cache_name = name.data();
-  resources.reg_data = cache->device_->pd.get();
+  resources.reg_data = cache.get();
   resources.sizeof_reg = sizeof(Registration);
   resources.register_mem = register_region;
   resources.deregister_mem = deregister_region;
@@ -49,6 +75,8 @@ Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_p
   if (cache->rcache_ == nullptr) {
     return failure("Open MPI has no registration cache \"grdma\"");
   }
+  cache->rdma_ = std::make_unique<DeviceRdma>(cache->device_->pd.get(), MrPoolHints{});
+  cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get());
   return cache;
 }
 
@@ -67,6 +95,15 @@ mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t 
   }
   lkey = static_cast<const Registration*>(registration)->mr->lkey;
   return registration;
+}
+
+mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, std::size_t size,
+                                                                   std::int32_t access) const noexcept {
+  mca_rcache_base_registration_t* registration = nullptr;
+  if (rcache_->rcache_register(rcache_, base, size, 0, access, &registration) != OPAL_SUCCESS) {
+    return nullptr;
+  }
+  return &static_cast<Registration*>(registration)->handle;
 }
 
 FragmentPool::FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept
@@ -105,8 +142,9 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->lkey = mr->lkey;
   fragment->queue = pool.queue_;
   fragment->is_receive = pool.receives_;
+  fragment->kind = PacketKind::kMessage;
   fragment->callback_due = false;
-  fragment->slots = 0;
+  fragment->carried = 0;
   fragment->endpoint = nullptr;
   fragment->posted_on = nullptr;
   fragment->next = nullptr;

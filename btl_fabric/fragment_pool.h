@@ -4,10 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 
 #include "btl_fabric/fragment.h"
+#include "btl_fabric/rdma_request.h"
+#include "btl_fabric/registration.h"
 #include "common/port_scan.h"
 #include "common/result.h"
+#include "cpc/handshake_slab.h"
 
 namespace fabric {
 
@@ -21,18 +25,40 @@ class RegistrationCache {
 
   [[nodiscard]] mca_rcache_base_module_t* rcache() const noexcept { return rcache_; }
   [[nodiscard]] const OpenDevice& device() const noexcept { return *device_; }
+  /// The device's handshake buffers; the progress thread's.
+  [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
+  [[nodiscard]] DeviceRdma& rdma() const noexcept { return *rdma_; }
+
+  /// A port of the device is the process's port `index`. On iWARP links memory needs more access than on others.
+  void add_port(std::uint16_t index, Link link) noexcept {
+    ports_ |= std::uint64_t{1} << (index % 64);
+    link_ = link;
+  }
+  /// True if a peer may have an atomic executed on these bytes, which it names by their remote key.
+  [[nodiscard]] bool allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept;
 
   /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
   [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
+  /// Holds a registration for MCA_RCACHE_ACCESS_* `access`. Null if there can be none now.
+  [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
+                                                                std::int32_t access) const noexcept;
   void let_go(mca_rcache_base_registration_t* registration) const noexcept {
     rcache_->rcache_deregister(rcache_, registration);
   }
 
  private:
   explicit RegistrationCache(std::shared_ptr<OpenDevice> device) noexcept : device_(std::move(device)) {}
+  static int register_region(void* cache, void* base, size_t size,
+                             mca_rcache_base_registration_t* registration) noexcept;
+  static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
 
   std::shared_ptr<OpenDevice> device_;
   mca_rcache_base_module_t* rcache_ = nullptr;
+  std::unique_ptr<cpc::HandshakeSlab> handshakes_;
+  std::unique_ptr<DeviceRdma> rdma_;
+  std::uint64_t ports_ = 0;
+  Link link_ = Link::kInfiniBand;
+  std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
 };
 
 /// How many buffers a pool makes, and when.

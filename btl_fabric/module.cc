@@ -3,7 +3,12 @@
 // Making a module, and taking it apart.
 #include "btl_fabric/module.h"
 
+#include <thread>
+
 #include "btl_fabric/params.h"
+#include "btl_fabric/rdma.h"
+#include "btl_fabric/report.h"
+#include "common/contexts.h"
 
 namespace fabric {
 
@@ -20,6 +25,11 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
   settings.traffic_class = static_cast<std::uint8_t>(values.traffic_class);
   settings.pkey_index = port.pkey_index;
   settings.max_inline = port.device->max_inline;
+  settings.costs = device_costs(port.device->name);
+  if (values.queue_costs != nullptr) {
+    settings.costs = parse_costs(values.queue_costs).value_or(settings.costs);  // check_params() has read it before
+  }
+  settings.rdma_depth = static_cast<std::uint32_t>(values.rdma_depth);
   return settings;
 }
 
@@ -27,11 +37,16 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
 
 Module::Module(const UsablePort& port, const RegistrationCache& cache, const ReceiveQueues& queues,
                const mca_btl_base_module_t& limits)
-    : mca_btl_base_module_t(limits), port_(port), cache_(cache), queues_(queues) {
+    : mca_btl_base_module_t(limits),
+      port_(port),
+      cache_(cache),
+      queues_(port.address.link == Link::kIwarp ? queues.without_shared() : queues) {
   if (btl_bandwidth == 0) {
     btl_bandwidth = port.bandwidth;
   }
   set_btl_functions(*this);
+  learn_rdma_limits();
+  fit_rdma(*this);
 }
 
 Module::~Module() = default;
@@ -44,6 +59,7 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, const Regis
     return tl::unexpected(made.error());
   }
   module->fill_context(index);
+  module->share_device();
   return module;
 }
 
@@ -77,6 +93,18 @@ Status Module::make_queues() {
   return {};
 }
 
+void Module::share_device() {
+  QueuePairUse use{static_cast<std::int64_t>(queues_.count()), 0, params().cq_size};
+  for (std::size_t i = 0; i < queues_.count(); ++i) {
+    use.entries_per_context += static_cast<std::int64_t>(send_space(i).entries()) + queues_[i].receive_depth();
+    use.entries_per_cq -= queues_[i].kind == QueueKind::kPerPeer ? 0 : queues_[i].rd_num;
+  }
+  const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
+                       static_cast<std::int64_t>(std::thread::hardware_concurrency())};
+  const ResourceManager manager(facts_of(port_.device->attributes), node, use, EndpointAttributes{});
+  report_resources(*this, manager.explain());
+}
+
 void Module::fill_context(std::uint16_t index) {
   context_.index = index;
   context_.device = port_.device->context.get();
@@ -84,6 +112,8 @@ void Module::fill_context(std::uint16_t index) {
   context_.port_num = port_.port_num;
   context_.gid_index = port_.gid_index;
   context_.address = port_.address;
+  context_.ip = port_.ip;
+  context_.handshakes = &cache_.handshakes();
   context_.queues = &queues_;
   context_.completion_queues = completion_queues_.get();
   for (const auto& shared : shared_queues_) {

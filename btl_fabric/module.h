@@ -5,14 +5,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "btl_fabric/atomic_message.h"
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/fragment_pool.h"
 #include "btl_fabric/opal.h"
 #include "btl_fabric/shared_queue.h"
+#include "cpc/loopback.h"
 #include "common/completion_queue_set.h"
 #include "common/port_scan.h"
 #include "common/qpn_table.h"
@@ -27,7 +30,7 @@ struct Peer;
 /// Everything here belongs to whoever holds the BTL lock, except where noted.
 class Module final : public mca_btl_base_module_t {
  public:
-  /// Makes the module of `port`. `cache` and `queues` outlive it; `index` is its place in the modex.
+  /// Makes the module of `port`. `cache` outlives it; `index` is its place in the modex.
   [[nodiscard]] static Result<std::unique_ptr<Module>> make(const UsablePort& port, const RegistrationCache& cache,
                                                             const ReceiveQueues& queues, std::uint16_t index,
                                                             const mca_btl_base_module_t& limits);
@@ -38,6 +41,10 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] const UsablePort& port() const noexcept { return port_; }
   [[nodiscard]] const ReceiveQueues& receive_queues() const noexcept { return queues_; }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return port_.device->max_inline; }
+  /// The send queue of a queue pair for receive queue `queue`.
+  [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept {
+    return cpc::send_space(queues_, queue, context_.settings.costs, max_inline(), context_.settings.rdma_depth);
+  }
   [[nodiscard]] std::string name() const { return port_.name(); }
 
   // ---- Buffers (packet path)
@@ -52,6 +59,7 @@ class Module final : public mca_btl_base_module_t {
       fragment->user_memory = nullptr;
       fragment->des_segment_count = 1;
     }
+    fragment->kind = PacketKind::kMessage;
     send_pools_[fragment->queue]->put(fragment);
   }
   [[nodiscard]] const RegistrationCache& cache() const noexcept { return cache_; }
@@ -59,6 +67,30 @@ class Module final : public mca_btl_base_module_t {
   /// Buffers ran out: every call of progress() tries again until all receives are posted.
   void note_short_of_buffers() noexcept { short_of_buffers_ = true; }
   [[nodiscard]] SharedQueue& shared_queue(std::size_t queue) noexcept { return *shared_queues_[queue]; }
+
+  // ---- RDMA (module_rdma.cc)
+
+  /// What the RDMA operations of the device share.
+  [[nodiscard]] DeviceRdma& rdma() const noexcept { return cache_.rdma(); }
+  /// Bytes of the longest message of the port, at most 1 GiB.
+  [[nodiscard]] std::uint64_t max_message() const noexcept { return max_message_; }
+  /// True if the device executes atomics; otherwise they go as messages to the target's processor.
+  [[nodiscard]] bool atomics_by_device() const noexcept { return atomics_by_device_; }
+  /// True if this process's own memory must be reached through the device too: its atomics and the processor's do not
+  /// know of each other.
+  [[nodiscard]] bool needs_loopback() const noexcept {
+    return atomics_by_device_ && port_.device->attributes.atomic_cap != IBV_ATOMIC_GLOB;
+  }
+  /// Requests of all endpoints whose callbacks are to come.
+  [[nodiscard]] std::uint32_t rdma_outstanding() const noexcept;
+  /// A request waits for something that completions of other endpoints bring: progress() tries again.
+  void note_rdma_waits() noexcept { rdma_waits_ = true; }
+
+  /// The endpoint to this process itself, if it needs one; null otherwise.
+  [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
+  [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
+  void connect_self();
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept;
 
   // ---- Progress (progress.cc)
 
@@ -80,9 +112,14 @@ class Module final : public mca_btl_base_module_t {
 
   void handle(const cpc::PostReceives& upcall);
   void handle(const cpc::Connected& upcall);
+  void handle(const cpc::Linked& upcall);
+  void handle(const cpc::PeerLeft& upcall);
   void handle(const cpc::Failed& upcall);
   void handle(const cpc::Flushing& upcall);
   void handle(const cpc::AsyncEvent& event);
+
+  /// Reports that an endpoint's connection is of no use, and gives it up.
+  void connection_failed(Endpoint& endpoint, const std::string& reason) noexcept;
 
   /// Where errors go; set by the PML.
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
@@ -91,10 +128,25 @@ class Module final : public mca_btl_base_module_t {
   Module(const UsablePort& port, const RegistrationCache& cache, const ReceiveQueues& queues,
          const mca_btl_base_module_t& limits);
   [[nodiscard]] Status make_queues();
+  void learn_rdma_limits() noexcept;
+  void start_waiting_rdma() noexcept;
+  void take_atomic(EndpointQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  void take_atomic_reply(EndpointQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  [[nodiscard]] AtomicReply execute(const AtomicMessage& message) const noexcept;
+  [[nodiscard]] bool send_reply(Endpoint& endpoint, const AtomicReply& reply) noexcept;
+  void rdma_completed(std::uint64_t id, bool good) noexcept;
   void fill_context(std::uint16_t index);
+  void share_device();
 
   int poll(ibv_cq* cq) noexcept;
   void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
+  void stranger_spoke(const ibv_wc& completion, const Fragment& fragment) noexcept;
+  void handshake_completed(const ibv_wc& completion) noexcept;
+  void take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept;
+  void take_cts(EndpointQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
+  [[nodiscard]] bool is_peers_farewell(const ibv_wc& completion) const noexcept;
+  void peer_left(Endpoint& endpoint) noexcept;
+  void check_early_cts(Endpoint& endpoint) noexcept;
   void deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
   void send_completed(const ibv_wc& completion) noexcept;
   void completion_failed(const ibv_wc& completion) noexcept;
@@ -106,7 +158,7 @@ class Module final : public mca_btl_base_module_t {
 
   UsablePort port_;
   const RegistrationCache& cache_;
-  const ReceiveQueues& queues_;
+  const ReceiveQueues queues_;  ///< as they are run on this port's kind of link
   cpc::ConnectionManager* connections_ = nullptr;
   // In the order of creation: receive buffers outlive the queues that they are posted on, endpoints (whose spare
   // buffers go back to the pools) go first.
@@ -116,9 +168,28 @@ class Module final : public mca_btl_base_module_t {
   std::unique_ptr<CompletionQueueSet> completion_queues_;
   cpc::PortContext context_;
   bool short_of_buffers_ = false;
+  std::uint64_t max_message_ = 0;
+  bool atomics_by_device_ = false;
+  bool rdma_waits_ = false;
+  struct PendingReply {
+    Endpoint* endpoint;
+    AtomicReply reply;
+  };
+  std::vector<PendingReply> pending_replies_;  ///< there was no buffer for them
   QpnTable<EndpointQueue> queue_pairs_;
   std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_;
+  std::unique_ptr<Endpoint> self_;
+  std::optional<cpc::Loopback> loopback_;  ///< goes before anything its queue pairs use
+
+  // A peer's CTS can be here before the progress thread has told us of its connection.
+  struct EarlyHandshake {
+    std::uint64_t serial;
+    std::uint32_t length;
+  };
+  std::unordered_map<std::uint64_t, Endpoint*> handshakes_;  ///< by HandshakeSlot::serial
+  std::vector<EarlyHandshake> early_handshakes_;
+  std::vector<std::uint32_t> early_cts_;  ///< numbers of the queue pairs, where the first queue is a shared one
 };
 
 /// Puts the functions into a module's table.

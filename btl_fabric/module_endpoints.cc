@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "btl_fabric/component.h"
+#include "btl_fabric/counters.h"
 #include "btl_fabric/module.h"
 #include "btl_fabric/report.h"
 #include "common/gid_choice.h"
@@ -26,7 +27,9 @@ Endpoint* Module::endpoint_for(opal_proc_t* proc, const Peer& peer, std::string&
   }
   const CpcOffer* offer = cpc::choose_cpc(Component::get().info(), ours, peer.info, key.remote_port);
   if (offer == nullptr) {
-    why_not = "no way of connection set-up serves both " + name() + " and the peer's port";
+    why_not = "no connection method serves both " + name() + " and the peer's port: " +
+              cpc::why_no_cpc(Component::get().info(), ours, peer.info, key.remote_port);
+    report_no_connection_method(*this, *proc, why_not);
     return nullptr;
   }
   cpc::PeerTarget target{offer->kind, offer->blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
@@ -62,6 +65,7 @@ void Module::reap_drained() {
     }
     const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
+    handshakes_.erase(endpoint->handshake().serial);
     for (std::size_t queue = 0; queue < queues_.count(); ++queue) {
       if (const ibv_qp* qp = endpoint->queue(queue).qp; qp != nullptr) {
         queue_pairs_.erase(qp->qp_num);
@@ -75,6 +79,9 @@ void Module::reap_drained() {
 }
 
 void Module::handle(const cpc::PostReceives& upcall) {
+  if (is_closing(upcall.key)) {
+    return;  // crossed our Close
+  }
   Endpoint* endpoint = find(upcall.key);
   std::string why_not;
   if (endpoint == nullptr) {
@@ -85,9 +92,7 @@ void Module::handle(const cpc::PostReceives& upcall) {
     return;
   }
   if (auto posted = endpoint->post_receives(upcall.queue_pairs); !posted) {
-    report_connection_failed(*this, *endpoint, posted.error().text, "");
-    fail(*endpoint);
-    connections_->submit(cpc::Close{upcall.key, posted.error().text});
+    connection_failed(*endpoint, posted.error().text);
     return;
   }
   connections_->submit(cpc::ReceivesPosted{upcall.key});
@@ -97,6 +102,46 @@ void Module::handle(const cpc::Connected& upcall) {
   if (Endpoint* endpoint = find(upcall.key); endpoint != nullptr) {
     endpoint->connected(upcall.remote_ends);
   }
+}
+
+void Module::handle(const cpc::Linked& upcall) {
+  if (is_closing(upcall.key)) {
+    return;  // crossed our Close
+  }
+  Endpoint* endpoint = find(upcall.key);
+  std::string why_not = "the connection has failed";
+  if (endpoint == nullptr) {
+    endpoint = Component::get().endpoint_of_stranger(*this, upcall.key, why_not);
+  }
+  if (endpoint == nullptr || endpoint->state() == Endpoint::State::kFailed) {
+    connections_->submit(cpc::Close{upcall.key, why_not});
+    return;
+  }
+  handshakes_[upcall.handshake.serial] = endpoint;
+  if (Status linked = endpoint->linked(upcall); !linked) {
+    connection_failed(*endpoint, linked.error().text);
+    return;
+  }
+  check_early_cts(*endpoint);
+}
+
+void Module::handle(const cpc::PeerLeft& upcall) {
+  if (Endpoint* endpoint = find(upcall.key); endpoint != nullptr) {
+    peer_left(*endpoint);
+  }
+}
+
+void Module::connection_failed(Endpoint& endpoint, const std::string& reason) noexcept {
+  if (endpoint.state() == Endpoint::State::kFailed) {
+    return;
+  }
+  std::string doing;
+  if (endpoint.exchanges_cts()) {
+    doing.append("clear-to-send exchange: ").append(cpc::to_string(endpoint.cts_state()));
+  }
+  report_connection_failed(*this, endpoint, reason, doing);
+  fail(endpoint);
+  connections_->submit(cpc::Close{endpoint.key(), reason});
 }
 
 void Module::handle(const cpc::Failed& upcall) {
@@ -128,6 +173,7 @@ void Module::handle(const cpc::Flushing& upcall) {
 void Module::handle(const cpc::AsyncEvent& event) {
   switch (event.type) {
     case IBV_EVENT_SRQ_LIMIT_REACHED:
+      ++counters.srq_limit_events;
       for (const auto& shared : shared_queues_) {
         if (shared && shared->srq() == event.object) {
           shared->limit_reached();

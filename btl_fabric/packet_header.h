@@ -12,7 +12,13 @@
 namespace fabric {
 
 /// What a packet is for. Values travel on the wire.
-enum class PacketKind : std::uint8_t { kMessage = 0, kCredits = 1 };
+enum class PacketKind : std::uint8_t {
+  kMessage = 0,
+  kCredits = 1,
+  kClearToSend = 2,  ///< the first message of a connection, where there is one: see cpc/cts_table.h
+  kAtomic = 3,       ///< an AtomicMessage
+  kAtomicReply = 4,  ///< an AtomicReply
+};
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow),
 /// and two bytes of zeros.
@@ -33,7 +39,7 @@ struct PacketHeader {
 
   /// False if this is not a header of ours.
   [[nodiscard]] bool read(const std::byte* from, std::size_t length) noexcept {
-    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(PacketKind::kCredits)) {
+    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(PacketKind::kAtomicReply)) {
       return false;
     }
     kind = static_cast<PacketKind>(from[0]);

@@ -21,6 +21,10 @@ struct Params {
   int mtu = 0;
   int max_inline_data = 0;
   int in_place_size = 0;
+  int rdma_depth = 0;
+  int device_atomics = 0;
+  int force_mr = 0;
+  char* queue_costs = nullptr;
   int cq_size = 0;
   int cq_poll_batch = 0;
   int free_list_num = 0;
@@ -33,7 +37,13 @@ struct Params {
   int retry_count = 0;
   int rnr_retry = 0;
   int min_rnr_timer = 0;
+  char* cpc_include = nullptr;
+  char* cpc_exclude = nullptr;
   int oob_priority = 0;
+  int rdmacm_priority = 0;
+  int ibcm_priority = 0;
+  int rdmacm_port = 0;
+  int rdmacm_resolve_timeout = 0;
   int connect_retries = 0;
   int connect_timeout = 0;
   int handshake_timeout = 0;
@@ -92,6 +102,16 @@ inline constexpr std::array kParamTable = {
         "in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
         "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
         "being copied; 0 always copies"),
+    number_param("rdma_depth", &Params::rdma_depth, 64, 1, 16384, 5,
+                 "RDMA reads, writes and atomics under way to one peer; more wait"),
+    number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,
+                 "1 has atomics executed by the device where it can, 0 by the target's processor; -1: by the device "
+                 "unless all processes of the job are on one host. The same for all processes"),
+    number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
+                 "1 registers the local memory of every RDMA operation anew, to exercise that path"),
+    text_param("queue_costs", &Params::queue_costs, nullptr, 7,
+               "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
+               "entries of one size. By default from a table of devices"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue. A port makes as many queues as its connections need"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
@@ -115,7 +135,19 @@ inline constexpr std::array kParamTable = {
     number_param("min_rnr_timer", &Params::min_rnr_timer, 12, 0, 31, 5,
                  "Pause before such a message is sent again, as the code of InfiniBand: 1 = 0.01 ms, 12 = 0.64 ms, 25 "
                  "= 81.92 ms"),
+    text_param("cpc_include", &Params::cpc_include, nullptr, 3,
+               "Connection methods to use, separated by commas: oob, rdmacm, ibcm. Not together with cpc_exclude"),
+    text_param("cpc_exclude", &Params::cpc_exclude, nullptr, 3,
+               "Connection methods not to use, separated by commas. Not together with cpc_include"),
     number_param("oob_priority", &Params::oob_priority, 50, 0, 100, 6, "Priority of connection set-up over TCP"),
+    number_param("rdmacm_priority", &Params::rdmacm_priority, 30, 0, 100, 6,
+                 "Priority of connection set-up by the kernel's communication manager, addressed by IP"),
+    number_param("ibcm_priority", &Params::ibcm_priority, 20, 0, 100, 6,
+                 "Priority of connection set-up by the kernel's communication manager, addressed by InfiniBand GID"),
+    number_param("rdmacm_port", &Params::rdmacm_port, 0, 0, 64511, 5,
+                 "First port number that rdmacm listens on; processes of a node take the next ones. 0: any"),
+    number_param("rdmacm_resolve_timeout", &Params::rdmacm_resolve_timeout, 2000, 1, kNoLimit, 5,
+                 "Wait for the address of a peer, and for the route to it, milliseconds"),
     number_param("connect_retries", &Params::connect_retries, 10, 0, 1000, 5,
                  "Times the set-up of a connection is tried again when the peer cannot be reached"),
     number_param("connect_timeout", &Params::connect_timeout, 10000, 1, kNoLimit, 5,

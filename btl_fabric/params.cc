@@ -4,6 +4,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "btl_fabric/rdma.h"
+#include "common/queue_space.h"
+
 namespace fabric {
 
 namespace {
@@ -77,6 +80,7 @@ void register_params(const mca_base_component_t* component) {
   limits.btl_flags = MCA_BTL_FLAGS_SEND;
   limits.btl_latency = 2;    // microseconds: less than tcp, more than shared memory
   limits.btl_bandwidth = 0;  // 0: taken from each port
+  offer_rdma(limits);
   mca_btl_base_param_register(const_cast<mca_base_component_t*>(component), &limits);
 }
 
@@ -107,9 +111,18 @@ Status check_params() {
       return failure("btl_fabric_" + std::string(spec.name) + " is " + std::to_string(value) + ", but " + rule);
     }
   }
+  if (values.queue_costs != nullptr) {
+    if (auto costs = parse_costs(values.queue_costs); !costs) {
+      return failure("btl_fabric_queue_costs", costs.error());
+    }
+  }
   if (values.if_include != nullptr && values.if_exclude != nullptr) {
     return failure("btl_fabric_if_include (" + std::string(values.if_include) + ") and btl_fabric_if_exclude (" +
                    std::string(values.if_exclude) + ") are both set: set one of them");
+  }
+  if (values.cpc_include != nullptr && values.cpc_exclude != nullptr) {
+    return failure("btl_fabric_cpc_include (" + std::string(values.cpc_include) + ") and btl_fabric_cpc_exclude (" +
+                   std::string(values.cpc_exclude) + ") are both set: set one of them");
   }
   return {};
 }

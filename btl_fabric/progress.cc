@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 
+#include "btl_fabric/counters.h"
 #include "btl_fabric/module.h"
 #include "btl_fabric/params.h"
 #include "btl_fabric/report.h"
@@ -25,7 +26,7 @@ T* object_of(std::uint64_t id) noexcept {
   return reinterpret_cast<T*>(id & ~kSendTagMask);
 }
 
-/// True if the completion belongs to a receive. Only wr_id tells: a failed completion has no opcode.
+/// True if the completion belongs to a receive of a message. Only wr_id tells: a failed completion has no opcode.
 bool is_receive(std::uint64_t id) noexcept {
   return tag_of(id) == SendTag::kFragment && object_of<Fragment>(id)->is_receive;
 }
@@ -35,6 +36,9 @@ EndpointQueue& send_queue(std::uint64_t id) noexcept {
   if (tag_of(id) == SendTag::kFragment) {
     const Fragment* fragment = object_of<Fragment>(id);
     return fragment->endpoint->queue(fragment->queue);
+  }
+  if (tag_of(id) == SendTag::kRdma || tag_of(id) == SendTag::kRdmaPart) {
+    return object_of<RdmaRequest>(id)->endpoint->rdma_queue();
   }
   return *object_of<EndpointQueue>(id);
 }
@@ -48,6 +52,9 @@ int Module::progress() noexcept {
   }
   if (!closing_.empty()) [[unlikely]] {
     reap_drained();
+  }
+  if (rdma_waits_) [[unlikely]] {
+    start_waiting_rdma();
   }
   if (short_of_buffers_) [[unlikely]] {
     refill_receives();
@@ -75,7 +82,11 @@ int Module::poll(ibv_cq* cq) noexcept {
     if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
       completion_failed(completion);
     } else if ((completion.opcode & IBV_WC_RECV) != 0) {
-      receive_completed(completion, object_of<Fragment>(completion.wr_id));
+      if (tag_of(completion.wr_id) == SendTag::kHandshake) [[unlikely]] {
+        handshake_completed(completion);
+      } else {
+        receive_completed(completion, object_of<Fragment>(completion.wr_id));
+      }
     } else {
       send_completed(completion);
     }
@@ -94,8 +105,10 @@ void Module::receive_completed(const ibv_wc& completion, Fragment* fragment) noe
   SharedQueue& shared = *shared_queues_[fragment->queue];
   shared.completed();
   queue = queue_pairs_.find(completion.qp_num);
-  if (queue != nullptr) {
+  if (queue != nullptr) [[likely]] {
     deliver(*queue, fragment, completion.byte_len);
+  } else {
+    stranger_spoke(completion, *fragment);
   }
   if (!shared.give_back(fragment)) [[unlikely]] {
     note_short_of_buffers();
@@ -105,7 +118,12 @@ void Module::receive_completed(const ibv_wc& completion, Fragment* fragment) noe
 /// Hands a message to the upper layer. The fragment is ours again when this returns.
 void Module::deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t length) noexcept {
   PacketHeader header;
-  if (!header.read(fragment->packet, length) || !queue.endpoint.accept_grant(queue, header)) [[unlikely]] {
+  const bool readable = header.read(fragment->packet, length);
+  if (readable && header.kind == PacketKind::kClearToSend) [[unlikely]] {
+    take_cts(queue, fragment, length);
+    return;
+  }
+  if (!readable || !queue.endpoint.accept_grant(queue, header)) [[unlikely]] {
     report_bad_packet(*this, queue, fragment->packet, length);
     fail(queue.endpoint);
     return;
@@ -113,7 +131,13 @@ void Module::deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t len
   if (queue.endpoint.state() != Endpoint::State::kConnected) [[unlikely]] {
     queue.endpoint.peer_spoke();
   }
-  if (header.kind == PacketKind::kMessage) [[likely]] {
+  if (header.kind == PacketKind::kAtomic) [[unlikely]] {
+    take_atomic(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
+    take_atomic_reply(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kMessage) [[likely]] {
+    ++counters.messages_received;
+    counters.bytes_received += length - PacketHeader::kSize;
     const mca_btl_active_message_callback_t& receiver = mca_btl_base_active_message_trigger[header.tag];
     fragment->segments[0].seg_len = length - PacketHeader::kSize;
     if (receiver.cbfunc != nullptr) [[likely]] {
@@ -130,7 +154,7 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
   switch (tag_of(completion.wr_id)) {
     case SendTag::kFragment: {
       Fragment* fragment = object_of<Fragment>(completion.wr_id);
-      queue.slots += fragment->slots;
+      queue.tx.completed(fragment->carried);
       const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
       if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
         fragment->des_cbfunc(this, &queue.endpoint, fragment, OPAL_SUCCESS);
@@ -141,20 +165,33 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
       break;
     }
     case SendTag::kBatch:
-      queue.slots += queue.signal_batch;
+      queue.tx.completed(queue.batches.pop());
+      break;
+    case SendTag::kRdma:
+      rdma_completed(completion.wr_id, true);
       break;
     case SendTag::kDrain:
       queue.drained = true;
+      return;
+    case SendTag::kRdmaPart:
+    case SendTag::kCts:
+    case SendTag::kHandshake:
       return;
   }
   if (!queue.waiting.empty() || (!queue.is_shared && queue.credits.explicit_due())) {
     queue.endpoint.send_waiting(queue);
   }
+  if (queue.endpoint.rdma().has_waiting()) {
+    queue.endpoint.rdma().send_waiting();
+  }
 }
 
 [[gnu::cold]] void Module::completion_failed(const ibv_wc& completion) noexcept {
   EndpointQueue* queue = nullptr;
-  if (is_receive(completion.wr_id)) {
+  if (tag_of(completion.wr_id) == SendTag::kHandshake) {
+    const auto found = handshakes_.find(completion.wr_id >> cpc::kHandshakeTagBits);
+    queue = found != handshakes_.end() ? &found->second->queue(0) : nullptr;
+  } else if (is_receive(completion.wr_id)) {
     Fragment* fragment = object_of<Fragment>(completion.wr_id);
     queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_pairs_.find(completion.qp_num);
     if (fragment->posted_on != nullptr) {
@@ -175,12 +212,23 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
   if (queue == nullptr) {
     return;
   }
+  const bool is_fragment = !is_receive(completion.wr_id) && tag_of(completion.wr_id) == SendTag::kFragment;
+  const bool is_rdma =
+      tag_of(completion.wr_id) == SendTag::kRdma || tag_of(completion.wr_id) == SendTag::kRdmaPart;
+  const bool is_missed = is_rdma || (is_fragment && object_of<Fragment>(completion.wr_id)->callback_due);
   const Endpoint::State state = queue->endpoint.state();
-  if (state != Endpoint::State::kClosing && state != Endpoint::State::kFailed) {
+  if (state == Endpoint::State::kClosing || state == Endpoint::State::kFailed) {
+    // Has been dealt with.
+  } else if (is_peers_farewell(completion) && !is_missed) {
+    peer_left(queue->endpoint);
+  } else if (state != Endpoint::State::kPeerLeft || is_missed) {
     report_transfer_failed(*this, queue->endpoint, completion);
     fail(queue->endpoint);
   }
-  if (!is_receive(completion.wr_id) && tag_of(completion.wr_id) == SendTag::kFragment) {
+  if (tag_of(completion.wr_id) == SendTag::kRdma) {
+    rdma_completed(completion.wr_id, false);
+  }
+  if (is_fragment) {
     Fragment* fragment = object_of<Fragment>(completion.wr_id);
     if ((fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0) {
       put_back(fragment);
@@ -195,6 +243,7 @@ void Module::post_failed(Endpoint& endpoint, EndpointQueue& queue) noexcept {
 
 /// Tells the PML, which in Open MPI 4.1 ends the job. The endpoint refuses everything from now on.
 void Module::fail(Endpoint& endpoint) noexcept {
+  ++counters.connections_failed;
   endpoint.fail();
   if (error_callback != nullptr) {
     error_callback(this, MCA_BTL_ERROR_FLAGS_FATAL, endpoint.proc(), nullptr);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "btl_fabric/component.h"
 #include "btl_fabric/module.h"
@@ -22,6 +23,7 @@ constexpr const char* kNotUsable = "not usable";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesDiffer = "receive queues differ";
+constexpr const char* kNoConnectionMethod = "no connection method";
 constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
@@ -124,6 +126,18 @@ void report_start_failure(const StartFailure& failure) {
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {
   opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s does not reach %s: %s",
                       module.name().c_str(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason) {
+  static bool shown = false;
+  if (chosen_by_name() && !std::exchange(shown, true)) {
+    show(kNoConnectionMethod, local_host(), describe_port(module).c_str(), host_of(proc).c_str(), reason.c_str());
+  }
+}
+
+void report_resources(const Module& module, const std::string& explanation) {
+  opal_output_verbose(10, opal_btl_base_framework.framework_output, "btl:fabric: %s: %s", module.name().c_str(),
+                      explanation.c_str());
 }
 
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {

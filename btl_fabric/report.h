@@ -25,6 +25,13 @@ void report_start_failure(const StartFailure& failure);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
 
+/// Our port and the peer's are on one network, but no connection method serves both. Shown once, if the user chose this
+/// BTL by name.
+void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason);
+
+/// What the process may take of a port's device, and why. Only in verbose output.
+void report_resources(const Module& module, const std::string& explanation);
+
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,

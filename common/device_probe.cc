@@ -5,10 +5,14 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netpacket/packet.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "common/verbs_handle.h"
@@ -56,6 +60,21 @@ InterfaceAddress ipv6_interface(const ifaddrs& interface) {
   const auto* mask =
       reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in6*>(interface.ifa_netmask)->sin6_addr);
   result.prefix_bits = prefix_bits(mask, 16);
+  return result;
+}
+
+/// By name of the interface.
+std::map<std::string, std::array<std::uint8_t, 20>> hardware_addresses(const ifaddrs* list) {
+  std::map<std::string, std::array<std::uint8_t, 20>> result;
+  for (; list != nullptr; list = list->ifa_next) {
+    if (list->ifa_addr != nullptr && list->ifa_addr->sa_family == AF_PACKET) {
+      // IPoIB's 20 bytes reach beyond the declared end of sll_addr; glibc leaves room for them.
+      const auto* address = reinterpret_cast<const sockaddr_ll*>(list->ifa_addr);
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(address) + offsetof(sockaddr_ll, sll_addr);
+      auto& known = result[list->ifa_name];
+      std::copy_n(bytes, std::min<std::size_t>(address->sll_halen, known.size()), known.begin());
+    }
+  }
   return result;
 }
 
@@ -122,6 +141,7 @@ std::vector<InterfaceAddress> interface_addresses() {
     return result;
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  const auto hardware = hardware_addresses(list);
   for (const ifaddrs* interface = list; interface != nullptr; interface = interface->ifa_next) {
     if (interface->ifa_addr == nullptr || interface->ifa_netmask == nullptr) {
       continue;
@@ -130,6 +150,12 @@ std::vector<InterfaceAddress> interface_addresses() {
       result.push_back(ipv4_interface(*interface));
     } else if (interface->ifa_addr->sa_family == AF_INET6) {
       result.push_back(ipv6_interface(*interface));
+    } else {
+      continue;
+    }
+    result.back().interface = if_nametoindex(interface->ifa_name);
+    if (const auto found = hardware.find(interface->ifa_name); found != hardware.end()) {
+      result.back().hardware = found->second;
     }
   }
   return result;

@@ -63,6 +63,33 @@ Subnet network(const Bytes16& address, std::uint8_t bits) noexcept {
   return subnet;
 }
 
+/// iWARP: the GID begins with a MAC address. InfiniBand: the hardware address of IPoIB ends with the GID.
+bool has_hardware_address(const InterfaceAddress& interface, const Gid& gid, Link link) noexcept {
+  constexpr std::size_t kMacBytes = 6;
+  constexpr std::size_t kIpoibGidOffset = 4;
+  const auto& hardware = interface.hardware;
+  if (link == Link::kIwarp) {
+    return std::equal(hardware.begin(), hardware.begin() + kMacBytes, gid.raw.begin()) &&
+           std::any_of(hardware.begin(), hardware.begin() + kMacBytes, [](std::uint8_t b) { return b != 0; });
+  }
+  return std::equal(gid.raw.begin(), gid.raw.end(), hardware.begin() + kIpoibGidOffset);
+}
+
+/// False for the MAC address that an iWARP device has for a GID, with zeros after it.
+bool looks_like_ip(const Gid& gid) noexcept {
+  const auto lower = std::span(gid.raw).last<8>();
+  return is_ipv4_mapped(gid) || std::any_of(lower.begin(), lower.end(), [](std::uint8_t b) { return b != 0; });
+}
+
+/// The network of an address that no interface has: a guess, but for the loopback network, all of which is on one host.
+std::uint8_t guessed_bits(const Gid& gid) noexcept {
+  if (!is_ipv4_mapped(gid)) {
+    return kDefaultIpv6Bits;
+  }
+  constexpr std::uint8_t kLoopbackBits = kMappedBits + 8;
+  return gid.raw[12] == IN_LOOPBACKNET ? kLoopbackBits : kDefaultIpv4Bits;
+}
+
 std::string text_of(int family, const void* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   // Cannot fail: the family is known and the buffer large enough.
@@ -94,16 +121,30 @@ std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) n
   return best;
 }
 
+std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Link link,
+                                           std::span<const InterfaceAddress> interfaces) noexcept {
+  std::optional<InterfaceAddress> best;
+  for (const InterfaceAddress& interface : interfaces) {
+    const bool fits = (link != Link::kInfiniBand && interface.address == gid.raw) ||
+                      (link != Link::kRoce && has_hardware_address(interface, gid, link));
+    if (fits && (!best || address_rank({interface.address}) < address_rank({best->address}))) {
+      best = interface;
+    }
+  }
+  if (!best && link != Link::kInfiniBand && looks_like_ip(gid)) {
+    best = InterfaceAddress{gid.raw, guessed_bits(gid)};
+  }
+  return best;
+}
+
 Subnet subnet_of(const Gid& gid, Link link, std::span<const InterfaceAddress> interfaces) noexcept {
   if (link == Link::kInfiniBand) {
     return network(gid.raw, 64);
   }
-  for (const InterfaceAddress& interface : interfaces) {
-    if (interface.address == gid.raw) {
-      return network(gid.raw, interface.prefix_bits);
-    }
+  if (const auto ip = ip_of_port(gid, link, interfaces)) {
+    return network(ip->address, ip->prefix_bits);
   }
-  return network(gid.raw, is_ipv4_mapped(gid) ? kDefaultIpv4Bits : kDefaultIpv6Bits);
+  return network(gid.raw, guessed_bits(gid));
 }
 
 std::string to_string(const Gid& gid) {

@@ -27,6 +27,8 @@ struct GidEntry {
 struct InterfaceAddress {
   std::array<std::uint8_t, 16> address{};
   std::uint8_t prefix_bits = 0;
+  std::uint32_t interface = 0;              ///< its index, which link-local addresses are used with
+  std::array<std::uint8_t, 20> hardware{};  ///< MAC address, or IPoIB's, which ends in a GID; zeros where there is none
 };
 
 [[nodiscard]] bool is_ipv4_mapped(const Gid& gid) noexcept;
@@ -37,8 +39,14 @@ struct InterfaceAddress {
 /// then link-local; the lowest index of equals. Nothing if the table has no entry that is not zero.
 [[nodiscard]] std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) noexcept;
 
-/// The subnet of a port that uses `gid`. InfiniBand: the upper 64 bits. Otherwise the IP network of the interface
-/// address equal to the GID; without one, /64 for IPv6 and /24 for IPv4-mapped addresses.
+/// The IP address of a port that uses `gid`. RoCE: the GID itself, which is one. iWARP, whose GIDs begin with a MAC
+/// address as a rule, and InfiniBand with IPoIB: that of the interface with this hardware address; IPv4 before IPv6,
+/// and link-local last. Nothing if there is none.
+[[nodiscard]] std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Link link,
+                                                         std::span<const InterfaceAddress> interfaces) noexcept;
+
+/// The subnet of a port that uses `gid`. InfiniBand: the upper 64 bits. Otherwise the IP network of ip_of_port();
+/// where that is not an interface's, /64 for IPv6 and /24 for IPv4-mapped addresses.
 [[nodiscard]] Subnet subnet_of(const Gid& gid, Link link, std::span<const InterfaceAddress> interfaces) noexcept;
 
 /// The usual text: "fe80::1", "::ffff:10.0.0.1".

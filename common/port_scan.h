@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/gid_choice.h"
 #include "common/port_address.h"
 #include "common/port_filter.h"
 #include "common/verbs_handle.h"
@@ -33,6 +35,7 @@ struct UsablePort {
   std::uint8_t gid_index = 0;
   std::uint16_t pkey_index = 0;
   PortAddress address;
+  std::optional<InterfaceAddress> ip;  ///< of its network interface
   std::uint32_t bandwidth = 0;  ///< Mbit/s; an educated guess when the link's speed code is unknown
 
   /// "mlx5_0:1"

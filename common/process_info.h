@@ -18,7 +18,8 @@ namespace fabric {
 /// The ways to set up a connection. Values travel in the modex and never change their meaning.
 enum class CpcKind : std::uint8_t { kOob = 1, kXoob = 2, kRdmaCm = 3, kIbCm = 4 };
 
-/// "You can connect to me this way": what one CPC needs to be told, for the ports it serves.
+/// "You can connect to me this way": what one CPC needs to be told, for the ports it serves. If it serves none, its blob
+/// is a text that says why.
 struct CpcOffer {
   CpcKind kind = CpcKind::kOob;
   std::uint8_t priority = 0;    ///< 0 to 100, higher is preferred

@@ -269,6 +269,19 @@ std::string ReceiveQueues::canonical() const {
   return list;
 }
 
+ReceiveQueues ReceiveQueues::without_shared() const {
+  std::string list;
+  for (const QueueSpec& spec : queues_) {
+    list += list.empty() ? "" : ":";
+    if (spec.kind == QueueKind::kShared) {
+      list += "P," + std::to_string(spec.size) + "," + std::to_string(std::min(spec.sd_max, spec.rd_num));
+    } else {
+      append_queue(list, spec);
+    }
+  }
+  return *parse(list);  // good: it has the sizes and counts of a good list
+}
+
 std::uint32_t ReceiveQueues::largest() const noexcept {
   std::uint32_t size = 0;
   for (const QueueSpec& spec : queues_) {

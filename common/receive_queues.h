@@ -56,6 +56,10 @@ class ReceiveQueues {
   /// An error shows the string with a caret under the offending field and states the rule that it breaks.
   [[nodiscard]] static Result<ReceiveQueues> parse(std::string_view text);
 
+  /// The list as it is run where senders do not wait for receives ("receiver not ready" is unknown on iWARP, and a message
+  /// without a receive ends the connection): an S queue becomes a P queue of sd_max receives (at most rd_num) for every peer.
+  [[nodiscard]] ReceiveQueues without_shared() const;
+
   [[nodiscard]] const std::vector<QueueSpec>& queues() const noexcept { return queues_; }
   [[nodiscard]] std::size_t count() const noexcept { return queues_.size(); }
   [[nodiscard]] const QueueSpec& operator[](std::size_t index) const { return queues_[index]; }

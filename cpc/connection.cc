@@ -28,10 +28,19 @@ void Connection::connect(PeerTarget target) {
   if (!target_) {
     target_ = std::move(target);
   }
+  if (state_ == State::kClosed) {
+    exchanges_ = exchanges_cts(target_->cpc);
+  }
   apply(Event::kConnectWanted);
 }
 
-void Connection::request_arrived(std::unique_ptr<OobChannel> channel, Message request) {
+void Connection::request_arrived(std::unique_ptr<Channel> channel, Message request) {
+  if (state_ == State::kClosed) {
+    exchanges_ = exchanges_cts(channel->kind());
+  } else if (exchanges_ != exchanges_cts(channel->kind())) {
+    channel->refuse(RefuseReason::kOtherConnection, "it is being connected by another method");
+    return;
+  }
   new_channel_ = std::move(channel);
   incoming_ = std::move(request);
   apply(Event::kRequestArrived);
@@ -39,7 +48,7 @@ void Connection::request_arrived(std::unique_ptr<OobChannel> channel, Message re
   new_channel_.reset();
 }
 
-void Connection::on_message(OobChannel&, Message message) {
+void Connection::on_message(Channel&, Message message) {
   switch (message.header.type) {
     case MessageType::kRequest:
       break;  // comes to request_arrived(); a channel takes no second one
@@ -67,7 +76,7 @@ void Connection::on_reply(Message reply) {
   incoming_.reset();
 }
 
-void Connection::on_lost(OobChannel&, std::string reason, bool confirm_taken) {
+void Connection::on_lost(Channel&, std::string reason, bool confirm_taken) {
   apply(confirm_taken ? Event::kConfirmTaken : Event::kChannelLost, std::move(reason));
 }
 
@@ -108,9 +117,17 @@ void Connection::apply(Event event, std::string detail) {
 Guards Connection::guards() const {
   Guards guards;
   guards.peer_has_precedence = key_.peer < environment_.settings->self;
-  guards.repeated =
-      incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ && incoming_->address == remote_address_;
-  guards.stale = guards.repeated && incoming_->header.attempt < peer_attempt_;
+  guards.exchanges = exchanges_;
+  guards.wanted = target_.has_value();
+  if (exchanges_) {
+    // Every attempt has queue pairs of its own: one that is not newer has been given up by the peer.
+    guards.repeated = incoming_ && new_channel_ && incoming_->header.attempt <= peer_attempt_;
+    guards.stale = guards.repeated;
+  } else {
+    guards.repeated =
+        incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ && incoming_->address == remote_address_;
+    guards.stale = guards.repeated && incoming_->header.attempt < peer_attempt_;
+  }
   guards.retries_left = attempt_ <= environment_.settings->connect_retries;
   guards.channel_up = channel_ != nullptr;
   return guards;
@@ -132,6 +149,8 @@ Status Connection::perform(Action action) {
     case Action::kDestroyQueuePairs:
       queue_pairs_.reset();
       break;
+    case Action::kPostHandshake:
+      return queue_pairs_->post_handshake();
     case Action::kOpenChannel:
       return open_channel();
     case Action::kAdoptChannel:
@@ -179,6 +198,12 @@ Status Connection::perform(Action action) {
     case Action::kTellConnected:
       environment_.say(Connected{key_, remote_ends_});
       break;
+    case Action::kTellLinked:
+      tell_linked();
+      break;
+    case Action::kTellPeerLeft:
+      environment_.say(PeerLeft{key_, detail_});
+      break;
     case Action::kTellFailed:
       tell_failed();
       break;
@@ -205,16 +230,20 @@ Status Connection::make_queue_pairs() {
 Status Connection::connect_queue_pairs() {
   remote_address_ = incoming_->address;
   remote_ends_ = incoming_->ends;
-  Status connected = queue_pairs_->connect(remote_address_, remote_ends_);
+  opened_by_us_ = channel_->opened_by_us();
+  Status connected = channel_->connect(*queue_pairs_, *incoming_);
   return connected ? Status() : failure("connecting queue pairs", connected.error());
 }
 
 Status Connection::open_channel() {
   ++attempt_;
+  const ChannelOpener* const opener = environment_.opener(target_->cpc);
+  if (opener == nullptr) {
+    return failure("this process does not run the connection method that the peer is to be connected by");
+  }
   const ChannelIdentity identity{
       target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_};
-  Result<std::unique_ptr<OobChannel>> opened =
-      environment_.oob->open(identity, *target_, own_ends(MessageType::kRequest));
+  Result<std::unique_ptr<Channel>> opened = opener->open(identity, *target_, own_ends(MessageType::kRequest));
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
@@ -255,6 +284,12 @@ void Connection::ask_for_receives() {
   environment_.say(PostReceives{key_, queue_pairs_->handles()});
 }
 
+void Connection::tell_linked() {
+  const bool is_iwarp = environment_.port(key_.local_port)->address.link == Link::kIwarp;
+  environment_.say(
+      Linked{key_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(), opened_by_us_ || !is_iwarp});
+}
+
 void Connection::tell_failed() {
   std::string reason = "connection to " + name_of(key_.peer) + " (our port " + std::to_string(key_.local_port) +
                        ", its port " + std::to_string(key_.remote_port) + "): " + detail_;
@@ -275,7 +310,7 @@ Message Connection::own_ends(MessageType type) const {
 
 /// Doubles with every attempt, and differs between processes, so that a job that starts does not come in waves.
 unsigned Connection::retry_delay_ms() const {
-  const unsigned doublings = std::min(attempt_, 6U) - 1;
+  const unsigned doublings = std::clamp(attempt_, 1U, 6U) - 1;
   const unsigned longest = std::min(kFirstRetryMilliseconds << doublings, kLongestRetryMilliseconds);
   return longest / 2 + random_bits() % (longest / 2 + 1);
 }

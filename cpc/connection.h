@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "cpc/channel.h"
 #include "cpc/connection_manager.h"
 #include "cpc/connection_table.h"
 #include "cpc/cpc.h"
 #include "cpc/event_loop.h"
-#include "cpc/oob.h"
 #include "cpc/transition_history.h"
 
 namespace fabric::cpc {
@@ -22,9 +22,9 @@ namespace fabric::cpc {
 struct ConnectionEnvironment {
   event_base* loop = nullptr;
   const ManagerSettings* settings = nullptr;
-  const Oob* oob = nullptr;
   const QueuePairMaker* make_queue_pairs = nullptr;
   std::function<const PortContext*(std::uint16_t index)> port;  ///< null if there is none with that index
+  std::function<const ChannelOpener*(CpcKind kind)> opener;     ///< null if this process does not run that CPC
   std::function<void(Upcall)> say;                              ///< to the main thread
 };
 
@@ -45,13 +45,13 @@ class Connection final : private ChannelHandler {
   void destroy() { apply(Event::kDestroyWanted); }
 
   /// A peer asks, on `channel`. The manager has checked that the port exists and the number of queues fits.
-  void request_arrived(std::unique_ptr<OobChannel> channel, Message request);
+  void request_arrived(std::unique_ptr<Channel> channel, Message request);
 
   [[nodiscard]] State state() const noexcept { return state_; }
 
  private:
-  void on_message(OobChannel& channel, Message message) override;
-  void on_lost(OobChannel& channel, std::string reason, bool confirm_taken) override;
+  void on_message(Channel& channel, Message message) override;
+  void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
   void on_reply(Message reply);
   void on_timer();
 
@@ -68,6 +68,7 @@ class Connection final : private ChannelHandler {
   void send(MessageType type);
   void start_timer(Event event, unsigned milliseconds);
   void ask_for_receives();
+  void tell_linked();
   void tell_failed();
   [[nodiscard]] Message own_ends(MessageType type) const;
   [[nodiscard]] unsigned retry_delay_ms() const;
@@ -79,14 +80,16 @@ class Connection final : private ChannelHandler {
   std::string detail_;  ///< the reason at hand, for refusals and failures
 
   std::optional<PeerTarget> target_;  ///< from Connect
+  bool exchanges_ = false;            ///< the CPC exchanges CTS
+  bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
   std::unique_ptr<QueuePairs> queue_pairs_;
   PortAddress remote_address_;
   std::vector<QueuePairEnd> remote_ends_;  ///< what our queue pairs are connected to; empty before
   std::uint32_t attempt_ = 0;              ///< of our latest REQUEST
   std::uint32_t peer_attempt_ = 0;         ///< of the peer's latest REQUEST that was adopted
 
-  std::unique_ptr<OobChannel> channel_;
-  std::unique_ptr<OobChannel> new_channel_;  ///< only within request_arrived()
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Channel> new_channel_;  ///< only within request_arrived()
   std::optional<Message> incoming_;          ///< the REQUEST or REPLY that is being handled
   Timer timer_;
   Event timer_event_ = Event::kRetryTimer;

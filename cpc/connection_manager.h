@@ -11,6 +11,7 @@
 #include "common/process_info.h"
 #include "common/result.h"
 #include "cpc/cpc.h"
+#include "cpc/cpc_names.h"
 
 namespace fabric::cpc {
 
@@ -22,9 +23,14 @@ struct ManagerSettings {
   unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a stranger to say who it is
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
   std::uint8_t oob_priority = 50;
+  std::uint8_t rdmacm_priority = 30;
+  std::uint8_t ibcm_priority = 20;
+  CpcSet cpcs = kEveryCpc;             ///< those that the user lets be used
+  unsigned resolve_timeout_ms = 2000;  ///< for the address of a peer, and again for the route to it
+  std::uint16_t rdmacm_port = 0;       ///< first port number to listen on; 0: any
 };
 
-/// All functions are for the main thread and never wait, except the destructor.
+/// All functions are for the main thread and never wait, except add_port() and the destructor.
 class ConnectionManager {
  public:
   /// Starts the progress thread, with a listener for every CPC.
@@ -33,11 +39,15 @@ class ConnectionManager {
   /// Stops the thread, destroys all queue pairs and drops every connection without a word to the peer.
   ~ConnectionManager();
 
-  /// Serves `port` from now on: its connections and its device's asynchronous events (of each device once).
+  /// Serves `port` from now on: its connections and its device's asynchronous events (of each device once). Waits until
+  /// every CPC that can listens on it.
   void add_port(const PortContext& port);
 
   /// What peers have to be told to connect to these ports (PortContext::index gives the mask bits).
   [[nodiscard]] std::vector<CpcOffer> offers(std::span<const PortContext* const> ports) const;
+
+  /// For each CPC that serves no port an offer for none, whose blob says why: for the message of a peer that finds no way.
+  [[nodiscard]] std::vector<CpcOffer> refusals() const;
 
   /// Queues a command for the progress thread and wakes it.
   void submit(Command command);
@@ -58,5 +68,9 @@ class ConnectionManager {
 /// CpcKind. Null if there is none. Points into `theirs`.
 [[nodiscard]] const CpcOffer* choose_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
                                          std::uint16_t their_port) noexcept;
+
+/// Why there is none: "oob: not on our side (...); rdmacm: not on the peer's side (...)".
+[[nodiscard]] std::string why_no_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
+                                     std::uint16_t their_port);
 
 }  // namespace fabric::cpc

@@ -20,7 +20,7 @@ enum class State : std::uint8_t {
   kAnswering,    ///< Passive. Queue pairs connected to the peer's, the main thread posts receives.
   kReplySent,    ///< Passive. Receives posted; REPLY sent, or will be when the peer comes back. Waits for CONFIRM.
   kConfirming,   ///< Active, usable. CONFIRM sent, but the peer is not known to have it.
-  kConnected,    ///< Usable, and so is the peer.
+  kConnected,    ///< Usable, and so is the peer. With a CTS exchange: linked, the rest is between the main threads.
   kClosing,      ///< Queue pairs in the error state; the main thread polls what is left.
   kFailed,       ///< The main thread is told; its Close is awaited.
 };
@@ -53,6 +53,7 @@ enum class Action : std::uint8_t {
   kConnectQueuePairs,  ///< Connects them to the ends in the message that has just arrived.
   kFlushQueuePairs,    ///< To the error state.
   kDestroyQueuePairs,
+  kPostHandshake,      ///< Posts the handshake buffer, where the queues that CTS goes over take one.
   kOpenChannel,        ///< Starts the next attempt: opens a channel and sends REQUEST on it.
   kAdoptChannel,       ///< The new channel takes the place of the one we have, which is closed.
   kRefuseCollision,    ///< Refuses the new channel: our own request has precedence.
@@ -68,10 +69,12 @@ enum class Action : std::uint8_t {
   kStopTimer,
   kAskForReceives,  ///< Upcall PostReceives.
   kTellConnected,   ///< Upcall Connected.
+  kTellLinked,      ///< Upcall Linked.
+  kTellPeerLeft,    ///< Upcall PeerLeft.
   kTellFailed,      ///< Upcall Failed.
   kTellFlushing,    ///< Upcall Flushing.
 };
-inline constexpr std::size_t kActionKinds = 22;
+inline constexpr std::size_t kActionKinds = 25;
 
 /// Facts that choose between the rows of one cell of the table.
 struct Guards {
@@ -80,8 +83,10 @@ struct Guards {
   bool stale = false;         ///< It is repeated, and its attempt is older than the newest one seen.
   bool retries_left = false;  ///< Another attempt may be made.
   bool channel_up = false;    ///< We have a channel.
+  bool exchanges = false;     ///< The CPC leaves it to a CTS exchange to tell that receives are posted.
+  bool wanted = false;        ///< The main thread has said Connect.
 };
-inline constexpr std::size_t kGuards = 5;
+inline constexpr std::size_t kGuards = 7;
 
 namespace detail {
 inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "RequestSent", "Yielded",
@@ -92,10 +97,11 @@ inline constexpr std::array<std::string_view, kEvents> kEventNames{
     "RequestArrived", "ReplyArrived",   "ConfirmArrived", "RefusalArrived", "CollisionArrived",
     "ConfirmTaken",   "ChannelLost",    "RetryTimer",     "HandshakeTimer", "LocalError"};
 inline constexpr std::array<std::string_view, kActionKinds> kActionNames{
-    "None",           "MakeQueuePairs",  "ConnectQueuePairs", "FlushQueuePairs",   "DestroyQueuePairs",   "OpenChannel",
-    "AdoptChannel",   "RefuseCollision", "RefuseOther",       "RefuseUnavailable", "DropNewChannel",      "SendReply",
-    "SendConfirm",    "SendRefusal",     "CloseChannel",      "StartRetryTimer",   "StartHandshakeTimer", "StopTimer",
-    "AskForReceives", "TellConnected",   "TellFailed",        "TellFlushing"};
+    "None",        "MakeQueuePairs", "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs", "PostHandshake",
+    "OpenChannel", "AdoptChannel",   "RefuseCollision",   "RefuseOther",     "RefuseUnavailable", "DropNewChannel",
+    "SendReply",   "SendConfirm",    "SendRefusal",       "CloseChannel",    "StartRetryTimer",   "StartHandshakeTimer",
+    "StopTimer",   "AskForReceives", "TellConnected",     "TellLinked",      "TellPeerLeft",      "TellFailed",
+    "TellFlushing"};
 }  // namespace detail
 
 /// Names for traces and error texts: "RequestSent".

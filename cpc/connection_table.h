@@ -19,15 +19,24 @@
 //  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
 //    peer is known to have the CONFIRM, or attempts run out (the peer still learns from our first message: PeerSpoke).
 //
-// Invariants:
-//  - Queue pairs are made once on leaving Closed and destroyed once on coming back to it, by Destroy or at the end of
-//    the progress thread: made == destroyed whenever every connection is Closed.
-//  - A channel belongs to exactly one connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming.
-//  - The main thread hears at most one PostReceives and one Connected, then at most one Failed unless it breaks the
-//    rules, and exactly one Flushing for its Close.
+// CPCs that exchange CTS (rdmacm, ibcm; the guard `exchanges`) differ in this:
+//  - Nobody asks for receives before speaking: only the handshake buffer is posted, so that REQUEST and REPLY never wait
+//    for a main thread (the kernel's communication manager gives up a REQ that is not answered). When the queue pairs of
+//    both sides are up the main thread hears Linked, once, and the rest is in cts_table.h.
+//  - Queue pairs belong to an attempt: a communication manager remembers the numbers of those whose attempt failed, and
+//    on iWARP they are dead. So every attempt has new ones, of which the main thread hears only when they are up.
+//  - The channel stays as long as the connection. When it is lost then, the peer has left: PeerLeft.
+//  - A passive side whose channel is lost before it is linked forgets about it, or, if its main thread wants the
+//    connection too, goes on as the active one. The peer, which knows that its attempt failed, does what it must.
 //
-// To extend the table (CTS for RDMA-CM is next): add the enumerators to connection_states.h, then rows until this
-// header compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things
+// Invariants:
+//  - Queue pairs are made on leaving Closed and destroyed on coming back to it (with a CTS exchange also between two
+//    attempts), or at the end of the progress thread: made == destroyed whenever every connection is Closed.
+//  - A channel belongs to exactly one connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming.
+//  - The main thread hears at most one PostReceives and one Connected (or one Linked and one PeerLeft), then at most one
+//    Failed unless it breaks the rules, and exactly one Flushing for its Close.
+//
+// To extend the table: add the enumerators to connection_states.h, then rows until this header compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things
 // that tell Posting from RequestSent and Answering from ReplySent.
 #pragma once
 
@@ -48,7 +57,7 @@ enum class Outcome : std::uint8_t {
   kProtocolError,  ///< One side broke the rules: the connection fails; `why` names the rule.
 };
 
-inline constexpr std::size_t kMaxActions = 5;
+inline constexpr std::size_t kMaxActions = 7;
 using Actions = std::array<Action, kMaxActions>;
 
 struct Step {
@@ -90,11 +99,14 @@ inline constexpr When kRepeated{2, 2};
 inline constexpr When kStale{4, 4};
 inline constexpr When kRetriesLeft{8, 8};
 inline constexpr When kChannelUp{16, 16};
+inline constexpr When kExchanges{32, 32};
+inline constexpr When kWanted{64, 64};
 
 [[nodiscard]] constexpr std::uint8_t guard_bits(const Guards& guards) noexcept {
   return static_cast<std::uint8_t>((guards.peer_has_precedence ? 1 : 0) | (guards.repeated ? 2 : 0) |
                                    (guards.stale ? 4 : 0) | (guards.retries_left ? 8 : 0) |
-                                   (guards.channel_up ? 16 : 0));
+                                   (guards.channel_up ? 16 : 0) | (guards.exchanges ? 32 : 0) |
+                                   (guards.wanted ? 64 : 0));
 }
 
 struct Row {
@@ -134,9 +146,12 @@ using enum Action;
 // clang-format off
 inline constexpr auto kTable = std::to_array<Row>({
   // ---- Closed
-  go(kClosed, kConnectWanted,  kAlways, kPosting,   {kMakeQueuePairs, kAskForReceives}),
-  go(kClosed, kRequestArrived, kAlways, kAnswering,
+  go(kClosed, kConnectWanted,  !kExchanges, kPosting,     {kMakeQueuePairs, kAskForReceives}),
+  go(kClosed, kConnectWanted,  kExchanges,  kRequestSent, {kMakeQueuePairs, kPostHandshake, kOpenChannel}),
+  go(kClosed, kRequestArrived, !kExchanges, kAnswering,
      {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kAskForReceives}),
+  go(kClosed, kRequestArrived, kExchanges,  kReplySent,
+     {kAdoptChannel, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
   go(kClosed, kCloseWanted,    kAlways, kClosing,   {kTellFlushing}),
   ignored(kClosed, kDestroyWanted, "there is nothing to destroy"),
   error(kClosed, {kReceivesPosted, kPeerSpoke}, "there are no queue pairs"),
@@ -145,23 +160,33 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kPosting, kReceivesPosted, kAlways, kRequestSent, {kOpenChannel}),
   go(kPosting, kRequestArrived, kAlways, kAnswering,   {kAdoptChannel, kConnectQueuePairs}),
 
-  go(kRequestSent, kRequestArrived,   kPeerHasPrecedence,  kReplySent,
+  go(kRequestSent, kRequestArrived,   kPeerHasPrecedence && !kExchanges, kReplySent,
      {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
+  go(kRequestSent, kRequestArrived,   kPeerHasPrecedence && kExchanges,  kReplySent,
+     {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
   go(kRequestSent, kRequestArrived,   !kPeerHasPrecedence, kRequestSent, {kRefuseCollision}),
-  go(kRequestSent, kReplyArrived,     kAlways,             kConfirming,
+  go(kRequestSent, kReplyArrived,     !kExchanges,         kConfirming,
      {kConnectQueuePairs, kSendConfirm, kTellConnected}),
+  go(kRequestSent, kReplyArrived,     kExchanges,          kConnected,
+     {kConnectQueuePairs, kSendConfirm, kTellLinked}),
   go(kRequestSent, kCollisionArrived, kPeerHasPrecedence,  kYielded,     {kCloseChannel, kStartHandshakeTimer}),
   error(kRequestSent, kCollisionArrived, "the peer claims precedence for its request, which it does not have",
         !kPeerHasPrecedence),
   go(kRequestSent, kRefusalArrived,   kAlways,             kFailed,      {kCloseChannel, kTellFailed}),
   go(kRequestSent, kChannelLost,      kRetriesLeft,        kRequestSent, {kCloseChannel, kStartRetryTimer}),
   go(kRequestSent, kChannelLost,      !kRetriesLeft,       kFailed,      {kCloseChannel, kTellFailed}),
-  go(kRequestSent, kRetryTimer,       kAlways,             kRequestSent, {kOpenChannel}),
+  go(kRequestSent, kRetryTimer,       !kExchanges,         kRequestSent, {kOpenChannel}),
+  go(kRequestSent, kRetryTimer,       kExchanges,          kRequestSent,
+     {kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kOpenChannel}),
 
-  go(kYielded, kRequestArrived, kAlways,       kReplySent,
+  go(kYielded, kRequestArrived, !kExchanges,                 kReplySent,
      {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
-  go(kYielded, kHandshakeTimer, kRetriesLeft,  kRequestSent, {kOpenChannel}),
-  go(kYielded, kHandshakeTimer, !kRetriesLeft, kFailed,      {kTellFailed}),
+  go(kYielded, kRequestArrived, kExchanges,                  kReplySent,
+     {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
+  go(kYielded, kHandshakeTimer, kRetriesLeft && !kExchanges, kRequestSent, {kOpenChannel}),
+  go(kYielded, kHandshakeTimer, kRetriesLeft && kExchanges,  kRequestSent,
+     {kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kOpenChannel}),
+  go(kYielded, kHandshakeTimer, !kRetriesLeft,               kFailed,      {kTellFailed}),
 
   // ---- The passive side
   go(kAnswering, kRequestArrived, kRepeated && !kStale, kAnswering, {kAdoptChannel}),
@@ -171,10 +196,20 @@ inline constexpr auto kTable = std::to_array<Row>({
   error(kAnswering, kConfirmArrived, "CONFIRM before REPLY"),
 
   go(kReplySent, kRequestArrived, kRepeated && !kStale, kReplySent, {kStopTimer, kAdoptChannel, kSendReply}),
-  go(kReplySent, kConfirmArrived, kAlways,              kConnected, {kStopTimer, kCloseChannel, kTellConnected}),
+  go(kReplySent, kRequestArrived, !kRepeated && !kStale && kExchanges, kReplySent,
+     {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
+  go(kReplySent, kConfirmArrived, !kExchanges,          kConnected, {kStopTimer, kCloseChannel, kTellConnected}),
+  go(kReplySent, kConfirmArrived, kExchanges,           kConnected, {kStopTimer, kTellLinked}),
   // The channel stays for the CONFIRM: closing it first would make the peer believe that we never got one.
-  go(kReplySent, kPeerSpoke,      kAlways,              kConnected, {kStopTimer, kTellConnected}),
-  go(kReplySent, kChannelLost,    kAlways,              kReplySent, {kCloseChannel, kStartHandshakeTimer}),
+  go(kReplySent, kPeerSpoke,      !kExchanges,          kConnected, {kStopTimer, kTellConnected}),
+  error(kReplySent, kPeerSpoke, "the main thread does not know these queue pairs yet", kExchanges),
+  go(kReplySent, kChannelLost,    !kExchanges,          kReplySent, {kCloseChannel, kStartHandshakeTimer}),
+  go(kReplySent, kChannelLost,    kExchanges && !kWanted,                 kClosed,
+     {kCloseChannel, kDestroyQueuePairs}),
+  go(kReplySent, kChannelLost,    kExchanges && kWanted && kRetriesLeft,  kRequestSent,
+     {kCloseChannel, kStartRetryTimer}),
+  go(kReplySent, kChannelLost,    kExchanges && kWanted && !kRetriesLeft, kFailed,
+     {kCloseChannel, kTellFailed}),
   go(kReplySent, kHandshakeTimer, kAlways,              kFailed,    {kTellFailed}),
 
   go({kAnswering, kReplySent}, kRefusalArrived, kAlways, kFailed, {kStopTimer, kCloseChannel, kTellFailed}),
@@ -194,7 +229,9 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kConfirming, {kRefusalArrived, kCollisionArrived}, kAlways, kFailed, {kCloseChannel, kTellFailed}),
 
   go(kConnected, kRequestArrived, kRepeated && !kStale, kConnected, {kAdoptChannel, kSendReply}),
-  go(kConnected, {kConfirmArrived, kChannelLost, kRefusalArrived}, kAlways, kConnected, {kCloseChannel}),
+  go(kConnected, {kConfirmArrived, kChannelLost, kRefusalArrived}, !kExchanges, kConnected, {kCloseChannel}),
+  go(kConnected, {kChannelLost, kRefusalArrived}, kExchanges, kConnected, {kCloseChannel, kTellPeerLeft}),
+  error(kConnected, kConfirmArrived, "a second CONFIRM", kExchanges),
   ignored(kConnected, kPeerSpoke, "the peer is known to be connected"),
 
   // ---- Requests that do not fit the state
@@ -203,7 +240,7 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kConnected, kRequestArrived, kStale, kConnected, {kDropNewChannel}),
   // The peer has other queue pairs than those we are connected to: it lost or restarted its side.
   go(kAnswering, kRequestArrived, !kRepeated && !kStale, kAnswering, {kRefuseOther}),
-  go(kReplySent, kRequestArrived, !kRepeated && !kStale, kReplySent, {kRefuseOther}),
+  go(kReplySent, kRequestArrived, !kRepeated && !kStale && !kExchanges, kReplySent, {kRefuseOther}),
   go(kConnected, kRequestArrived, !kRepeated && !kStale, kConnected, {kRefuseOther}),
   go(kClosing,   kRequestArrived, kAlways,               kClosing,   {kRefuseUnavailable}),
   go(kFailed,    kRequestArrived, kAlways,               kFailed,    {kRefuseUnavailable}),

@@ -22,7 +22,20 @@
 //     (polls every flushed completion)
 //     Destroy  ---------------->  queue pairs destroyed
 //
-// A REQUEST from a peer that the main thread has not asked for yields PostReceives just the same: the endpoint is made
+// And for CPCs that exchange CTS (rdmacm, ibcm), whose peers answer without their main threads:
+//
+//     Connect  ---------------->  make queue pairs (INIT),
+//                                 post the handshake buffer
+//                                 REQUEST ------------------------> the same; RTS
+//                                 RTR, RTS <----------------------- REPLY
+//              <----------------  Linked
+//     (posts receives)            CONFIRM ------------------------> Linked
+//     CTS -------------------- over the queue pairs ------------->  (posts receives)
+//         <-------------------------------------------------------  CTS
+//
+// What comes after Linked is in cts_table.h.
+//
+// A REQUEST from a peer that the main thread has not asked for yields PostReceives (or Linked) just the same: the endpoint is made
 // on first contact. The main thread refuses with Close. A Connect for a connection that is already under way is
 // ignored: its Connected will come. What may happen when is in connection_table.h, and nowhere else.
 #pragma once
@@ -37,6 +50,7 @@
 #include "common/identity.h"
 #include "common/port_address.h"
 #include "common/process_info.h"
+#include "cpc/handshake_slab.h"
 #include "cpc/queue_pairs.h"
 
 namespace fabric::cpc {
@@ -97,6 +111,19 @@ struct Connected {
   ConnectionKey key;
   std::vector<QueuePairEnd> remote_ends;
 };
+/// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS (cts_table.h).
+struct Linked {
+  ConnectionKey key;
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
+  std::vector<QueuePairEnd> remote_ends;
+  HandshakeSlot handshake;  ///< valid until Destroy
+  bool may_speak_first = true;
+};
+/// After Linked: the peer has closed the connection, or its host or process is gone.
+struct PeerLeft {
+  ConnectionKey key;
+  std::string reason;
+};
 /// The connection cannot be made, was refused, or is lost. The main thread answers with Close, unless a Close of its
 /// own has crossed it: one Close per connection. May be the first it hears of a connection that a peer wanted.
 struct Failed {
@@ -116,7 +143,7 @@ struct AsyncEvent {
   const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
 };
 
-using Upcall = std::variant<PostReceives, Connected, Failed, Flushing, AsyncEvent>;
+using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent>;
 
 }  // namespace fabric::cpc
 

@@ -8,7 +8,7 @@
 
 namespace fabric::cpc {
 
-Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settings, OobListener::OnRequest on_request) {
+Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settings, OnRequest on_request) {
   assert_on_progress_thread();
   std::unique_ptr<Oob> oob(new Oob(loop, settings));
   auto listener =
@@ -26,8 +26,8 @@ Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settin
   return oob;
 }
 
-Result<std::unique_ptr<OobChannel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target,
-                                              Message request) const {
+Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target,
+                                           Message request) const {
   assert_on_progress_thread();
   const Result<OobOffer> offer = decode_oob_offer(target.offer);
   if (!offer) {

@@ -15,7 +15,7 @@
 namespace fabric::cpc {
 
 /// Progress thread only, except for offer(), which never changes.
-class Oob {
+class Oob final : public ChannelOpener {
  public:
   struct Settings {
     ProcessName self;
@@ -25,15 +25,15 @@ class Oob {
 
   /// Listens. `on_request` is called for every channel that a peer opens.
   [[nodiscard]] static Result<std::unique_ptr<Oob>> start(event_base* loop, const Settings& settings,
-                                                          OobListener::OnRequest on_request);
+                                                          OnRequest on_request);
 
   /// What peers must be told to reach us: the blob of the CpcOffer.
   [[nodiscard]] const std::vector<std::byte>& offer() const noexcept { return offer_; }
 
   /// Starts to open a channel to `target`. Attempts begin with different addresses, so that one that swallows
-  /// everything or leads to somebody else does not stop them all. An error: the target's offer makes no sense.
-  [[nodiscard]] Result<std::unique_ptr<OobChannel>> open(const ChannelIdentity& identity, const PeerTarget& target,
-                                                         Message request) const;
+  /// everything or leads to somebody else does not stop them all.
+  [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
+                                                      Message request) const override;
 
  private:
   Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings) {}

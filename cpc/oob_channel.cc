@@ -41,8 +41,9 @@ std::string remote_of(int socket) {
 
 OobChannel::OobChannel(event_base* loop, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
                        unsigned timeout_ms, Message request)
-    : loop_(loop), identity_(identity), opener_(true) {
+    : loop_(loop), opener_(true) {
   assert_on_progress_thread();
+  identity_ = identity;
   send(std::move(request));
   requested_ = true;
   dialer_ = std::make_unique<Dialer>(loop, std::move(addresses), timeout_ms,
@@ -90,14 +91,6 @@ void OobChannel::send(Message message) {
   if (socket_) {
     flush();
   }
-}
-
-void OobChannel::refuse(RefuseReason reason, std::string text) {
-  Message message;
-  message.header.type = MessageType::kRefuse;
-  message.reason = reason;
-  message.text = std::move(text);
-  send(std::move(message));
 }
 
 void OobChannel::flush() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A channel of the oob CPC: one TCP connection, for one attempt to connect one pair of ports. Who opened it sends
-// REQUEST, then CONFIRM; who listened sends REPLY; both may send REFUSE. Messages that do not belong there end the
-// channel.
+// A channel of the oob CPC: one TCP connection, for one attempt to connect one pair of ports. Messages that do not belong
+// there end it.
 #pragma once
 
 #include <array>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "common/identity.h"
+#include "cpc/channel.h"
 #include "cpc/event_loop.h"
 #include "cpc/file_descriptor.h"
 #include "cpc/oob_dialer.h"
@@ -19,32 +19,8 @@
 
 namespace fabric::cpc {
 
-class OobChannel;
-
-/// Who owns a channel hears from it here. Either function may destroy the channel. Never called from within a function
-/// of the channel that the owner calls.
-class ChannelHandler {
- public:
-  virtual void on_message(OobChannel& channel, Message message) = 0;
-  /// The channel is of no more use. `confirm_taken`: the peer closed it in order, after all of our CONFIRM was sent.
-  virtual void on_lost(OobChannel& channel, std::string reason, bool confirm_taken) = 0;
-
- protected:
-  ~ChannelHandler() = default;
-};
-
-/// Whose channel it is; every message on it must agree.
-struct ChannelIdentity {
-  JobToken token{};  ///< of the listening process
-  ProcessName self;
-  ProcessName peer;
-  std::uint16_t self_port = 0;
-  std::uint16_t peer_port = 0;
-  std::uint32_t attempt = 0;
-};
-
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
-class OobChannel {
+class OobChannel final : public Channel {
  public:
   /// A channel to be opened to the first of `addresses` that answers, each within `timeout_ms`; `request` goes out
   /// first.
@@ -55,19 +31,12 @@ class OobChannel {
   /// identity.
   OobChannel(event_base* loop, FileDescriptor socket, const JobToken& token, const ProcessName& self);
 
-  OobChannel(const OobChannel&) = delete;
-  OobChannel& operator=(const OobChannel&) = delete;
-  ~OobChannel() = default;
-
-  /// Before the next turn of the loop, and again when the channel changes hands.
-  void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
-
-  [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }
-
-  /// Sends now, or when the channel is open. The header is filled in, except for its type.
-  void send(Message message);
-  /// Sends a REFUSE.
-  void refuse(RefuseReason reason, std::string text);
+  [[nodiscard]] CpcKind kind() const noexcept override { return CpcKind::kOob; }
+  [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
+  void send(Message message) override;
+  [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override {
+    return queue_pairs.connect(from_peer.address, from_peer.ends);
+  }
 
  private:
   void start_reading();
@@ -81,8 +50,6 @@ class OobChannel {
   void lose(std::string reason, bool confirm_taken = false);
 
   event_base* loop_;
-  ChannelIdentity identity_;
-  ChannelHandler* handler_ = nullptr;
   bool opener_;             ///< we opened it
   bool requested_ = false;  ///< the REQUEST was sent or has arrived
   bool confirm_queued_ = false;

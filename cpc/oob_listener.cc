@@ -92,13 +92,13 @@ void OobListener::admit(FileDescriptor socket) {
   set_channel_options(socket.get());
   auto channel = std::make_unique<OobChannel>(loop_, std::move(socket), settings_.token, settings_.self);
   channel->set_handler(this);
-  const OobChannel* const key = channel.get();
+  const Channel* const key = channel.get();
   auto timer = std::make_unique<Timer>(loop_, [this, key] { turn_away(key); });
   timer->start(settings_.stranger_timeout_ms);
   strangers_.emplace(key, Stranger{std::move(channel), std::move(timer)});
 }
 
-void OobListener::turn_away(const OobChannel* channel) {
+void OobListener::turn_away(const Channel* channel) {
   strangers_.erase(channel);
   ++turned_away_;
   if (!pause_over_.running()) {
@@ -122,9 +122,9 @@ void OobListener::resume() {
   }
 }
 
-void OobListener::on_message(OobChannel& channel, Message message) {
+void OobListener::on_message(Channel& channel, Message message) {
   const auto found = strangers_.find(&channel);
-  std::unique_ptr<OobChannel> known = std::move(found->second.channel);
+  std::unique_ptr<Channel> known = std::move(found->second.channel);
   strangers_.erase(found);
   if (!pause_over_.running()) {
     resume();
@@ -132,7 +132,7 @@ void OobListener::on_message(OobChannel& channel, Message message) {
   on_request_(std::move(known), std::move(message));
 }
 
-void OobListener::on_lost(OobChannel& channel, std::string, bool) {
+void OobListener::on_lost(Channel& channel, std::string, bool) {
   turn_away(&channel);
 }
 

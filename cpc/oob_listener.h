@@ -27,9 +27,6 @@ class OobListener final : private ChannelHandler {
     ProcessName self;
     unsigned stranger_timeout_ms = 10000;
   };
-  /// Takes a channel whose REQUEST has arrived.
-  using OnRequest = std::function<void(std::unique_ptr<OobChannel> channel, Message request)>;
-
   /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
   [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
                                                                  OnRequest on_request);
@@ -56,12 +53,12 @@ class OobListener final : private ChannelHandler {
   [[nodiscard]] Status listen(int family, Socket& socket, std::uint16_t& port);
   void accept_from(int fd);
   void admit(FileDescriptor socket);
-  void turn_away(const OobChannel* channel);
+  void turn_away(const Channel* channel);
   void resume();
   void pause();
 
-  void on_message(OobChannel& channel, Message message) override;
-  void on_lost(OobChannel& channel, std::string reason, bool confirm_taken) override;
+  void on_message(Channel& channel, Message message) override;
+  void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
 
   event_base* loop_;
   Settings settings_;
@@ -70,7 +67,7 @@ class OobListener final : private ChannelHandler {
   Socket v6_;
   std::uint16_t port_v4_ = 0;
   std::uint16_t port_v6_ = 0;
-  std::unordered_map<const OobChannel*, Stranger> strangers_;
+  std::unordered_map<const Channel*, Stranger> strangers_;
   std::uint64_t turned_away_ = 0;
   Timer pause_over_;
 };

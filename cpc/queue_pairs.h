@@ -8,12 +8,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/completion_queue_set.h"
+#include "common/gid_choice.h"
 #include "common/port_address.h"
+#include "common/queue_space.h"
 #include "common/receive_queues.h"
 #include "common/result.h"
+#include "cpc/handshake_slab.h"
 
 namespace fabric::cpc {
 
@@ -27,6 +31,8 @@ struct QueuePairSettings {
   std::uint16_t pkey_index = 0;
   std::uint8_t traffic_class = 0;
   std::uint32_t max_inline = 0;  ///< bytes
+  DeviceCosts costs;             ///< of operations on the device
+  std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way to a peer, on rdma_queue()
 };
 
 /// What a local port lends to its connections. Made by the main thread before any connection, then only read; outlives
@@ -38,6 +44,8 @@ struct PortContext {
   std::uint8_t port_num = 1;
   std::uint8_t gid_index = 0;
   PortAddress address;
+  std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM
+  HandshakeSlab* handshakes = nullptr;  ///< of the device; null: no CPC that exchanges CTS
   const ReceiveQueues* queues = nullptr;
   CompletionQueueSet* completion_queues = nullptr;
   std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
@@ -55,8 +63,35 @@ struct QueuePairEnd {
 /// connection is taken down, whose completion comes after all others.
 inline constexpr std::uint32_t kMarkerEntries = 1;
 
+/// Entries beyond that, each way, of the queue pairs that CTS goes over (cts_table.h).
+inline constexpr std::uint32_t kHandshakeEntries = 1;
+
 /// Pieces of memory that a send can be put together from: our header, and the user's data where they are.
 inline constexpr std::uint32_t kSendSges = 2;
+
+/// RDMA reads and atomics that a queue pair has under way at its peer, and that it lets its peer have here. We ask for
+/// fewer than we grant, so that devices of different size get along without telling each other.
+inline constexpr int kReadsAsked = 4;
+inline constexpr int kReadsGranted = 16;
+
+/// The queue whose queue pair carries reads, writes and atomics too: the one with the largest buffers. What waits behind
+/// a long read there is a large message anyway, and small messages never do; and a queue pair of its own would cost
+/// every peer one more.
+[[nodiscard]] inline std::size_t rdma_queue(const ReceiveQueues& queues) noexcept {
+  return queues.smallest_fitting(queues.largest());
+}
+
+/// The send queue of queue `index` without the entries that are kept for the marker and the handshake: room for every
+/// message that may be under way, and for RDMA where it goes.
+[[nodiscard]] inline QueueSpace send_space(const ReceiveQueues& queues, std::size_t index, const DeviceCosts& costs,
+                                           std::uint32_t max_inline, std::uint32_t rdma_depth) noexcept {
+  const std::uint32_t rdma = index == rdma_queue(queues) ? rdma_depth : 0;
+  return QueueSpace::for_operations(queues[index].send_depth() + rdma, costs, kSendSges, max_inline);
+}
+
+/// Asks a communication manager for the attributes of queue pair `queue` in the state attributes.qp_state:
+/// rdma_init_qp_attr().
+using TransitionAttributes = std::function<Status(std::size_t queue, ibv_qp_attr& attributes)>;
 
 /// The queue pairs of a connection. Made, brought up and destroyed on the progress thread; the main thread posts to the
 /// handles between PostReceives and its Destroy command. Destroying the object destroys the queue pairs.
@@ -69,6 +104,14 @@ class QueuePairs {
   [[nodiscard]] virtual std::vector<ibv_qp*> handles() const = 0;
   /// Connects each to the peer's end: INIT -> RTR -> RTS. Called once.
   [[nodiscard]] virtual Status connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) = 0;
+  /// The same, where a communication manager knows the peer's ends. On iWARP it brings the queue pairs up by itself.
+  [[nodiscard]] virtual Status connect_by(const TransitionAttributes& /*attributes*/) {
+    return failure("these queue pairs know no communication manager");
+  }
+  /// Takes a handshake slot, and posts its receive on the queues that CTS goes over if they are P queues. Called once, in
+  /// INIT.
+  [[nodiscard]] virtual Status post_handshake() { return {}; }
+  [[nodiscard]] virtual HandshakeSlot handshake() const noexcept { return {}; }
   /// Moves all to the error state: everything posted comes back as flushed completions.
   virtual void flush() noexcept = 0;
 };

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "common/access_flags.h"
 #include "common/verbs_handle.h"
 #include "cpc/progress_thread.h"
 #include "cpc/queue_pairs.h"
@@ -16,10 +17,10 @@ namespace fabric::cpc {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-/// RDMA reads and atomics that a queue pair has under way at its peer, and that it lets its peer have here. We ask for
-/// fewer than we grant, so that devices of different size get along without telling each other.
-constexpr int kReadsAsked = 4;
-constexpr int kReadsGranted = 16;
+constexpr int kToReadyToReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kToReadyToSend =
+    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
 std::uint8_t clamp_reads(int device_maximum, int ours) noexcept {
   return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
@@ -35,8 +36,24 @@ struct Depths {
   std::uint32_t receive = 0;
 };
 
-Depths depths_of(const QueueSpec& queue) noexcept {
-  return {queue.send_depth() + kMarkerEntries, queue.receive_depth()};
+/// CTS goes over the first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that
+/// must send first.
+bool takes_cts(const PortContext& port, std::size_t index) noexcept {
+  return index == 0 || port.address.link == Link::kIwarp;
+}
+
+Depths depths_of(const PortContext& port, std::size_t index) noexcept {
+  const QueueSpec& queue = (*port.queues)[index];
+  const QueuePairSettings& settings = port.settings;
+  const QueueSpace sends = send_space(*port.queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
+  const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
+  Depths depths{static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries,
+                static_cast<std::uint32_t>(receives.entries())};
+  if (takes_cts(port, index)) {
+    depths.send += kHandshakeEntries;
+    depths.receive += queue.kind == QueueKind::kPerPeer ? kHandshakeEntries : 0;
+  }
+  return depths;
 }
 
 /// A queue pair and its room for completions, which outlives it.
@@ -49,27 +66,67 @@ struct RoomAndQueuePair {
 class RcQueuePairs final : public QueuePairs {
  public:
   explicit RcQueuePairs(const PortContext& port) : port_(port) {}
+  ~RcQueuePairs() override;
 
   [[nodiscard]] Status make();
 
   [[nodiscard]] const std::vector<QueuePairEnd>& ends() const noexcept override { return ends_; }
   [[nodiscard]] std::vector<ibv_qp*> handles() const override;
   [[nodiscard]] Status connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) override;
+  [[nodiscard]] Status connect_by(const TransitionAttributes& attributes) override;
+  [[nodiscard]] Status post_handshake() override;
+  [[nodiscard]] HandshakeSlot handshake() const noexcept override { return handshake_; }
   void flush() noexcept override;
 
  private:
   [[nodiscard]] Result<RoomAndQueuePair> make_one(std::size_t index) const;
   [[nodiscard]] Status check_depths(std::size_t index, const Depths& depths) const;
   [[nodiscard]] Status to_init(ibv_qp* queue_pair) const;
+  [[nodiscard]] Status bring_up(std::size_t index, const TransitionAttributes& attributes) const;
   [[nodiscard]] Status to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& peer, const QueuePairEnd& end) const;
   [[nodiscard]] Status to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const QueuePairEnd& own_end) const;
+  void set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept;
   [[nodiscard]] ibv_ah_attr path_to(const PortAddress& peer) const;
 
   const PortContext& port_;
   ibv_device_attr limits_{};
   std::vector<RoomAndQueuePair> queue_pairs_;
   std::vector<QueuePairEnd> ends_;
+  HandshakeSlot handshake_;
 };
+
+RcQueuePairs::~RcQueuePairs() {
+  queue_pairs_.clear();  // before the bytes that a receive may be posted to are used for something else
+  if (handshake_.receive != nullptr) {
+    port_.handshakes->give_back(handshake_);
+  }
+}
+
+Status RcQueuePairs::post_handshake() {
+  assert_on_progress_thread();
+  Result<HandshakeSlot> slot = port_.handshakes->take();
+  if (!slot) {
+    return tl::unexpected(std::move(slot).error());
+  }
+  handshake_ = *slot;
+  ibv_sge place{reinterpret_cast<std::uintptr_t>(handshake_.receive), kHandshakeBytes, handshake_.lkey};
+  ibv_recv_wr request{};
+  request.wr_id = handshake_.serial << kHandshakeTagBits | kHandshakeTag;
+  request.sg_list = &place;
+  request.num_sge = 1;
+  for (std::size_t i = 0; i < queue_pairs_.size() && takes_cts(port_, i); ++i) {
+    handshake_.queues = static_cast<std::uint8_t>(i + 1);
+    if ((*port_.queues)[i].kind != QueueKind::kPerPeer) {
+      continue;  // in a shared queue, a message of another connection could land in it
+    }
+    ibv_recv_wr* refused = nullptr;
+    const int error_number = ibv_post_recv(queue_pairs_[i].queue_pair.get(), &request, &refused);
+    if (error_number != 0) {
+      return verbs_failure("posting the handshake buffer on " + device_name(port_), error_number);
+    }
+  }
+  return {};
+}
 
 Status RcQueuePairs::make() {
   if (const int error_number = ibv_query_device(port_.device, &limits_); error_number != 0) {
@@ -103,7 +160,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   if (queue.kind == QueueKind::kXrc) {
     return failure("X queues have no queue pairs of their own");
   }
-  const Depths depths = depths_of(queue);
+  const Depths depths = depths_of(port_, index);
   if (Status fits = check_depths(index, depths); !fits) {
     return tl::unexpected(std::move(fits).error());
   }
@@ -137,10 +194,11 @@ Status RcQueuePairs::to_init(ibv_qp* queue_pair) const {
   attributes.qp_state = IBV_QPS_INIT;
   attributes.pkey_index = port_.settings.pkey_index;
   attributes.port_num = port_.port_num;
-  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  MemoryRoles roles = MemoryRole::kReadSource | MemoryRole::kWriteSink;
   if (limits_.atomic_cap != IBV_ATOMIC_NONE) {
-    attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+    roles |= MemoryRole::kAtomicTarget;
   }
+  attributes.qp_access_flags = access_flags(roles, port_.address.link);
   const int error_number =
       ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to INIT", error_number);
@@ -157,6 +215,10 @@ std::vector<ibv_qp*> RcQueuePairs::handles() const {
 
 Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) {
   assert_on_progress_thread();
+  if (port_.address.link == Link::kIwarp) {
+    return failure(device_name(port_) +
+                   " is an iWARP port, whose queue pairs only a communication manager can connect");
+  }
   if (peer.link != port_.address.link) {
     return failure(device_name(port_) + " and the peer's port are on different kinds of link");
   }
@@ -176,6 +238,49 @@ Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePai
     }
   }
   return {};
+}
+
+Status RcQueuePairs::connect_by(const TransitionAttributes& attributes) {
+  assert_on_progress_thread();
+  if (port_.address.link == Link::kIwarp) {
+    return {};
+  }
+  for (std::size_t i = 0; i < queue_pairs_.size(); ++i) {
+    if (Status up = bring_up(i, attributes); !up) {
+      return failure("queue " + std::to_string(i) + " on " + device_name(port_), up.error());
+    }
+  }
+  return {};
+}
+
+/// What concerns the two ends and the path between them comes from the communication manager, the rest from the user.
+Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& attributes) const {
+  ibv_qp* const queue_pair = queue_pairs_[index].queue_pair.get();
+  const QueuePairSettings& settings = port_.settings;
+  ibv_qp_attr receiving{};
+  receiving.qp_state = IBV_QPS_RTR;
+  ibv_qp_attr sending{};
+  sending.qp_state = IBV_QPS_RTS;
+  for (ibv_qp_attr* wanted : {&receiving, &sending}) {
+    if (Status known = attributes(index, *wanted); !known) {
+      return known;
+    }
+  }
+  receiving.path_mtu = std::min(receiving.path_mtu, static_cast<ibv_mtu>(port_.address.mtu));
+  receiving.min_rnr_timer = settings.min_rnr_timer;
+  if (settings.service_level != 0) {
+    receiving.ah_attr.sl = settings.service_level;
+  }
+  if (settings.traffic_class != 0) {
+    receiving.ah_attr.grh.traffic_class = settings.traffic_class;
+  }
+  int error_number = ibv_modify_qp(queue_pair, &receiving, kToReadyToReceive);
+  if (error_number != 0) {
+    return verbs_failure("moving a queue pair to RTR", error_number);
+  }
+  set_transport_limits(sending, (*port_.queues)[index].kind);
+  error_number = ibv_modify_qp(queue_pair, &sending, kToReadyToSend);
+  return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }
 
 /// RoCE routes by GID always, InfiniBand only between subnets.
@@ -205,24 +310,24 @@ Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& 
   attributes.max_dest_rd_atomic = clamp_reads(limits_.max_qp_rd_atom, kReadsGranted);
   attributes.min_rnr_timer = port_.settings.min_rnr_timer;
   attributes.ah_attr = path_to(peer);
-  const int error_number = ibv_modify_qp(queue_pair, &attributes,
-                                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToReceive);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTR", error_number);
+}
+
+void RcQueuePairs::set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept {
+  attributes.timeout = port_.settings.timeout;
+  attributes.retry_cnt = port_.settings.retry_count;
+  // Credits keep P queues from ever meeting "receiver not ready": there it is an error to be seen at once.
+  attributes.rnr_retry = kind == QueueKind::kPerPeer ? std::uint8_t{0} : port_.settings.rnr_retry;
 }
 
 Status RcQueuePairs::to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const QueuePairEnd& own_end) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = port_.settings.timeout;
-  attributes.retry_cnt = port_.settings.retry_count;
-  // Credits keep P queues from ever meeting "receiver not ready": there it is an error to be seen at once.
-  attributes.rnr_retry = kind == QueueKind::kPerPeer ? std::uint8_t{0} : port_.settings.rnr_retry;
+  set_transport_limits(attributes, kind);
   attributes.sq_psn = own_end.psn;
   attributes.max_rd_atomic = clamp_reads(limits_.max_qp_init_rd_atom, kReadsAsked);
-  const int error_number = ibv_modify_qp(
-      queue_pair, &attributes,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToSend);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }
 
@@ -239,10 +344,6 @@ void RcQueuePairs::flush() noexcept {
 
 Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port) {
   assert_on_progress_thread();
-  if (port.address.link == Link::kIwarp) {
-    return failure(device_name(port) +
-                   " is an iWARP port, whose queue pairs only the rdmacm connection method can connect");
-  }
   auto made = std::make_unique<RcQueuePairs>(port);
   if (Status ready = made->make(); !ready) {
     return tl::unexpected(std::move(ready).error());

@@ -4,9 +4,10 @@
  * which the receiver recomputes.  The first mismatch aborts the job (status 1).
  *
  *   check_mpi [--max BYTES] [--rounds N] [--seed N] [--flood N] [-v]
- *   check_mpi --threads N ... | --compute SECONDS ... | --spawn ...
+ *   check_mpi --threads N ... | --compute SECONDS ... | --spawn ... | --rma ...
  *
- * The second form runs only the named test (they are in check_more.c).
+ * The second form runs only the named test (they are in check_more.c and
+ * check_rma.c).
  */
 #include "check_mpi.h"
 
@@ -350,7 +351,7 @@ static void usage(void)
 {
     fprintf(stderr, "usage: check_mpi [--max BYTES] [--rounds N] [--seed N] "
                     "[--flood N] [-v]\n"
-                    "                 [--threads N | --compute SECONDS | --spawn]\n");
+                    "                 [--threads N | --compute SECONDS | --spawn | --rma]\n");
     exit(2);
 }
 
@@ -361,6 +362,7 @@ int main(int argc, char **argv)
         {"seed", 1, NULL, 's'},    {"flood", 1, NULL, 'f'},
         {"threads", 1, NULL, 't'}, {"compute", 1, NULL, 'c'},
         {"spawn", 0, NULL, 'p'},   {"child", 0, NULL, 'C'},
+        {"rma", 0, NULL, 'R'},
         {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "v", longopts, NULL)) != -1;) {
         switch (c) {
@@ -371,6 +373,7 @@ int main(int argc, char **argv)
         case 't': opt.threads = atoi(optarg); break;
         case 'c': opt.compute = atoi(optarg); break;
         case 'p': opt.spawn = 1; break;
+        case 'R': opt.rma = 1; break;
         case 'C': opt.child = 1; break;
         case 'v': opt.verbose = 1; break;
         default: usage();
@@ -397,6 +400,8 @@ int main(int argc, char **argv)
         run_compute(opt.compute);
     else if (opt.spawn)
         run_spawn(argv[0]);
+    else if (opt.rma)
+        run_rma();
     else
         run_all();
 

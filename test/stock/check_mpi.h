@@ -16,6 +16,7 @@ struct options {
     int threads; /* the modes: 0 when not asked for */
     int compute;
     int spawn;
+    int rma;
     int child;
     int verbose;
     uint64_t seed;
@@ -56,6 +57,7 @@ void run_collectives(void);
 void run_threads(int nthreads);
 void run_compute(int seconds);
 void run_spawn(const char *program);
+void run_rma(void);
 void run_child(MPI_Comm parent);
 
 #endif

@@ -13,7 +13,8 @@
 #include <optional>
 #include <queue>
 #include <string>
-#include <unordered_set>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "cpc/connection_table.h"
@@ -36,6 +37,15 @@ struct Options {
   bool hasty_handshake_timer = false;  ///< it may fire at any time, not only when nothing else can happen
   bool both_must_connect = true;  ///< what a quiet world is checked for: everybody connected, or else everybody told
   Guards (*bend)(int peer, Guards guards) = nullptr;  ///< a fault to be found
+
+  // CPCs that exchange CTS
+  bool exchanges = false;
+  bool is_iwarp = false;            ///< the passive side must not send first, and nobody waits for a receive
+  bool first_queue_is_p = true;     ///< CTS takes the handshake buffer; otherwise a shared receive
+  bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
+  cpc::CtsStep (*bend_cts)(cpc::CtsState state, cpc::CtsEvent event, cpc::CtsStep step) = nullptr;
+  bool bend_speaks_first = false;                      ///< the fault: the passive side takes itself for the active one
+  Action skip = Action::kNone;                         ///< the fault: an action that is left out
 };
 
 /// The message that an event is about.
@@ -43,13 +53,14 @@ struct Incoming {
   Byte channel = kNoChannel;
   Byte ends = 0;
   Byte attempt = 0;
+  bool is_destroy = false;  ///< no message at all: the main thread is done with the connection
 };
 
 class Explorer {
  public:
   explicit Explorer(const Options& options) : options_(options) {}
 
-  /// The first fault found, or nothing. `states()` tells how much was seen.
+  /// The first fault found, with the shortest way there, or nothing. `states()` tells how much was seen.
   std::optional<std::string> explore();
   [[nodiscard]] std::size_t states() const { return seen_.size(); }
 
@@ -62,6 +73,7 @@ class Explorer {
   };
 
   void visit(World world);
+  [[nodiscard]] std::string way_here() const;
   void expand(const World& world);
   void main_thread_moves(const World& world, int peer);
   void channel_moves(const World& world, std::size_t index, std::size_t side);
@@ -81,8 +93,23 @@ class Explorer {
   void tell_connected(World& world, int peer);
   void fault(const World& world, const std::string& what);
 
+  // The main threads' half of a CTS exchange (connection_model_cts.h)
+  void cts_moves(const World& world, int peer);
+  void cts_travels(const World& world, int from);
+  void apply_cts(World& world, int peer, cpc::CtsEvent event);
+  void check_quiet_cts(const World& world);
+
+  /// How a world was reached first: breadth first, so there is no shorter way.
+  struct Origin {
+    const Bytes* parent = nullptr;
+    int peer = 0;
+    std::string_view what;
+  };
+
   Options options_;
-  std::unordered_set<Bytes, Hash> seen_;
+  std::unordered_map<Bytes, Origin, Hash> seen_;
+  const Bytes* here_ = nullptr;  ///< the world at hand
+  Origin move_;                  ///< the move from it that is being made
   std::queue<World> open_;
   std::size_t moves_ = 0;  ///< made from the world at hand
   std::optional<std::string> fault_;
@@ -90,8 +117,20 @@ class Explorer {
 
 inline void Explorer::fault(const World& world, const std::string& what) {
   if (!fault_) {
-    fault_ = what + " in" + describe(world);
+    fault_ = what + " in" + describe(world) + " after" + way_here();
   }
+}
+
+inline std::string Explorer::way_here() const {
+  std::vector<std::string> moves;
+  for (Origin one = move_; !one.what.empty(); one = seen_.at(*one.parent)) {
+    moves.push_back(std::to_string(one.peer) + ":" + std::string(one.what));
+  }
+  std::string text;
+  for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+    text += " " + *move;
+  }
+  return text;
 }
 
 inline std::optional<std::string> Explorer::explore() {
@@ -106,6 +145,10 @@ inline std::optional<std::string> Explorer::explore() {
   while (!open_.empty() && !fault_) {
     const World world = open_.front();
     open_.pop();
+    Bytes bytes;
+    std::memcpy(bytes.data(), &world, sizeof world);
+    here_ = &seen_.find(bytes)->first;
+    move_ = seen_.at(bytes);
     expand(world);
   }
   return fault_;
@@ -116,7 +159,7 @@ inline void Explorer::visit(World world) {
   world.forget_channels();
   Bytes bytes;
   std::memcpy(bytes.data(), &world, sizeof world);
-  if (seen_.insert(bytes).second) {
+  if (seen_.emplace(bytes, move_).second) {
     open_.push(world);
   }
 }
@@ -125,6 +168,10 @@ inline void Explorer::expand(const World& world) {
   moves_ = 0;
   for (int peer = 0; peer < 2; ++peer) {
     main_thread_moves(world, peer);
+    if (options_.exchanges) {
+      cts_moves(world, peer);
+      cts_travels(world, peer);
+    }
   }
   for (std::size_t i = 0; i < kChannels; ++i) {
     if (world.channels[i].used != 0) {
@@ -154,14 +201,14 @@ inline void Explorer::main_thread_moves(const World& world, int number) {
     apply(next, number, event);
   };
   if (peer.wants > 0) {
-    act(Event::kConnectWanted, [](Peer& p) { p.wants--, p.wanted = 1; });
+    act(Event::kConnectWanted, [](Peer& p) { p.wants--, p.wanted = 1, p.has_target = 1; });
   }
   if (peer.must_post != 0) {
     act(Event::kReceivesPosted,
         [](Peer& p) { p.must_post = 0, p.posted = static_cast<Byte>(p.posted | 1U << p.incarnation); });
   }
   if (peer.must_close != 0) {
-    act(Event::kCloseWanted, [](Peer& p) { p.must_close = 0, p.must_post = 0; });
+    act(Event::kCloseWanted, [](Peer& p) { p.must_close = 0, p.must_post = 0, p.must_link = 0, p.must_hear_left = 0; });
   }
   if (peer.must_destroy != 0) {
     act(Event::kDestroyWanted, [](Peer& p) { p.must_destroy = 0; });
@@ -169,10 +216,13 @@ inline void Explorer::main_thread_moves(const World& world, int number) {
   if (peer.closes > 0 && peer.state != State::kClosed && peer.must_close == 0 && peer.state != State::kClosing) {
     // A choice, not an obligation: a world is quiet without it.
     const std::size_t moves = moves_;
-    act(Event::kCloseWanted, [](Peer& p) { p.closes--, p.gave_up = 1, p.must_post = 0; });
+    act(Event::kCloseWanted, [](Peer& p) {
+      p.closes--, p.gave_up = 1, p.must_post = 0, p.must_link = 0, p.must_hear_left = 0;
+      p.cts = cpc::CtsState::kLost;  // the endpoint hears no more
+    });
     moves_ = moves;
   }
-  if (other.told_connected != 0 && other.linked_to == peer.incarnation && peer.incarnation != 0 &&
+  if (!options_.exchanges && other.told_connected != 0 && other.linked_to == peer.incarnation && peer.incarnation != 0 &&
       peer.linked_to == other.incarnation && peer.told_connected == 0 && peer.state == State::kReplySent) {
     const std::size_t moves = moves_;
     act(Event::kPeerSpoke, [](Peer&) {});
@@ -193,7 +243,7 @@ inline void Explorer::channel_moves(const World& world, std::size_t index, std::
   if ((channel.lost[side] == 0 && !other_closed) || (side == 1 && channel.accepted == 0)) {
     return;
   }
-  const bool taken = side == 0 && channel.confirm_sent != 0 && channel.lost[side] == 0;
+  const bool taken = !options_.exchanges && side == 0 && channel.confirm_sent != 0 && channel.lost[side] == 0;
   const int peer = side == 0 ? channel.opener : 1 - channel.opener;
   apply(world, peer, taken ? Event::kConfirmTaken : Event::kChannelLost);
 }
@@ -213,7 +263,10 @@ inline void Explorer::deliver(World world, std::size_t index, std::size_t side) 
       apply(world, peer, Event::kRequestArrived, {static_cast<Byte>(index), channel.ends, channel.attempt});
       break;
     }
-    case kReply: apply(world, peer, Event::kReplyArrived, {kNoChannel, channel.reply_ends, channel.attempt}); break;
+    case kReply:
+      channel.answered = 1;
+      apply(world, peer, Event::kReplyArrived, {kNoChannel, channel.reply_ends, channel.attempt});
+      break;
     case kConfirm: apply(world, peer, Event::kConfirmArrived); break;
     case kRefuse: apply(world, peer, Event::kRefusalArrived); break;
     default: apply(world, peer, Event::kCollisionArrived); break;
@@ -222,7 +275,10 @@ inline void Explorer::deliver(World world, std::size_t index, std::size_t side) 
 
 /// A channel breaks: what was on the way to either side may still arrive, or not.
 inline void Explorer::breaks(const World& world, std::size_t index) {
-  for (unsigned kept = 0; kept < 4; ++kept) {
+  if (options_.breaks_until_reply && world.channels[index].answered != 0) {
+    return;
+  }
+  for (unsigned kept = 0; kept < (options_.breaks_until_reply ? 1U : 4U); ++kept) {
     World next = world;
     next.losses--;
     Channel& channel = next.channels[index];
@@ -235,6 +291,7 @@ inline void Explorer::breaks(const World& world, std::size_t index) {
         channel.letters[side] = {};
       }
     }
+    move_ = {here_, static_cast<int>(index), "channel breaks"};
     visit(next);
   }
 }
@@ -252,6 +309,10 @@ inline void Explorer::timers(const World& world, bool quiet) {
 
 /// Nothing more happens by itself: is everybody where they should be?
 inline void Explorer::check_quiet(const World& world) {
+  move_ = seen_.at(*here_);
+  if (options_.exchanges) {
+    check_quiet_cts(world);
+  }
   for (std::size_t i = 0; i < 2; ++i) {
     const Peer& peer = world.peers[i];
     const Peer& other = world.peers[1 - i];
@@ -279,10 +340,18 @@ inline void Explorer::apply(World world, int number, Event event, Incoming incom
   guards.stale = guards.repeated && incoming.channel != kNoChannel && incoming.attempt < peer.peer_attempt;
   guards.retries_left = peer.attempt <= options_.retries;
   guards.channel_up = peer.channel != kNoChannel;
+  guards.exchanges = options_.exchanges;
+  guards.wanted = peer.has_target != 0;
+  if (options_.exchanges) {
+    guards.repeated = incoming.channel != kNoChannel && incoming.attempt <= peer.peer_attempt;
+    guards.stale = guards.repeated;
+  }
   if (options_.bend != nullptr) {
     guards = options_.bend(number, guards);
   }
   const cpc::Step step = cpc::step(peer.state, event, guards);
+  move_ = {here_, number, to_string(event)};
+  incoming.is_destroy = event == Event::kDestroyWanted;
   if (step.outcome == Outcome::kProtocolError && (options_.both_must_connect || peer.state != State::kConfirming)) {
     fault(world, "protocol error: peer " + std::to_string(number) + ": " + std::string(to_string(event)) + ": " +
                      std::string(step.why));
@@ -300,10 +369,15 @@ inline void Explorer::perform_from(World world, int number, const cpc::Step& ste
                                    Incoming incoming) {
   for (std::size_t i = first; i < step.actions.size(); ++i) {
     const Action action = step.actions[i];
+    if (action == options_.skip) {
+      continue;
+    }
     if (world.local_errors > 0 && (action == Action::kMakeQueuePairs || action == Action::kConnectQueuePairs)) {
       World failed = world;
       failed.local_errors--;
+      const Origin move = move_;
       apply(failed, number, Event::kLocalError);
+      move_ = move;
     }
     if (!perform(world, number, action, incoming)) {
       return;
@@ -326,8 +400,14 @@ inline bool Explorer::perform(World& world, int number, Action action, const Inc
         fault(world, "queue pairs connected twice, or never made");
       }
       peer.linked_to = incoming.ends;
+      peer.opened = incoming.channel == kNoChannel ? 1 : 0;
       break;
     case Action::kDestroyQueuePairs: {
+      if (!incoming.is_destroy) {
+        peer.incarnation = 0;
+        peer.linked_to = 0;
+        break;
+      }
       const Peer old = peer;  // a new connection object, if there is one again
       peer = Peer();
       peer.made = old.made;
@@ -336,10 +416,14 @@ inline bool Explorer::perform(World& world, int number, Action action, const Inc
       peer.closes = old.closes;
       peer.gave_up = old.gave_up;
       peer.posted = old.posted;
+      peer.handshakes = old.handshakes;
       peer.told_connected = old.told_connected;
       peer.told_failed = old.told_failed;
       break;
     }
+    case Action::kPostHandshake:
+      peer.handshakes = static_cast<Byte>(peer.handshakes | 1U << peer.incarnation);
+      break;
     case Action::kOpenChannel:
       if (peer.channel != kNoChannel) {
         fault(world, "a channel is opened while there is one");
@@ -357,13 +441,20 @@ inline bool Explorer::perform(World& world, int number, Action action, const Inc
     case Action::kDropNewChannel: world.refuse(incoming.channel, kNothing); break;
     case Action::kSendReply: require_room(world, world.send(number, kReply)); break;
     case Action::kSendConfirm: require_room(world, world.send(number, kConfirm)); break;
-    case Action::kSendRefusal: require_room(world, world.send(number, kRefuse)); break;
+    case Action::kSendRefusal:
+      // Who opened it by a communication manager can only hang up before there is an answer.
+      if (!options_.exchanges || peer.channel == kNoChannel || world.channels[peer.channel].opener != number) {
+        require_room(world, world.send(number, kRefuse));
+      }
+      break;
     case Action::kCloseChannel: world.close_channel(number); break;
     case Action::kStartRetryTimer: peer.timer = 1; break;
     case Action::kStartHandshakeTimer: peer.timer = 2; break;
     case Action::kStopTimer: peer.timer = 0; break;
     case Action::kAskForReceives: peer.must_post = 1; break;
     case Action::kTellConnected: tell_connected(world, number); break;
+    case Action::kTellLinked: peer.must_link = 1; break;
+    case Action::kTellPeerLeft: peer.must_hear_left = 1; break;
     case Action::kTellFailed:
       peer.told_failed = 1;
       peer.must_close = 1;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cpc/connection_table.h"
+#include "cpc/cts_table.h"
 
 namespace fabric::model {
 
@@ -32,6 +33,7 @@ struct Channel {
   std::array<std::array<Byte, 4>, 2> letters{};  ///< on the way *to* a side
   Byte reply_ends = 0;
   Byte confirm_sent = 0;
+  Byte answered = 0;  ///< the opener has read REPLY
 };
 
 struct Peer {
@@ -53,6 +55,17 @@ struct Peer {
   Byte posted = 0;   ///< bit n: incarnation n had its receives posted
   Byte told_connected = 0;
   Byte told_failed = 0;
+  Byte has_target = 0;  ///< this connection object has been given a target by Connect
+
+  // The CTS exchange, if there is one
+  cpc::CtsState cts = cpc::CtsState::kUnlinked;
+  Byte must_link = 0;        ///< upcall Linked is on its way to the main thread
+  Byte must_hear_left = 0;   ///< upcall PeerLeft is
+  Byte opened = 0;           ///< our REQUEST made the queue pairs that are up
+  Byte handshakes = 0;       ///< bit n: incarnation n had its handshake buffer posted
+  Byte cts_from = 0;         ///< our CTS is under way from this incarnation; 0: it is not
+  Byte cts_to = 0;           ///< to this one
+  Byte heard = 0;            ///< the peer's CTS came for this incarnation, of which the main thread does not know yet
 };
 
 struct World {

@@ -216,6 +216,8 @@ class Node {
     seen(upcall.key).fate = Fate::kDestroyed;
     manager_->submit(cpc::Destroy{upcall.key});
   }
+  void on(const cpc::Linked&) { ck_abort_msg("oob does not exchange CTS"); }
+  void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::AsyncEvent&) { ck_abort_msg("a fake device has no events"); }
 
   Options options_;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cpc/connection_table.h"
+#include "cpc/cts_table.h"
 #include "cpc/transition_history.h"
 #include "test/unit/check_main.h"
 
@@ -27,6 +28,8 @@ void for_every_cell(Check check) {
         guards.stale = (bits & 4) != 0;
         guards.retries_left = (bits & 8) != 0;
         guards.channel_up = (bits & 16) != 0;
+        guards.exchanges = (bits & 32) != 0;
+        guards.wanted = (bits & 64) != 0;
         if (guards.stale && !guards.repeated) {
           continue;
         }
@@ -62,16 +65,28 @@ START_TEST(outcomes_are_explained) {
 END_TEST
 
 START_TEST(upcalls_match_the_states_entered) {
-  for_every_cell([](State state, Event, const Guards&, const Step& result) {
+  for_every_cell([](State state, Event, const Guards& guards, const Step& result) {
     const auto enters = [&](State entered) { return result.next == entered && state != entered; };
     const bool usable_before = state == State::kConfirming || state == State::kConnected;
     const bool usable_after = result.next == State::kConfirming || result.next == State::kConnected;
-    ck_assert(has(result, Action::kTellConnected) == (usable_after && !usable_before));
+    ck_assert(has(result, guards.exchanges ? Action::kTellLinked : Action::kTellConnected) ==
+              (usable_after && !usable_before));
+    ck_assert(!has(result, guards.exchanges ? Action::kTellConnected : Action::kTellLinked));
     ck_assert(!enters(State::kFailed) || has(result, Action::kTellFailed));
     ck_assert(has(result, Action::kTellFlushing) == enters(State::kClosing));
-    ck_assert(has(result, Action::kDestroyQueuePairs) == enters(State::kClosed));
-    ck_assert(has(result, Action::kMakeQueuePairs) ==
-              (state == State::kClosed && has(result, Action::kAskForReceives)));
+    const bool makes = has(result, Action::kMakeQueuePairs);
+    if (guards.exchanges) {
+      // A set for every attempt, with its handshake buffer posted before the peer can know of it.
+      ck_assert(has(result, Action::kDestroyQueuePairs) ==
+                (enters(State::kClosed) || (makes && state != State::kClosed)));
+      ck_assert(makes == has(result, Action::kPostHandshake));
+      const bool never = state == State::kPosting || state == State::kConfirming;  // of such a connection
+      ck_assert(!has(result, Action::kOpenChannel) || makes || never);
+    } else {
+      ck_assert(has(result, Action::kDestroyQueuePairs) == enters(State::kClosed));
+      ck_assert(makes == (state == State::kClosed && has(result, Action::kAskForReceives)));
+      ck_assert(!has(result, Action::kPostHandshake) && !has(result, Action::kTellPeerLeft));
+    }
   });
 }
 END_TEST
@@ -118,6 +133,61 @@ START_TEST(repeated_requests_get_the_same_reply) {
 }
 END_TEST
 
+START_TEST(nobody_is_asked_for_receives_before_an_exchange) {
+  Guards guards;
+  guards.exchanges = true;
+  expect(State::kClosed, Event::kConnectWanted, guards, State::kRequestSent);
+  expect(State::kRequestSent, Event::kReplyArrived, guards, State::kConnected);
+  expect(State::kClosed, Event::kRequestArrived, guards, State::kReplySent);
+  ck_assert(has(step(State::kClosed, Event::kRequestArrived, guards), Action::kSendReply));
+  expect(State::kReplySent, Event::kConfirmArrived, guards, State::kConnected);
+  ck_assert(has(step(State::kConnected, Event::kChannelLost, guards), Action::kTellPeerLeft));
+}
+END_TEST
+
+/// A peer that gives up an attempt costs the passive side nothing, unless it wants the connection itself.
+START_TEST(a_passive_side_forgets_what_it_did_not_want) {
+  Guards guards;
+  guards.exchanges = true;
+  expect(State::kReplySent, Event::kChannelLost, guards, State::kClosed);
+  guards.wanted = true;
+  expect(State::kReplySent, Event::kChannelLost, guards, State::kFailed);
+  guards.retries_left = true;
+  expect(State::kReplySent, Event::kChannelLost, guards, State::kRequestSent);
+}
+END_TEST
+
+START_TEST(cts_goes_both_ways_before_anything_else) {
+  CtsStep result = cts_step(CtsState::kUnlinked, CtsEvent::kLinked, true);
+  ck_assert(result.next == CtsState::kSpoken && result.actions[0] == CtsAction::kSendCts);
+  result = cts_step(CtsState::kSpoken, CtsEvent::kCtsArrived, true);
+  ck_assert(result.next == CtsState::kClear && result.actions[0] == CtsAction::kStartSending);
+  for (const CtsState state : {CtsState::kUnlinked, CtsState::kClear}) {
+    ck_assert(cts_step(state, CtsEvent::kCtsArrived, true).actions[0] == CtsAction::kFail);
+  }
+}
+END_TEST
+
+START_TEST(the_passive_side_of_iwarp_listens_first) {
+  CtsStep result = cts_step(CtsState::kUnlinked, CtsEvent::kLinked, false);
+  ck_assert(result.next == CtsState::kListening && result.actions[0] == CtsAction::kNone);
+  result = cts_step(CtsState::kListening, CtsEvent::kCtsArrived, false);
+  ck_assert(result.next == CtsState::kClear && result.actions[0] == CtsAction::kSendCts);
+}
+END_TEST
+
+START_TEST(a_peer_that_leaves_is_an_error_only_before_it_is_clear) {
+  for (std::size_t state = 0; state < kCtsStates; ++state) {
+    const auto from = static_cast<CtsState>(state);
+    const CtsStep result = cts_step(from, CtsEvent::kPeerLeft, true);
+    const bool over = from == CtsState::kClear || from == CtsState::kLost;
+    ck_assert((result.actions[0] == CtsAction::kFail) == !over);
+    ck_assert(over || !result.why.empty());
+    ck_assert(!to_string(from).empty());
+  }
+}
+END_TEST
+
 START_TEST(attempts_end) {
   Guards guards;
   for (const State state : {State::kRequestSent, State::kYielded}) {
@@ -136,6 +206,8 @@ START_TEST(names_are_all_there) {
   ck_assert(to_string(Event::kLocalError) == "LocalError");
   ck_assert(to_string(Event::kConfirmTaken) == "ConfirmTaken");
   ck_assert(to_string(Action::kTellFlushing) == "TellFlushing");
+  ck_assert(to_string(Action::kPostHandshake) == "PostHandshake");
+  ck_assert(to_string(Action::kTellPeerLeft) == "TellPeerLeft");
   ck_assert(to_string(Action::kStartRetryTimer) == "StartRetryTimer");
 }
 END_TEST
@@ -162,6 +234,8 @@ int main() {
   return fabric::test::run_suite(
       "connection_table",
       {outcomes_are_explained, upcalls_match_the_states_entered, a_peer_can_only_fail_what_is_under_way,
-       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, attempts_end, names_are_all_there,
+       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
+       a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
+       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear, attempts_end, names_are_all_there,
        history_keeps_the_last_transitions});
 }

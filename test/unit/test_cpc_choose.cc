@@ -59,11 +59,45 @@ START_TEST(both_sides_choose_the_same) {
 }
 END_TEST
 
+START_TEST(names_are_parsed) {
+  ck_assert(*parse_cpc_list("rdmacm") == set_of(CpcKind::kRdmaCm));
+  ck_assert(*parse_cpc_list("ibcm,oob,xoob,rdmacm,oob") == kEveryCpc);
+  for (const char* bad : {"", "rdma", "oob,", ",oob", "oob, rdmacm", "OOB"}) {
+    const auto set = parse_cpc_list(bad);
+    ck_assert_msg(!set, "\"%s\" was taken", bad);
+    ck_assert(set.error().text.find("is no connection method: there are oob, xoob, rdmacm and ibcm") !=
+              std::string::npos);
+  }
+  for (const CpcKind kind : kEveryCpcKind) {
+    ck_assert(*parse_cpc_list(to_string(kind)) == set_of(kind));
+  }
+}
+END_TEST
+
+std::vector<std::byte> blob_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+START_TEST(says_why_none_fits) {
+  const ProcessInfo a = offering({{CpcKind::kOob, 50, 1, {}}, {CpcKind::kRdmaCm, 30, 0, blob_of("no IP address")}});
+  const ProcessInfo b = offering({{CpcKind::kRdmaCm, 30, 1, {}}, {CpcKind::kOob, 50, 0, blob_of("excluded\n")}});
+  ck_assert(choose_cpc(a, 0, b, 0) == nullptr);
+  fabric::test::check_text(why_no_cpc(a, 0, b, 0),
+                           "oob: not at the peer (excluded?); xoob: not here (not offered), not at the peer (not "
+                           "offered); rdmacm: not here (no IP address); ibcm: not here (not offered), not at the peer "
+                           "(not offered)");
+  const ProcessInfo c = offering({{CpcKind::kOob, 50, 2, {}}});
+  ck_assert(why_no_cpc(c, 0, b, 0).find("oob: not here (it serves other ports only)") == 0);
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric::cpc
 
 int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite("cpc_choose", {highest_priority_of_either_side_wins, lowest_kind_of_equals_wins,
-                                                both_ports_must_be_served, both_sides_choose_the_same});
+                                                both_ports_must_be_served, both_sides_choose_the_same,
+                                                names_are_parsed, says_why_none_fits});
 }

@@ -110,8 +110,47 @@ END_TEST
 
 START_TEST(subnets_without_an_interface_are_guessed) {
   check_text(subnet_text("::ffff:192.168.5.77", Link::kRoce), "192.168.5.0/24");
+  check_text(subnet_text("::ffff:127.64.1.1", Link::kRoce), "127.0.0.0/8");
   check_text(subnet_text("fe80::a:b:c:d", Link::kRoce), "fe80::/64");
   check_text(subnet_text("2001:db8:1:2:3:4:5:6", Link::kIwarp), "2001:db8:1:2::/64");
+}
+END_TEST
+
+/// siw and other iWARP devices have their MAC address for a GID.
+START_TEST(iwarp_ports_are_found_by_their_mac) {
+  InterfaceAddress v6 = interface("fe80::5", 64);
+  InterfaceAddress v4 = interface("::ffff:10.78.0.1", 120);
+  InterfaceAddress other = interface("::ffff:10.9.0.1", 104);
+  v6.hardware = v4.hardware = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};
+  other.hardware = {0x02, 0x11, 0x22, 0x33, 0x44, 0x56};
+  const std::vector<InterfaceAddress> interfaces = {other, v6, v4};
+  const Gid mac = gid("0211:2233:4455::");
+  const auto ip = ip_of_port(mac, Link::kIwarp, interfaces);
+  ck_assert(ip && ip->address == v4.address);
+  check_text(to_string(subnet_of(mac, Link::kIwarp, interfaces)), "10.78.0.0/24");
+  ck_assert(!ip_of_port(gid("0211:2233:4457::"), Link::kIwarp, interfaces));
+  ck_assert(!ip_of_port(Gid{}, Link::kIwarp, {{interface("::ffff:127.0.0.1", 104)}}));  // lo has no MAC address
+}
+END_TEST
+
+START_TEST(infiniband_ports_are_found_by_ipoib) {
+  InterfaceAddress ipoib = interface("::ffff:10.5.0.7", 120);
+  const Gid port = gid("fe80::2:c903:1:2");
+  ipoib.hardware = {0x80, 0, 0x0c, 0x01};
+  std::copy(port.raw.begin(), port.raw.end(), ipoib.hardware.begin() + 4);
+  const auto ip = ip_of_port(port, Link::kInfiniBand, {{ipoib}});
+  ck_assert(ip && ip->address == ipoib.address);
+  ck_assert(!ip_of_port(gid("fe80::2:c903:1:3"), Link::kInfiniBand, {{ipoib}}));
+}
+END_TEST
+
+START_TEST(roce_ports_have_their_gid_for_an_address) {
+  InterfaceAddress known = interface("fe80::5", 64);
+  known.interface = 7;
+  const auto ip = ip_of_port(gid("fe80::5"), Link::kRoce, {{known}});
+  ck_assert(ip && ip->interface == 7);
+  const auto guessed = ip_of_port(gid("::ffff:10.0.0.3"), Link::kRoce, {});
+  ck_assert(guessed && guessed->address == gid("::ffff:10.0.0.3").raw && guessed->interface == 0);
 }
 END_TEST
 
@@ -151,6 +190,7 @@ int main() {
       {knows_kinds_of_addresses, infiniband_uses_the_first, ethernet_prefers_v2_then_ipv4,
        the_lowest_index_wins_in_any_order, iwarp_has_one_entry_of_whatever_type, zero_entries_do_not_count,
        infiniband_subnets_are_the_upper_half, ethernet_subnets_come_from_the_interface,
-       subnets_without_an_interface_are_guessed, an_impossible_prefix_length_is_clipped,
+       subnets_without_an_interface_are_guessed, iwarp_ports_are_found_by_their_mac,
+       infiniband_ports_are_found_by_ipoib, roce_ports_have_their_gid_for_an_address, an_impossible_prefix_length_is_clipped,
        peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones});
 }

@@ -36,7 +36,7 @@ START_TEST(refuses_short_packets_and_unknown_kinds) {
   std::array<std::byte, PacketHeader::kSize> bytes{};
   PacketHeader header;
   ck_assert(!header.read(bytes.data(), PacketHeader::kSize - 1));
-  bytes[0] = std::byte{2};
+  bytes[0] = std::byte{0x7f};
   ck_assert(!header.read(bytes.data(), bytes.size()));
 }
 END_TEST

@@ -236,6 +236,15 @@ std::string random_list(std::mt19937& random) {
   return list;
 }
 
+START_TEST(shared_queues_have_a_form_without) {
+  const auto list = ReceiveQueues::parse("S,128,256,192,48:P,2048,64,32,16,4:S,4096,2,1:S,65536,16,8,99");
+  ck_assert(list.has_value());
+  test::check_text(list->without_shared().canonical(),
+                   "P,128,48,36,24,4:P,2048,64,32,16,4:P,4096,1,0,2,1:P,65536,16,12,8,4");
+  ck_assert(list->without_shared().without_shared().queues() == list->without_shared().queues());
+}
+END_TEST
+
 START_TEST(random_lists_parse_to_themselves_or_say_why) {
   std::mt19937 random(20240601);
   unsigned accepted = 0;
@@ -266,6 +275,6 @@ int main() {
        accepts_the_limits, queues_may_come_in_any_order, refuses_what_is_no_queue, refuses_wrong_numbers_of_fields,
        refuses_what_is_no_number, refuses_what_is_out_of_range, refuses_outer_blanks, refuses_mixed_xrc,
        refuses_too_many_queues, shows_a_window_of_a_long_list, shows_the_end_of_a_long_list,
-       clips_the_carets_of_a_long_field, shows_no_control_characters, finds_queues_by_size,
+       clips_the_carets_of_a_long_field, shows_no_control_characters, finds_queues_by_size, shared_queues_have_a_form_without,
        random_lists_parse_to_themselves_or_say_why});
 }

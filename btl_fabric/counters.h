@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The counters in force, and their registration as performance variables of MPI_T.
+#pragma once
+
+#include "btl_fabric/counter_table.h"
+#include "btl_fabric/opal.h"
+
+namespace fabric {
+
+/// Belongs to whoever holds the BTL lock.
+inline Counters counters;
+
+/// Makes MPI_T performance variables btl_fabric_NAME of them. Called once, while the component is loaded.
+void register_counters(const mca_base_component_t* component);
+
+}  // namespace fabric

@@ -145,6 +145,13 @@ Result<PortChoice> Component::read_params() {
     return tl::unexpected(cpcs.error());
   }
   cpcs_ = *cpcs;
+  if (values.trace != nullptr) {
+    auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME));
+    if (!trace) {
+      return failure("btl_fabric_trace", trace.error());
+    }
+    trace_ = std::move(*trace);
+  }
   auto filter = port_filter();
   if (!filter) {
     return tl::unexpected(filter.error());
@@ -218,6 +225,7 @@ Status Component::start_connections() {
   settings.cpcs = cpcs_;
   settings.resolve_timeout_ms = static_cast<unsigned>(values.rdmacm_resolve_timeout);
   settings.rdmacm_port = static_cast<std::uint16_t>(values.rdmacm_port);
+  settings.trace = trace_.get();
   auto connections = cpc::ConnectionManager::start(settings, cpc::make_rc_queue_pairs);
   if (!connections) {
     return tl::unexpected(connections.error());
@@ -369,6 +377,11 @@ void Component::take_down() noexcept {
   modules_.clear();
   caches_.clear();
   peers_.clear();
+  if (const std::unique_ptr<cpc::Trace> trace = std::move(trace_); trace != nullptr) {
+    if (Status written = trace->write(); !written) {
+      report_trace_not_written(written.error().text);
+    }
+  }
 }
 
 }  // namespace fabric

@@ -14,6 +14,7 @@
 #include "btl_fabric/opal.h"
 #include "common/process_info.h"
 #include "common/receive_queues.h"
+#include "cpc/trace.h"
 
 namespace fabric {
 
@@ -47,6 +48,9 @@ class Component {
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
   int progress() noexcept;
+
+  /// The timeline of connection set-up, or null.
+  [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }
 
   /// The BTL lock: taken by every entry from Open MPI, and free of cost unless MPI runs with threads. Recursive, since
   /// the upper layer's callbacks send.
@@ -85,6 +89,7 @@ class Component {
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
   std::vector<std::unique_ptr<Module>> modules_;
+  std::unique_ptr<cpc::Trace> trace_;
   std::unique_ptr<cpc::ConnectionManager> connections_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::size_t active_modules_ = 0;

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+
+#include "cpc/strangers.h"
 
 namespace fabric {
 
@@ -37,9 +40,10 @@ struct Counters {
 };
 
 struct CounterSpec {
-  const char* name;  ///< without the btl_fabric_ in front
-  std::uint64_t Counters::*value;
+  const char* name;                ///< without the btl_fabric_ in front
+  std::uint64_t Counters::*value;  ///< null for one that another thread writes
   const char* help;
+  const std::atomic<std::uint64_t>* shared = nullptr;  ///< that one
 };
 
 inline constexpr std::array kCounterTable = {
@@ -71,6 +75,9 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
     CounterSpec{"connections_failed", &Counters::connections_failed,
                 "Connections that could not be made, or were lost"},
+    CounterSpec{"strangers_turned_away", nullptr,
+                "Connections refused because whoever asked for them was not of this job, or made no sense",
+                &cpc::strangers_turned_away},
 };
 
 }  // namespace fabric

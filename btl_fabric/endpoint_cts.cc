@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "btl_fabric/component.h"
 #include "btl_fabric/counters.h"
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/module.h"
@@ -31,6 +32,9 @@ Status Endpoint::peer_left() {
 /// The only function that writes the state of the exchange.
 Status Endpoint::apply(cpc::CtsEvent event) {
   const cpc::CtsStep step = cpc::cts_step(cts_, event, may_speak_first_);
+  if (cpc::Trace* const trace = Component::get().trace(); trace != nullptr) {
+    trace->add(key_, cts_, event, step.next);
+  }
   cts_ = step.next;
   for (const cpc::CtsAction action : step.actions) {
     switch (action) {

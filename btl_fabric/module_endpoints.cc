@@ -173,9 +173,9 @@ void Module::handle(const cpc::Flushing& upcall) {
 void Module::handle(const cpc::AsyncEvent& event) {
   switch (event.type) {
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      ++counters.srq_limit_events;
       for (const auto& shared : shared_queues_) {
         if (shared && shared->srq() == event.object) {
+          ++counters.srq_limit_events;
           shared->limit_reached();
         }
       }

@@ -47,6 +47,7 @@ struct Params {
   int connect_retries = 0;
   int connect_timeout = 0;
   int handshake_timeout = 0;
+  char* trace = nullptr;
 };
 
 /// One parameter: either a number within [min, max] or a text.
@@ -154,6 +155,10 @@ inline constexpr std::array kParamTable = {
                  "Wait for the TCP connection of a connection's set-up, milliseconds"),
     number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                  "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),
+    text_param(
+        "trace", &Params::trace, nullptr, 7,
+        "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "
+        "contrib/wireup/draw; %r in it stands for the rank, %j for the job's number under mpirun"),
 };
 
 /// The rule that a number breaks, or nothing: "must be between 0 and 7".

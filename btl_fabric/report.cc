@@ -140,6 +140,10 @@ void report_resources(const Module& module, const std::string& explanation) {
                       explanation.c_str());
 }
 
+void report_trace_not_written(const std::string& reason) {
+  opal_output(0, "btl_fabric_trace: %s", reason.c_str());
+}
+
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
   show(kBadModex, local_host(), host_of(proc).c_str(), reason.c_str());
 }

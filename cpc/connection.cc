@@ -6,6 +6,7 @@
 
 #include "cpc/progress_thread.h"
 #include "cpc/random_bits.h"
+#include "cpc/trace.h"
 
 namespace fabric::cpc {
 namespace {
@@ -105,6 +106,9 @@ void Connection::apply(Event event, std::string detail) {
     detail_.append(to_string(event)).append(" in state ").append(to_string(state_)).append(": ").append(step.why);
   }
   history_.add(state_, event, step.next);
+  if (environment_.settings->trace != nullptr) {
+    environment_.settings->trace->add(key_, state_, event, step.next);
+  }
   state_ = step.next;
   for (const Action action : step.actions) {
     if (Status done = perform(action); !done) {

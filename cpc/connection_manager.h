@@ -15,6 +15,8 @@
 
 namespace fabric::cpc {
 
+class Trace;
+
 /// Limits and settings of connection set-up, from MCA parameters.
 struct ManagerSettings {
   ProcessName self;
@@ -28,6 +30,7 @@ struct ManagerSettings {
   CpcSet cpcs = kEveryCpc;             ///< those that the user lets be used
   unsigned resolve_timeout_ms = 2000;  ///< for the address of a peer, and again for the route to it
   std::uint16_t rdmacm_port = 0;       ///< first port number to listen on; 0: any
+  Trace* trace = nullptr;              ///< hears of every transition; outlives the manager. Null: none is kept
 };
 
 /// All functions are for the main thread and never wait, except add_port() and the destructor.

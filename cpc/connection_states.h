@@ -89,6 +89,9 @@ struct Guards {
 inline constexpr std::size_t kGuards = 7;
 
 namespace detail {
+/// In the order of the bits that stand for them in the connection table.
+inline constexpr std::array<std::string_view, kGuards> kGuardNames{
+    "peer has precedence", "repeated", "stale", "retries left", "channel up", "exchanges", "wanted"};
 inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "RequestSent", "Yielded",
                                                                    "Answering", "ReplySent", "Confirming",  "Connected",
                                                                    "Closing",   "Failed"};

@@ -47,6 +47,7 @@ enum class CtsAction : std::uint8_t {
   kFail,          ///< Report that the connection could not be made.
   kNotePeerLeft,  ///< What is sent from now on cannot arrive.
 };
+inline constexpr std::size_t kCtsActionKinds = 5;
 
 struct CtsStep {
   CtsState next = CtsState::kLost;
@@ -134,6 +135,9 @@ static_assert(cts_goes_once(), "a row of the CTS table sends CTS twice, or start
 
 inline constexpr std::array<std::string_view, kCtsStates> kCtsStateNames{"Unlinked", "Spoken", "Listening",
                                                                          "Clear", "Lost"};
+inline constexpr std::array<std::string_view, kCtsEvents> kCtsEventNames{"Linked", "CtsArrived", "PeerLeft"};
+inline constexpr std::array<std::string_view, kCtsActionKinds> kCtsActionNames{"None", "SendCts", "StartSending",
+                                                                               "Fail", "NotePeerLeft"};
 }  // namespace cts_detail
 
 /// What `event` leads to in `state`. `may_speak_first`: not the passive side of an iWARP connection.
@@ -148,6 +152,12 @@ inline constexpr std::array<std::string_view, kCtsStates> kCtsStateNames{"Unlink
 
 [[nodiscard]] constexpr std::string_view to_string(CtsState state) noexcept {
   return cts_detail::kCtsStateNames[static_cast<std::size_t>(state)];
+}
+[[nodiscard]] constexpr std::string_view to_string(CtsEvent event) noexcept {
+  return cts_detail::kCtsEventNames[static_cast<std::size_t>(event)];
+}
+[[nodiscard]] constexpr std::string_view to_string(CtsAction action) noexcept {
+  return cts_detail::kCtsActionNames[static_cast<std::size_t>(action)];
 }
 
 }  // namespace fabric::cpc

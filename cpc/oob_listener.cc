@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cpc/progress_thread.h"
+#include "cpc/strangers.h"
 
 namespace fabric::cpc {
 namespace {
@@ -100,7 +101,7 @@ void OobListener::admit(FileDescriptor socket) {
 
 void OobListener::turn_away(const Channel* channel) {
   strangers_.erase(channel);
-  ++turned_away_;
+  strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
   if (!pause_over_.running()) {
     resume();
   }

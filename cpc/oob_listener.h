@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The listening side of the oob CPC. Whoever connects is a stranger until it has sent a whole REQUEST with our token
-// and our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count.
+// and our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count (strangers.h).
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,6 @@ class OobListener final : private ChannelHandler {
   [[nodiscard]] std::uint16_t port_v4() const noexcept { return port_v4_; }
   [[nodiscard]] std::uint16_t port_v6() const noexcept { return port_v6_; }
 
-  /// Strangers turned away so far.
-  [[nodiscard]] std::uint64_t turned_away() const noexcept { return turned_away_; }
-
  private:
   struct Socket {
     FileDescriptor fd;
@@ -68,7 +65,6 @@ class OobListener final : private ChannelHandler {
   std::uint16_t port_v4_ = 0;
   std::uint16_t port_v6_ = 0;
   std::unordered_map<const Channel*, Stranger> strangers_;
-  std::uint64_t turned_away_ = 0;
   Timer pause_over_;
 };
 

@@ -13,6 +13,7 @@
 #include "common/device_probe.h"
 #include "common/wire.h"
 #include "cpc/progress_thread.h"
+#include "cpc/strangers.h"
 
 namespace fabric::cpc {
 namespace {
@@ -268,7 +269,7 @@ Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
 }
 
 void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::string& why) {
-  ++turned_away_;
+  strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
   CmMessage refusal;
   refusal.header.type = MessageType::kRefuse;
   refusal.header.sender = settings_.self;

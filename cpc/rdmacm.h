@@ -42,9 +42,6 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
   [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
                                                       Message request) const override;
 
-  /// REQs refused so far because they were not of this job, or made no sense.
-  [[nodiscard]] std::uint64_t turned_away() const noexcept { return turned_away_; }
-
  private:
   /// The listening id of a port.
   struct Listener final : CmEventHandler {
@@ -84,7 +81,6 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
   std::unique_ptr<Watch> watch_;
   std::unordered_map<std::uint16_t, std::unique_ptr<Listener>> listeners_;  ///< by port index; ids go before events_
   std::map<ArrivalKey, Arrival> arrivals_;
-  std::uint64_t turned_away_ = 0;
 };
 
 }  // namespace fabric::cpc

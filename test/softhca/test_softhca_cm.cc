@@ -128,6 +128,8 @@ struct Client {
     OK(rdma_resolve_route(id, 2000));
     expect_and_ack(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
     ck_assert_ptr_nonnull(id->verbs);
+    ck_assert_ptr_nonnull(id->pd);
+    ck_assert_ptr_eq(id->pd->context, id->verbs);
   }
   void make_qp(ibv_qp_type type = IBV_QPT_RC) {
     ibv_qp_init_attr attr = qp_attr(type);
@@ -211,6 +213,7 @@ START_TEST(test_connect_with_private_data) {
   ck_assert_ptr_eq(request->listen_id, server.id);
   ck_assert_ptr_eq(request->id->context, &server);
   ck_assert_ptr_nonnull(request->id->verbs);
+  ck_assert_ptr_nonnull(request->id->pd);
   ck_assert_uint_eq(request->param.conn.private_data_len, limit);
   ck_assert_mem_eq(request->param.conn.private_data, data.data(), limit);
   ck_assert_uint_eq(request->param.conn.responder_resources, 3);

@@ -148,7 +148,9 @@ START_TEST(window_type_1) {
   const auto qps = w.pair();
   ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_1);
   ck_assert_ptr_nonnull(mw);
-  ibv_mw_bind bind{7, IBV_SEND_SIGNALED, {w.mr, w.address(4096), 64, IBV_ACCESS_REMOTE_WRITE}};
+  // Local write access is of no use in a window, but many programs ask for it.
+  const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  ibv_mw_bind bind{7, IBV_SEND_SIGNALED, {w.mr, w.address(4096), 64, access}};
   const uint32_t before = mw->rkey;
   ck_assert_int_eq(ibv_bind_mw(qps[1], mw, &bind), 0);
   w.expect(7, IBV_WC_SUCCESS);
@@ -195,6 +197,45 @@ START_TEST(window_type_2) {
   ck_assert(told);
   ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 5, 64, w.address(4096), rkey), 0);
   w.expect(5, IBV_WC_REM_ACCESS_ERR);
+}
+END_TEST
+
+/// Neither the owner nor a peer can end a type 2 window through a QP that it is not bound to.
+START_TEST(window_type_2_has_one_qp) {
+  World w;
+  const auto qps = w.pair();
+  const auto others = w.pair();
+  ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
+  ck_assert_ptr_nonnull(mw);
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  wr.bind_mw.bind_info = {w.mr, w.address(4096), 64, IBV_ACCESS_REMOTE_WRITE};
+  ck_assert_int_eq(World::post(qps[1], wr), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+  const uint32_t rkey = wr.bind_mw.rkey;
+  ibv_send_wr invalidate{};
+  invalidate.wr_id = 2;
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  invalidate.invalidate_rkey = rkey;
+  ck_assert_int_eq(World::post(w.pair()[0], invalidate), 0);
+  w.expect(2, IBV_WC_MW_BIND_ERR);
+  ck_assert_int_eq(w.post_recv(others[1], 3, 8192, 8), 0);
+  invalidate.wr_id = 4;
+  invalidate.opcode = IBV_WR_SEND_WITH_INV;
+  ck_assert_int_eq(World::post(others[0], invalidate), 0);
+  for (int i = 0; i < 2; ++i) {
+    const ibv_wc wc = w.next();
+    ck_assert_int_eq(wc.status, wc.wr_id == 4 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
+  }
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 5, 64, w.address(4096), rkey), 0);
+  w.expect(5, IBV_WC_SUCCESS);
+  invalidate.wr_id = 6;
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  ck_assert_int_eq(World::post(qps[1], invalidate), 0);
+  w.expect(6, IBV_WC_SUCCESS);
 }
 END_TEST
 
@@ -349,5 +390,6 @@ END_TEST
 int main() {
   if (!have_device()) return 77;
   return fabric::test::run_suite("softhca_extended", {extended_cq, extended_qp, extended_qp_all_or_nothing, window_type_1,
-                                                      window_type_2, xrc, xrc_target_outlives_its_creator});
+                                                      window_type_2, window_type_2_has_one_qp, xrc,
+                                                      xrc_target_outlives_its_creator});
 }

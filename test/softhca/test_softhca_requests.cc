@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // QP states, flushing, events. One rule a test.
+#include <algorithm>
+
 #include "test/softhca/verbs_world.h"
 
 namespace {
@@ -253,6 +255,58 @@ START_TEST(overrun) {
 }
 END_TEST
 
+/// A buffer that is not registered any more has what came before, and nothing comes into it later, when that is polled.
+START_TEST(deregistered_memory_is_left_alone) {
+  World w;
+  ibv_qp_init_attr init = w.qp_attributes();
+  ibv_cq_init_attr_ex extended{};
+  extended.cqe = 16;
+  ibv_cq_ex* receives = ibv_create_cq_ex(w.context, &extended);
+  ck_assert_ptr_nonnull(receives);
+  init.recv_cq = ibv_cq_ex_to_cq(receives);
+  ibv_qp* receiver = ibv_create_qp(w.pd, &init);
+  ibv_qp* sender = w.make_qp();
+  w.connect(sender, receiver);
+
+  std::array<std::array<uint8_t, 64>, 3> buffers{};
+  std::array<ibv_mr*, 3> regions{};
+  w.memory.assign(w.memory.size(), 5);
+  for (uint64_t i = 0; i < buffers.size(); ++i) {
+    regions[i] = ibv_reg_mr(w.pd, buffers[i].data(), buffers[i].size(), IBV_ACCESS_LOCAL_WRITE);
+    ck_assert_ptr_nonnull(regions[i]);
+    ibv_sge list{reinterpret_cast<uint64_t>(buffers[i].data()), 64, regions[i]->lkey};
+    ibv_recv_wr wr{i, nullptr, &list, 1};
+    ibv_recv_wr* bad = nullptr;
+    ck_assert_int_eq(ibv_post_recv(receiver, &wr, &bad), 0);
+    ck_assert_int_eq(w.post_send(sender, 10 + i, 0, 64), 0);
+    w.expect(10 + i, IBV_WC_SUCCESS);
+  }
+  const auto all = [](const std::array<uint8_t, 64>& bytes, uint8_t value) {
+    return std::all_of(bytes.begin(), bytes.end(), [value](uint8_t byte) { return byte == value; });
+  };
+  ck_assert_int_eq(ibv_dereg_mr(regions[0]), 0);
+  ck_assert(all(buffers[0], 5));
+  buffers[0].fill(9);
+  ck_assert_int_eq(ibv_rereg_mr(regions[1], IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, w.memory.data(), 64, 0), 0);
+  ck_assert(all(buffers[1], 5));
+  buffers[1].fill(9);
+  // A program may do that with completions before it has seen all of them.
+  ibv_poll_cq_attr poll{};
+  ck_assert_int_eq(ibv_start_poll(receives, &poll), 0);
+  ck_assert_uint_eq(receives->wr_id, 0);
+  ck_assert_int_eq(ibv_dereg_mr(regions[2]), 0);
+  ck_assert(all(buffers[2], 5));
+  buffers[2].fill(9);
+  for (uint64_t i = 1; i < buffers.size(); ++i) {
+    ck_assert_int_eq(ibv_next_poll(receives), 0);
+    ck_assert_uint_eq(receives->wr_id, i);
+    ck_assert_int_eq(receives->status, IBV_WC_SUCCESS);
+  }
+  ibv_end_poll(receives);
+  for (const auto& buffer : buffers) ck_assert(all(buffer, 9));
+}
+END_TEST
+
 START_TEST(solicited_only) {
   World w;
   ibv_qp_init_attr init = w.qp_attributes();
@@ -284,5 +338,5 @@ int main() {
       "softhca_requests",
       {states_in_order, attributes_are_checked, query_gives_what_was_set, requests_wait_for_the_right_state, flush_in_order,
        reset_forgets, rnr_retries_end, drained, comm_established, srq_limit, last_wqe_reached, resize_keeps_completions,
-       overrun, solicited_only});
+       overrun, deregistered_memory_is_left_alone, solicited_only});
 }

@@ -7,6 +7,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- who speaks first ---- */
+
+enum { FIRST_SIZE = 100 }; /* bytes: an eager message for any transport */
+
+/* Of each pair the lower rank: nobody says a word before it has heard from all
+ * lower ranks. */
+void run_low_ranks_first(void)
+{
+    unsigned char *buf = new_buffer(FIRST_SIZE);
+    MPI_Status st;
+    for (int other = 0; other < size; other++) {
+        if (other == rank)
+            continue;
+        struct msgid out = {"low ranks first", rank, other, 0}, in = {"low ranks first", other, rank, 0};
+        if (rank < other) {
+            fill(buf, FIRST_SIZE, &out);
+            MPI_Send(buf, FIRST_SIZE, MPI_BYTE, other, 8, MPI_COMM_WORLD);
+        }
+        post_guard(buf, FIRST_SIZE);
+        MPI_Recv(buf, FIRST_SIZE + GUARD, MPI_BYTE, other, 8, MPI_COMM_WORLD, &st);
+        check_recv(buf, FIRST_SIZE, &in, &st);
+        if (rank > other) {
+            fill(buf, FIRST_SIZE, &out);
+            MPI_Send(buf, FIRST_SIZE, MPI_BYTE, other, 8, MPI_COMM_WORLD);
+        }
+    }
+    free(buf);
+}
+
 /* ---- datatypes and collectives ---- */
 
 struct layout {

@@ -4,10 +4,12 @@
  * which the receiver recomputes.  The first mismatch aborts the job (status 1).
  *
  *   check_mpi [--max BYTES] [--rounds N] [--seed N] [--flood N] [-v]
+ *             [--low-ranks-first]
  *   check_mpi --threads N ... | --compute SECONDS ... | --spawn ... | --rma ...
  *
  * The second form runs only the named test (they are in check_more.c and
- * check_rma.c).
+ * check_rma.c). The very first messages are sent by all ranks at once, or, with
+ * --low-ranks-first, by the lower rank of each pair.
  */
 #include "check_mpi.h"
 
@@ -326,6 +328,10 @@ static void many_to_one(int root)
 
 static void run_all(void)
 {
+    if (opt.low_first) {
+        step("low ranks first");
+        run_low_ranks_first();
+    }
     step("first contact");
     first_contact();
     for (int round = 0; round < opt.rounds; round++, opt.seed++) {
@@ -351,6 +357,7 @@ static void usage(void)
 {
     fprintf(stderr, "usage: check_mpi [--max BYTES] [--rounds N] [--seed N] "
                     "[--flood N] [-v]\n"
+                    "                 [--low-ranks-first]\n"
                     "                 [--threads N | --compute SECONDS | --spawn | --rma]\n");
     exit(2);
 }
@@ -362,7 +369,7 @@ int main(int argc, char **argv)
         {"seed", 1, NULL, 's'},    {"flood", 1, NULL, 'f'},
         {"threads", 1, NULL, 't'}, {"compute", 1, NULL, 'c'},
         {"spawn", 0, NULL, 'p'},   {"child", 0, NULL, 'C'},
-        {"rma", 0, NULL, 'R'},
+        {"rma", 0, NULL, 'R'},     {"low-ranks-first", 0, NULL, 'L'},
         {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "v", longopts, NULL)) != -1;) {
         switch (c) {
@@ -375,6 +382,7 @@ int main(int argc, char **argv)
         case 'p': opt.spawn = 1; break;
         case 'R': opt.rma = 1; break;
         case 'C': opt.child = 1; break;
+        case 'L': opt.low_first = 1; break;
         case 'v': opt.verbose = 1; break;
         default: usage();
         }

@@ -18,6 +18,7 @@ struct options {
     int spawn;
     int rma;
     int child;
+    int low_first; /* of each pair, the lower rank speaks first */
     int verbose;
     uint64_t seed;
 };
@@ -58,6 +59,7 @@ void run_threads(int nthreads);
 void run_compute(int seconds);
 void run_spawn(const char *program);
 void run_rma(void);
+void run_low_ranks_first(void);
 void run_child(MPI_Comm parent);
 
 #endif

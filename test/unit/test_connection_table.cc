@@ -2,10 +2,16 @@
 //
 // The connection table as a function: single steps, and rules that hold for all of it. That every cell has exactly one
 // row is checked when the header is compiled; what two peers make of it, in test_connection_model.cc.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "cpc/connection_table.h"
 #include "cpc/cts_table.h"
+#include "cpc/trace.h"
 #include "cpc/transition_history.h"
 #include "test/unit/check_main.h"
 
@@ -226,6 +232,33 @@ START_TEST(history_keeps_the_last_transitions) {
 }
 END_TEST
 
+START_TEST(trace_files_are_one_for_each_process) {
+  const ProcessName self{0x1234'0002, 17};
+  test::check_text(trace_path("/tmp/t.%r", self), "/tmp/t.17");
+  test::check_text(trace_path("%j-%r.json", self), "2-17.json");
+  test::check_text(trace_path("/tmp/t", self), "/tmp/t.17");
+  test::check_text(trace_path("100%", self), "100%.17");
+}
+END_TEST
+
+START_TEST(a_trace_is_bounded_and_says_so) {
+  const std::string path = "test_connection_table.trace." + std::to_string(getpid());
+  auto trace = Trace::open(path + "%r", {1, 5});
+  ck_assert(trace.has_value());
+  for (std::size_t i = 0; i < Trace::kMost + 3; ++i) {
+    (*trace)->add({{1, 6}, 0, 0}, State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
+  }
+  (*trace)->add({{1, 6}, 0, 0}, CtsState::kUnlinked, CtsEvent::kLinked, CtsState::kSpoken);
+  ck_assert((*trace)->write().has_value());
+  std::ifstream file(path + "5");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::remove((path + "5").c_str());
+  ck_assert(text.find("\"dropped\": 3") != std::string::npos);
+  ck_assert(text.find("\"name\": \"Linked\"") != std::string::npos);
+  ck_assert(!Trace::open("/nowhere/at/all", {}).has_value());
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric::cpc
 
@@ -237,5 +270,5 @@ int main() {
        precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
        a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
        the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear, attempts_end, names_are_all_there,
-       history_keeps_the_last_transitions});
+       history_keeps_the_last_transitions, trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
 }

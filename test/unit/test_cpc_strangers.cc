@@ -3,9 +3,12 @@
 // Whoever else finds the listener's port: port scanners, garbage, other jobs. Connections come about all the same.
 #include <sys/resource.h>
 
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "cpc/oob_message.h"
+#include "cpc/strangers.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -82,6 +85,7 @@ START_TEST(wrong_words_are_turned_away_at_once) {
   wrong[2].header.type = cpc::MessageType::kReply;
   wrong[3].header.type = cpc::MessageType::kConfirm;
   wrong[4].header.type = cpc::MessageType::kRefuse;
+  const std::uint64_t before = cpc::strangers_turned_away;
   for (const cpc::Message& message : wrong) {
     const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
     // The header is enough.
@@ -89,6 +93,11 @@ START_TEST(wrong_words_are_turned_away_at_once) {
     send_bytes(stranger, std::span(bytes).first(cpc::kMessageHeaderBytes));
     ck_assert(is_turned_away(stranger, 1000));
   }
+  // It is counted just after the socket is closed, by the progress thread.
+  for (int i = 0; i < 1000 && cpc::strangers_turned_away < before + wrong.size(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ck_assert_uint_eq(cpc::strangers_turned_away, before + wrong.size());
 }
 END_TEST
 

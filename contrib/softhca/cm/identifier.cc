@@ -117,11 +117,17 @@ void set_peer(Id& id, unsigned slot, uint32_t incarnation, uint32_t number) {
   engine::watch(slot, incarnation);
 }
 
+ibv_pd* default_pd(Manager::OpenDevice& device) {
+  if (device.pd == nullptr) device.pd = ibv_alloc_pd(device.context);
+  return device.pd;
+}
+
 void bind_to_port(Id& id, uint32_t port_id) {
   id.port_id = port_id;
   id.port_num = static_cast<uint8_t>(port_of_port_id(port_id));
-  if (const Manager::OpenDevice* device = device_of(id)) {
+  if (Manager::OpenDevice* device = device_of(id)) {
     id.verbs = device->context;
+    id.pd = default_pd(*device);  // programs use it before they make a queue pair
   }
   gid_at(fabric(), port_id, gid_index(fabric().config()), &id.route.addr.addr.ibaddr.sgid);
   id.route.addr.addr.ibaddr.pkey = htons(pkey_at(fabric().config(), 0));

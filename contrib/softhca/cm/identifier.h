@@ -125,7 +125,7 @@ struct Manager {
   uint32_t next_number = 1;
   struct OpenDevice {
     ibv_context* context;
-    ibv_pd* pd;       // the default ones, made on first need
+    ibv_pd* pd;       // the default ones: the PD made with the first id that is bound, the domain on first need
     ibv_xrcd* xrcd;
     uint8_t max_rd_atom, max_init_rd_atom;
   };
@@ -170,7 +170,9 @@ void say_goodbye(Id& id);
 Id* find_id(uint32_t number);
 Id* find_peer(unsigned slot, uint32_t incarnation, uint32_t number);
 void set_peer(Id& id, unsigned slot, uint32_t incarnation, uint32_t number);
-// Binds it to a port of the fabric: verbs, port_num, GID.
+// The protection domain that ids have which were given none. nullptr, errno: there is no more.
+ibv_pd* default_pd(Manager::OpenDevice& device);
+// Binds it to a port of the fabric: verbs, PD, port_num, GID.
 void bind_to_port(Id& id, uint32_t port_id);
 uint32_t random_psn();
 

@@ -111,9 +111,7 @@ int move(Id& id, Qp& qp, ibv_qp_state state) {
 
 ibv_pd* default_pd(const Id& id) {
   Lock lock(manager().mutex);
-  Manager::OpenDevice& device = *device_of(id);
-  if (device.pd == nullptr) device.pd = ibv_alloc_pd(device.context);
-  return device.pd;
+  return default_pd(*device_of(id));
 }
 
 ibv_xrcd* default_xrcd(const Id& id) {

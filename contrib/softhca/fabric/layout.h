@@ -86,8 +86,8 @@ struct RecvEntry {
 
 // --- Completion queues
 
-// Payload of up to kLandingBytes travels inside the completion, and is copied into the receive buffer when it is polled:
-// that costs no system call.
+// Payload of up to kLandingBytes travels inside the completion, and is copied into the receive buffer when it is polled, or
+// when the buffer is deregistered before: that costs no system call.
 constexpr unsigned kLandingBytes = 192;
 
 struct CqEntry {

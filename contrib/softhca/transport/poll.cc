@@ -9,6 +9,7 @@
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
+#include "verbs/memory_region.h"
 
 namespace softhca {
 namespace {
@@ -18,10 +19,17 @@ CqEntry& entry_at(Fabric& fabric, const CqShared& cq, uint32_t number) {
   return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
 }
 
-// What polling an entry means for others: its payload goes where it belongs, and its send requests are free again.
-void settle(const CqEntry& entry) {
+// The payload goes where it belongs, once. Cq::landing_mutex is held.
+void land(CqEntry& entry) {
   if (entry.landing_len != 0 && entry.landing_len <= kLandingBytes && entry.status == IBV_WC_SUCCESS)
     std::memcpy(reinterpret_cast<void*>(entry.landing_addr), entry.landing, entry.landing_len);
+  entry.landing_len = 0;
+}
+
+// What polling an entry means for others: its payload is in place, and its send requests are free again. Cq::landing_mutex
+// is held.
+void settle(CqEntry& entry) {
+  land(entry);
   if (entry.retires == 0) return;
   Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
   if (qp == nullptr || qp->base()->qp_num != entry.qp_num) return;
@@ -55,7 +63,10 @@ void idle(Fabric& fabric, uint32_t empty_polls) {
 int look(Cq& cq, uint32_t number) {
   if (number == cq.shared->tail.load(std::memory_order_acquire)) return ENOENT;
   CqEntry& entry = entry_at(*Fabric::get(), *cq.shared, number);
-  settle(entry);
+  {
+    std::lock_guard landing(cq.landing_mutex);
+    settle(entry);
+  }
   cq.current = &entry;
   cq.wr_id = entry.wr_id;
   cq.status = static_cast<ibv_wc_status>(entry.status);
@@ -106,16 +117,45 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
   const uint32_t head = shared.head.load(std::memory_order_relaxed);
   const uint32_t ready = shared.tail.load(std::memory_order_acquire) - head;
   int done = 0;
-  for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
-    const CqEntry& entry = entry_at(*fabric, shared, head + static_cast<uint32_t>(done));
-    settle(entry);
-    fill(wc[done], entry);
+  if (count > 0 && ready != 0) {
+    std::lock_guard landing(cq.landing_mutex);
+    for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
+      CqEntry& entry = entry_at(*fabric, shared, head + static_cast<uint32_t>(done));
+      settle(entry);
+      fill(wc[done], entry);
+    }
   }
   if (done > 0) shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
   const uint32_t empty_polls = cq.empty_polls = done > 0 ? 0 : cq.empty_polls + 1;
   cq.mutex.unlock();
   if (done <= 0) idle(*fabric, empty_polls);
   return done;
+}
+
+// Not under Cq::mutex, which a thread has from ibv_start_poll to ibv_end_poll, when it may deregister memory as well.
+void settle_landings(uint64_t addr, uint64_t length) {
+  Fabric* fabric = Fabric::get();
+  if (fabric == nullptr) return;
+  std::lock_guard lookup(lookup_mutex());
+  const unsigned end = tables().cqs_end.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i) {
+    Cq* cq = tables().cqs[i].load(std::memory_order_acquire);
+    if (cq == nullptr) continue;
+    CqShared& shared = *cq->shared;
+    if (shared.head.load(std::memory_order_acquire) == shared.tail.load(std::memory_order_acquire)) continue;
+    std::lock_guard landing(cq->landing_mutex);
+    RobustGuard lock(shared.lock, fabric->stamp());  // nobody writes to entries that are polled meanwhile
+    const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
+    for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail; ++n) {
+      CqEntry& entry = entry_at(*fabric, shared, n);
+      if (entry.landing_len == 0 || entry.landing_addr - addr >= length) continue;
+      // A program may have freed the memory of a region that it is about to deregister.
+      if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))
+        land(entry);
+      else
+        entry.landing_len = 0;
+    }
+  }
 }
 
 void set_extended_poll(Cq& cq) {

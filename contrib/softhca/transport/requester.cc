@@ -128,7 +128,8 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, bool kill_in_the_middle) 
     return status == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, status);
   }
   if (entry.opcode == IBV_WR_LOCAL_INV) {
-    if (invalidate_key(fabric.self(), qp.shared->pd, entry.imm_or_rkey) != 0) return fail_first(qp, IBV_WC_MW_BIND_ERR);
+    if (invalidate_key(fabric.self(), qp.shared->pd, qp.base()->qp_num, entry.imm_or_rkey) != 0)
+      return fail_first(qp, IBV_WC_MW_BIND_ERR);
     quiesce();
     return succeed(qp);
   }

@@ -112,7 +112,8 @@ Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
   Arrival arrival;
   if (!take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
   if (m.kill_in_the_middle) kill_this_process();
-  if (m.request.opcode == IBV_WR_SEND_WITH_INV && invalidate_key(*owner.slot, owner.pd, m.request.imm_or_rkey) != 0) {
+  if (m.request.opcode == IBV_WR_SEND_WITH_INV &&
+      invalidate_key(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.imm_or_rkey) != 0) {
     untake(m.fabric, owner, dest);
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   }

@@ -69,6 +69,7 @@ Cq* create_completion_queue(ibv_context* context, uint32_t cqe, void* cq_context
   owner.objects.fetch_add(1);
   if (channel != nullptr) __atomic_fetch_add(&channel->refcnt, 1, __ATOMIC_ACQ_REL);
   tables().cqs[cq->index].store(cq.get(), std::memory_order_release);
+  reach(tables().cqs_end, cq->index);
   return cq.release();
 }
 

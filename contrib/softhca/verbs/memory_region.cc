@@ -25,12 +25,6 @@ IndexPool<kMrsPerSlot>& keys() {
   return pool;
 }
 
-bool mapped(uint64_t addr) {
-  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  unsigned char resident = 0;
-  return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
-}
-
 // The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do.
 int check_range(uint64_t addr, uint64_t length, uint64_t iova) {
   if (length == 0 || addr + length < addr || iova + length < iova) return EINVAL;
@@ -91,6 +85,12 @@ uint32_t allocate_key(int limit) {
   return index << 8 | (variant.fetch_add(1, std::memory_order_relaxed) & 0xff);
 }
 
+bool mapped(uint64_t addr) {
+  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
+}
+
 void release_key(uint32_t index) { keys().release(index); }
 
 }  // namespace softhca
@@ -132,6 +132,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
   entry.key.store(0, std::memory_order_seq_cst);
   quiesce();
+  settle_landings(entry.addr, entry.length);
   if (moves) {
     entry.addr = where;
     entry.length = length;
@@ -154,8 +155,10 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   if (const int error = in_child()) return error;
   auto* mine = static_cast<Mr*>(mr);
   if (has_windows(mine->index)) return EBUSY;
-  Fabric::get()->self().mrs[mine->index].key.store(0, std::memory_order_seq_cst);
+  MrEntry& entry = Fabric::get()->self().mrs[mine->index];
+  entry.key.store(0, std::memory_order_seq_cst);
   quiesce();
+  settle_landings(entry.addr, entry.length);
   release_key(mine->index);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   delete mine;

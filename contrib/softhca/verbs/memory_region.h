@@ -16,6 +16,9 @@ void release_key(uint32_t index);
 // The entry of a key in any process's slot: always inside of the table, whatever the key.
 inline MrEntry& entry_of_key(Slot& slot, uint32_t key) { return slot.mrs[key >> 8 & (kMrsPerSlot - 1)]; }
 
+// Whether there is memory at an address of this process.
+bool mapped(uint64_t addr);
+
 // Whether a type 1 or 2 window of this process is bound to the region (verbs/memory_window.cc).
 bool has_windows(uint32_t region);
 

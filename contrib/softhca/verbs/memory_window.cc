@@ -24,7 +24,9 @@ Windows& windows() {
 }
 
 constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kWindowAccess = kNeedLocalWrite | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+// Local write access means nothing for a window, whose key is of no use in a local SGE. Adapters ignore it: programs give it.
+constexpr unsigned kWindowAccess =
+    kNeedLocalWrite | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
 
 }  // namespace
 
@@ -118,10 +120,11 @@ int bind_window(Qp& qp, const SendEntry& request) {
   return IBV_WC_SUCCESS;
 }
 
-int invalidate_key(Slot& slot, uint32_t pd, uint32_t key) {
+int invalidate_key(Slot& slot, uint32_t pd, uint32_t qpn, uint32_t key) {
   MrEntry& entry = entry_of_key(slot, key);
   if (key == 0 || entry.key.load(std::memory_order_acquire) != key) return EINVAL;
-  if (entry.qpn == 0 || entry.pd != pd) return EINVAL;  // only type 2 windows can be invalidated
+  // Only type 2 windows can be invalidated: they have a QP.
+  if (entry.qpn == 0 || entry.qpn != qpn || entry.pd != pd) return EINVAL;
   return entry.key.compare_exchange_strong(key, 0) ? 0 : EINVAL;
 }
 

@@ -71,6 +71,7 @@ struct Cq : ibv_cq_ex {
   uint32_t index;
   CqShared* shared;
   std::mutex mutex;                  // consumers
+  std::mutex landing_mutex;          // who puts payloads in place; taken after `mutex` and before the shared lock
   std::atomic<uint32_t> users{0};    // QPs and SRQs
   // Completion events and async events raised and not withdrawn, ever: counted before they are pushed. destroy_cq waits until
   // comp_events_completed and async_events_completed, which count acks, are equal to them.
@@ -132,8 +133,9 @@ struct Tables {
   std::atomic<Srq*> srqs[kSrqsPerSlot];
   // XRC targets that this process created or opened, by index in the hub.
   std::atomic<Qp*> targets[kQpsPerSlot];
-  // QPs and SRQs have only ever been below these: who goes through all of them stops there.
+  // QPs, CQs and SRQs have only ever been below these: who goes through all of them stops there.
   std::atomic<unsigned> qps_end;
+  std::atomic<unsigned> cqs_end;
   std::atomic<unsigned> srqs_end;
 };
 Tables& tables();
@@ -144,8 +146,9 @@ std::mutex& lookup_mutex();
 // Executes a request to bind a memory window (IBV_WR_BIND_MW). An ibv_wc_status. SendEntry::rkey is the lkey that the region
 // to bind to had when the request was posted (0 without one): its ibv_mr may be gone by now and is not touched.
 int bind_window(Qp& qp, const SendEntry& entry);
-// Ends a type 2 window of that slot's owner: SEND with invalidate, IBV_WR_LOCAL_INV. 0 or an errno.
-int invalidate_key(Slot& slot, uint32_t pd, uint32_t key);
+// Ends a type 2 window of that slot's owner: SEND with invalidate, IBV_WR_LOCAL_INV. `qpn` is the QP of the owner through
+// which it is asked for; it has to be the one that the window was bound through. 0 or an errno.
+int invalidate_key(Slot& slot, uint32_t pd, uint32_t qpn, uint32_t key);
 
 // Raises an event on the QP's, CQ's, SRQ's, port's or device's context.
 void raise(Qp& qp, ibv_event_type type);

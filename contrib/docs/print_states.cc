@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Prints contrib/docs/states.md from the two tables of connection set-up. contrib/docs/update-readme puts it there.
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "cpc/connection_table.h"
+#include "cpc/cts_table.h"
+
+namespace {
+
+using namespace fabric::cpc;
+
+template <class E>
+std::string names(const detail::Set<E>& set, std::size_t count) {
+  std::string all;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const E one = static_cast<E>(i); set.has(one)) {
+      all.append(all.empty() ? "" : ", ").append(to_string(one));
+    }
+  }
+  return all;
+}
+
+std::string text_of(const detail::When& when) {
+  std::string all;
+  for (std::size_t i = 0; i < kGuards; ++i) {
+    if ((when.care >> i & 1U) != 0) {
+      all.append(all.empty() ? "" : ", ")
+          .append((when.want >> i & 1U) != 0 ? "" : "not ")
+          .append(detail::kGuardNames[i]);
+    }
+  }
+  return all;
+}
+
+/// Everything but kNone, which ends the list.
+template <class List>
+std::string text_of_actions(const List& actions) {
+  std::string all;
+  for (const auto action : actions) {
+    if (action != decltype(action){}) {
+      all.append(all.empty() ? "" : ", ").append(to_string(action));
+    }
+  }
+  return all;
+}
+
+void print(const std::string& line) {
+  std::puts(line.c_str());
+}
+
+void print_rows(Outcome outcome) {
+  for (const detail::Row& row : detail::kTable) {
+    if (row.step.outcome != outcome) {
+      continue;
+    }
+    std::string line = "| " + names(row.states, kStates) + " | " + names(row.events, kEvents) + " | ";
+    if (outcome != Outcome::kIgnored) {
+      line += text_of(row.when) + " | ";
+    }
+    if (outcome == Outcome::kTransition) {
+      line.append(to_string(row.step.next)).append(" | ").append(text_of_actions(row.step.actions));
+    } else {
+      line.append(row.step.why);
+    }
+    print(line + " |");
+  }
+}
+
+/// An arrow for each pair of states between which rows lead, with their events. Rows that stay in their state are left
+/// to the table.
+void print_diagram() {
+  print("```mermaid");
+  print("stateDiagram-v2");
+  print("  [*] --> Closed");
+  for (std::size_t from = 0; from < kStates; ++from) {
+    for (std::size_t to = 0; to < kStates; ++to) {
+      if (from == to) {
+        continue;
+      }
+      std::string events;
+      for (std::size_t event = 0; event < kEvents; ++event) {
+        for (const detail::Row& row : detail::kTable) {
+          if (row.step.outcome == Outcome::kTransition && row.states.has(static_cast<State>(from)) &&
+              row.events.has(static_cast<Event>(event)) && row.step.next == static_cast<State>(to)) {
+            events.append(events.empty() ? "" : ", ").append(to_string(static_cast<Event>(event)));
+            break;
+          }
+        }
+      }
+      if (!events.empty()) {
+        print("  " + std::string(to_string(static_cast<State>(from))) + " --> " +
+              std::string(to_string(static_cast<State>(to))) + ": " + events);
+      }
+    }
+  }
+  print("```");
+}
+
+void print_connections() {
+  print("## Connections\n");
+  print(
+      "The table is in [cpc/connection_table.h](../../cpc/connection_table.h), which says how it is meant; what "
+      "states,");
+  print(
+      "events and actions are is in [cpc/connection_states.h](../../cpc/connection_states.h). Arrows from a state to "
+      "itself");
+  print("are left out of the diagram, and protocol errors, all of which lead to Failed.\n");
+  print_diagram();
+  print("\n### Transitions\n");
+  print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
+  print_rows(Outcome::kTransition);
+  print("\n### Ignored\n");
+  print("| state | event | because |\n|---|---|---|");
+  print_rows(Outcome::kIgnored);
+  print("\n### Protocol errors\n");
+  print("The next state is Failed; the actions are " +
+        text_of_actions(detail::error(State::kClosed, Event::kLocalError, "").step.actions) + ".\n");
+  print("| state | event | if | because |\n|---|---|---|---|");
+  print_rows(Outcome::kProtocolError);
+}
+
+const char* may_speak_text(int may_speak_first) {
+  return may_speak_first < 0 ? "" : may_speak_first == cts_detail::kMaySpeak ? "may speak first" : "must listen first";
+}
+
+void print_cts() {
+  print("\n## Clear to send\n");
+  print(
+      "What follows Linked where the connection method exchanges CTS: [cpc/cts_table.h](../../cpc/cts_table.h). Only "
+      "the");
+  print("passive side of an iWARP connection must listen first.\n");
+  print("```mermaid\nstateDiagram-v2\n  [*] --> Unlinked");
+  for (const cts_detail::CtsRow& row : cts_detail::kCtsTable) {
+    if (row.state != row.step.next) {
+      const std::string condition = may_speak_text(row.may_speak_first);
+      print("  " + std::string(to_string(row.state)) + " --> " + std::string(to_string(row.step.next)) + ": " +
+            std::string(to_string(row.event)) + (condition.empty() ? "" : ", " + condition));
+    }
+  }
+  print("```\n");
+  print("| state | event | if | next state | actions | because |\n|---|---|---|---|---|---|");
+  for (const cts_detail::CtsRow& row : cts_detail::kCtsTable) {
+    print("| " + std::string(to_string(row.state)) + " | " + std::string(to_string(row.event)) + " | " +
+          may_speak_text(row.may_speak_first) + " | " + std::string(to_string(row.step.next)) + " | " +
+          text_of_actions(row.step.actions) + " | " + std::string(row.step.why) + " |");
+  }
+}
+
+}  // namespace
+
+int main() {
+  print("# The states of a connection\n");
+  print("<!-- Generated by contrib/docs/print_states.cc: run make update-readme instead of editing. -->\n");
+  print_connections();
+  print_cts();
+}

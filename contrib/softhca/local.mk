@@ -136,7 +136,7 @@ contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
 CLEANFILES = contrib/softhca/softhca-run
 
 dist_man1_MANS = contrib/softhca/softhca-run.1
-EXTRA_DIST += contrib/softhca/README.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
+EXTRA_DIST += contrib/softhca/README.md contrib/softhca/PYVERBS.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
 
 # The loader wants the .so alone.
 softhca-install-hook:
@@ -153,7 +153,7 @@ softhca_tests = \
 	test/softhca/objects.test \
 	test/softhca/run.test
 TESTS += $(softhca_tests)
-EXTRA_DIST += $(softhca_tests) test/softhca/run-programs
+EXTRA_DIST += $(softhca_tests) test/softhca/run-programs test/softhca/pyverbs_cm.py
 
 softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread

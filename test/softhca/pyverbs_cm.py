@@ -9,13 +9,16 @@ what it would have found out.
 import os
 import sys
 import unittest
+from importlib.machinery import SourceFileLoader
 
-sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "tests")]
+suite = os.path.join(os.getcwd(), "tests")
+sys.path.insert(0, suite)
 from args_parser import parser  # noqa: E402
 
 parser.parse_args()
+# Not by sys.path: beside the tests are the sources of pyverbs, which are not to be imported.
+SourceFileLoader("tests", os.path.join(suite, "__init__.py")).load_module()
 import tests.base  # noqa: E402
-import tests.utils  # noqa: E402
 
 
 def set_up(case):
@@ -28,8 +31,11 @@ def set_up(case):
 
 tests.base.RDMACMBaseTest.setUp = set_up
 tests.base.RDMACMBaseTest.is_eth_and_has_roce_hw_bug = lambda case: False
-tests.utils.requires_mcast_support = lambda: unittest.skip("softhca has no multicast")
 
-from tests.test_rdmacm import CMTestCase  # noqa: E402,F401
+from tests.test_rdmacm import CMTestCase  # noqa: E402
+
+for name in dir(CMTestCase):  # these ask the device, in the parent, whether it has multicast
+    if name.startswith("test_") and "multicast" in name:
+        setattr(CMTestCase, name, unittest.skip("softhca has no multicast")(getattr(CMTestCase, name)))
 
 unittest.main(verbosity=2)

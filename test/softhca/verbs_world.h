@@ -46,7 +46,8 @@ struct World {
   ibv_port_attr port{};
   ibv_gid gid{};
   ibv_pd* pd = nullptr;
-  std::vector<uint8_t> memory = std::vector<uint8_t>(16384);
+  // Never freed: the objects stay behind too, and requests that are under way still use it.
+  std::vector<uint8_t>& memory = *new std::vector<uint8_t>(16384);
   ibv_mr* mr = nullptr;
   ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;

@@ -23,7 +23,6 @@ Module& module_of(mca_btl_base_module_t* btl) noexcept {
 template <class Function>
 int boundary(Function function) noexcept {
   try {
-    const auto guard = Component::get().lock();
     return function();
   } catch (const std::bad_alloc&) {
     return OPAL_ERR_OUT_OF_RESOURCE;
@@ -35,6 +34,7 @@ int boundary(Function function) noexcept {
 int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca_btl_base_endpoint_t** endpoints,
               opal_bitmap_t* reachable) noexcept {
   return boundary([&] {
+    const auto guard = Component::get().locks().lock(0);  // Open MPI calls this from callbacks too
     Module& module = module_of(btl);
     for (size_t i = 0; i < count; ++i) {
       endpoints[i] = nullptr;
@@ -65,6 +65,7 @@ int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca
 int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
               mca_btl_base_endpoint_t** endpoints) noexcept {
   return boundary([&] {
+    const auto guard = Component::get().locks().lock_all();
     for (size_t i = 0; i < count; ++i) {
       if (endpoints[i] != nullptr && !module_of(btl).is_self(*static_cast<Endpoint*>(endpoints[i]))) {
         module_of(btl).remove_endpoint(static_cast<Endpoint*>(endpoints[i]));
@@ -91,16 +92,17 @@ int finalize(mca_btl_base_module_t* btl) noexcept {
   return OPAL_SUCCESS;
 }
 
-/// A send buffer for `size` bytes, or null.
-Fragment* allocate(Module& module, size_t size, std::uint32_t flags) noexcept {
+/// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
+Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
   const size_t queue = module.queue_for(size);
   if (queue == module.receive_queues().count()) [[unlikely]] {
     return nullptr;
   }
-  Fragment* fragment = module.get_send(queue);
+  Fragment* fragment = module.in_context(Component::get().locks().current()).get_send(queue);
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
+  fragment->order = order;
   fragment->segments[0].seg_len = size;
   fragment->des_flags = flags;
   fragment->callback_due = false;
@@ -108,8 +110,8 @@ Fragment* allocate(Module& module, size_t size, std::uint32_t flags) noexcept {
 }
 
 mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
-                                 std::uint8_t /*order*/, size_t size, std::uint32_t flags) noexcept {
-  return allocate(module_of(btl), size, flags);
+                                 std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
+  return allocate(module_of(btl), order, size, flags);
 }
 
 int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descriptor) noexcept {
@@ -163,12 +165,12 @@ bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& converto
 }
 
 mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
-                                       opal_convertor_t* convertor, std::uint8_t /*order*/, size_t reserve,
+                                       opal_convertor_t* convertor, std::uint8_t order, size_t reserve,
                                        size_t* size, std::uint32_t flags) noexcept {
   Module& module = module_of(btl);
   size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
   packed = whole_elements(*convertor, packed);
-  Fragment* fragment = allocate(module, reserve + packed, flags);
+  Fragment* fragment = allocate(module, order, reserve + packed, flags);
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
@@ -189,20 +191,23 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
 
 int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
          mca_btl_base_tag_t tag) noexcept {
-  const auto guard = Component::get().lock();
   auto* fragment = static_cast<Fragment*>(descriptor);
-  auto* peer = static_cast<Endpoint*>(endpoint);
+  const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), fragment->order);
+  if (way.endpoint == nullptr) [[unlikely]] {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
   fragment->tag = tag;
-  fragment->endpoint = peer;
-  return peer->send(*fragment);
+  fragment->endpoint = way.endpoint;
+  return way.endpoint->send(*fragment);
 }
 
 int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
           size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
           mca_btl_base_descriptor_t** descriptor) noexcept {
   {
-    const auto guard = Component::get().lock();
-    if (static_cast<Endpoint*>(endpoint)->send_immediately(convertor, header, header_size, payload_size, tag)) {
+    const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
+    if (way.endpoint != nullptr &&
+        way.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
       return OPAL_SUCCESS;
     }
   }

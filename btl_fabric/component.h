@@ -3,6 +3,7 @@
 // What the process has once: its modules, its connection set-up, and what it knows of its peers.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "btl_fabric/module.h"
 #include "btl_fabric/opal.h"
+#include "common/context_locks.h"
 #include "common/process_info.h"
 #include "common/receive_queues.h"
 #include "cpc/trace.h"
@@ -44,7 +46,8 @@ class Component {
 
   ~Component();
 
-  [[nodiscard]] const std::vector<std::unique_ptr<Module>>& modules() const noexcept { return modules_; }
+  /// Those that Open MPI is to know: of the first context.
+  [[nodiscard]] std::vector<Module*> faces() const;
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
   int progress() noexcept;
@@ -52,16 +55,24 @@ class Component {
   /// The timeline of connection set-up, or null.
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }
 
-  /// The BTL lock: taken by every entry from Open MPI, and free of cost unless MPI runs with threads. Recursive, since
-  /// the upper layer's callbacks send.
-  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() {
-    return opal_using_threads() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
-  }
+  /// Every entry from Open MPI takes one of these locks, or all, unless MPI runs without threads. They are recursive,
+  /// since the upper layer's callbacks send.
+  [[nodiscard]] ContextLocks& locks() noexcept { return *locks_; }
 
-  /// What a process published; null, with nothing said, if it does not run this component.
+  /// The way of an operation: an endpoint, and the lock of its context.
+  struct Way {
+    std::optional<ContextLocks::Guard> guard;
+    Endpoint* endpoint = nullptr;  ///< null if there is none now
+  };
+  /// From an endpoint that Open MPI knows to that of the thread's context, or of the context that `order` names (anything
+  /// that is no context of the peer's names none).
+  [[nodiscard]] Way enter(Endpoint& face, std::uint8_t order) noexcept;
+
+  /// What a process published; null, with nothing said, if it does not run this component. For all threads.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
 
-  /// An endpoint of any module through which one of the peer's ports `remote_ports` is reached, preferably of `first`.
+  /// An endpoint that Open MPI knows, of any module, through which one of the peer's ports `remote_ports` is reached,
+  /// preferably of `first`. For whoever holds the first context's lock.
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept;
 
   /// The endpoint for a process that connected to us before Open MPI told us of it.
@@ -72,25 +83,36 @@ class Component {
 
  private:
   explicit Component(const mca_btl_base_component_t& component) noexcept : component_(&component) {}
+  /// The one instance, in the place of any before it.
+  static Component* make(const mca_btl_base_component_t& component);
+
+  // component_start.cc
   [[nodiscard]] Result<PortChoice> read_params();
   [[nodiscard]] Status open_ports(PortChoice choice);
   [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports);
+  [[nodiscard]] Status add_modules(const UsablePort& port);
   [[nodiscard]] Status start_connections();
   [[nodiscard]] Status publish();
+
   [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
   void handle_upcalls();
+  void take_upcalls();
+  int progress(unsigned context) noexcept;
   void take_down() noexcept;
 
   const mca_btl_base_component_t* component_;
-  std::recursive_mutex mutex_;
+  std::optional<ContextLocks> locks_;
+  std::atomic<bool> upcalls_are_handled_ = false;
   ReceiveQueues queues_;
   cpc::CpcSet cpcs_ = cpc::kEveryCpc;
+  cpc::AddressFilter oob_addresses_;
   mca_btl_base_module_t limits_{};  ///< of every module
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
-  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other
   std::unique_ptr<cpc::Trace> trace_;
   std::unique_ptr<cpc::ConnectionManager> connections_;
+  std::mutex peers_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::size_t active_modules_ = 0;
   bool queues_differ_reported_ = false;  ///< one peer is example enough

@@ -9,11 +9,12 @@
 #include <cstdint>
 
 #include "cpc/strangers.h"
+#include "cpc/xrc_counts.h"
 
 namespace fabric {
 
-/// What this process has done. A plain increment each, by whoever holds the BTL lock.
-struct Counters {
+/// What this process has done in one transmit context. A plain increment each, by whoever holds its lock.
+struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t messages_sent_inline = 0;
   std::uint64_t messages_sent_copied = 0;
   std::uint64_t messages_sent_in_place = 0;
@@ -33,15 +34,18 @@ struct Counters {
   std::uint64_t atomics_by_message = 0;
   std::uint64_t atomics_executed = 0;
   std::uint64_t rdma_queued = 0;
-  std::uint64_t registrations = 0;
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
+  std::uint64_t xrc_senders = 0;
 };
+
+/// Open MPI's registration cache does so for whatever thread asks.
+inline std::atomic<std::uint64_t> registrations = 0;
 
 struct CounterSpec {
   const char* name;                ///< without the btl_fabric_ in front
-  std::uint64_t Counters::*value;  ///< null for one that another thread writes
+  std::uint64_t Counters::*value;  ///< null for one that several threads write
   const char* help;
   const std::atomic<std::uint64_t>* shared = nullptr;  ///< that one
 };
@@ -69,12 +73,18 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"atomics_by_message", &Counters::atomics_by_message, "Atomics sent to the target's processor"},
     CounterSpec{"atomics_executed", &Counters::atomics_executed, "Atomics of peers executed by this process"},
     CounterSpec{"rdma_queued", &Counters::rdma_queued, "RDMA operations that waited for a connection, room or memory"},
-    CounterSpec{"registrations", &Counters::registrations, "Memory regions registered"},
+    CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
     CounterSpec{"connections_failed", &Counters::connections_failed,
                 "Connections that could not be made, or were lost"},
+    CounterSpec{"xrc_senders", &Counters::xrc_senders,
+                "Queue pairs that X queues send through, each to all processes behind a port of a host"},
+    CounterSpec{"xrc_targets_made", nullptr, "Queue pairs made that receive for all processes of the host",
+                &cpc::xrc_targets_made},
+    CounterSpec{"xrc_targets_opened", nullptr, "Those that another process had made before, and this one uses too",
+                &cpc::xrc_targets_opened},
     CounterSpec{"strangers_turned_away", nullptr,
                 "Connections refused because whoever asked for them was not of this job, or made no sense",
                 &cpc::strangers_turned_away},

@@ -5,11 +5,12 @@
 
 #include "btl_fabric/counter_table.h"
 #include "btl_fabric/opal.h"
+#include "common/context_locks.h"
 
 namespace fabric {
 
-/// Belongs to whoever holds the BTL lock.
-inline Counters counters;
+/// One for each transmit context, of whoever holds its lock.
+inline std::array<Counters, kMostContexts> counters;
 
 /// Makes MPI_T performance variables btl_fabric_NAME of them. Called once, while the component is loaded.
 void register_counters(const mca_base_component_t* component);

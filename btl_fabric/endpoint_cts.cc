@@ -32,7 +32,9 @@ Status Endpoint::peer_left() {
 /// The only function that writes the state of the exchange.
 Status Endpoint::apply(cpc::CtsEvent event) {
   const cpc::CtsStep step = cpc::cts_step(cts_, event, may_speak_first_);
-  if (cpc::Trace* const trace = Component::get().trace(); trace != nullptr) {
+  // On iWARP every receive that the peer's leaving flushes says so again.
+  const bool is_news = event != cpc::CtsEvent::kPeerLeft || state_ != State::kPeerLeft;
+  if (cpc::Trace* const trace = Component::get().trace(); trace != nullptr && is_news) {
     trace->add(key_, cts_, event, step.next);
   }
   cts_ = step.next;
@@ -41,7 +43,7 @@ Status Endpoint::apply(cpc::CtsEvent event) {
       case cpc::CtsAction::kNone:
         break;
       case cpc::CtsAction::kSendCts:
-        ++counters.cts_messages;
+        ++module_.counters().cts_messages;
         for (std::size_t i = 0; i < handshake_.queues; ++i) {
           if (!queues_[i].post_cts(handshake_)) {
             return failure(std::string("posting the first message: ") + std::strerror(errno));
@@ -72,7 +74,7 @@ bool Endpoint::has_waiting() const noexcept {
       return true;
     }
   }
-  return !waiting_.empty() || rdma_.outstanding() > 0;
+  return !waiting_.empty() || rdma_.outstanding() > 0 || rdma_.has_waiting();
 }
 
 }  // namespace fabric

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One queue pair of an endpoint: what the packet path touches. Set-up and teardown are in endpoint.cc, receives in
-// receive_buffers.h.
+// One queue of an endpoint: what the packet path touches. Set-up and teardown are in endpoint.cc, receives in
+// receive_buffers.h, the room of the queue pair in send_queue.h.
 #pragma once
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <cassert>
 #include <cstdint>
-#include <vector>
 
 #include "btl_fabric/fragment.h"
 #include "btl_fabric/packet_header.h"
 #include "btl_fabric/receive_buffers.h"
+#include "btl_fabric/send_queue.h"
 #include "common/credit_window.h"
-#include "common/queue_credits.h"
 #include "common/receive_queues.h"
 #include "cpc/queue_pairs.h"
 
 namespace fabric {
 
 class Endpoint;
+struct SendShare;
 
 /// What the wr_id of a request points to, told by its lowest bits (everything pointed to is aligned to 8 bytes).
 enum class SendTag : std::uint64_t {
@@ -31,6 +30,7 @@ enum class SendTag : std::uint64_t {
   kCts = 3,       ///< an EndpointQueue: its CTS is out
   kRdma = 5,      ///< an RdmaRequest: it is done
   kRdmaPart = 6,  ///< an RdmaRequest: a part has failed, and the rest will
+  kSharedBatch = 7,  ///< a SendShare: the same as kBatch, of X queues
   kHandshake = cpc::kHandshakeTag,  ///< no pointer: the receive of the peer's CTS, HandshakeSlot::serial
 };
 inline constexpr std::uint64_t kSendTagMask = 7;
@@ -40,25 +40,7 @@ static_assert(cpc::kHandshakeBytes == PacketHeader::kSize);
 /// Why a message cannot be posted now.
 enum class Room { kYes, kNoCredit, kNoSlot };
 
-/// The carried bytes of batches of sends whose completions are to come, oldest first.
-class BatchRing {
- public:
-  explicit BatchRing(std::size_t most) : bytes_(most) {}
-  void push(std::uint64_t carried) noexcept { bytes_[(first_ + count_++) % bytes_.size()] = carried; }
-  [[nodiscard]] std::uint64_t pop() noexcept {
-    const std::uint64_t oldest = bytes_[first_];
-    first_ = (first_ + 1) % bytes_.size();
-    --count_;
-    return oldest;
-  }
-
- private:
-  std::vector<std::uint64_t> bytes_;  ///< as many as ever fit the send queue
-  std::size_t first_ = 0;
-  std::size_t count_ = 0;
-};
-
-/// Belongs to whoever holds the BTL lock.
+/// Belongs to whoever holds the context's lock.
 struct EndpointQueue {
   EndpointQueue(Endpoint& owner, std::uint8_t queue_index, const QueueSpec& spec, FragmentPool& receive_pool,
                 std::uint32_t inline_limit, const QueueSpace& send_space)
@@ -66,36 +48,34 @@ struct EndpointQueue {
         index(queue_index),
         is_shared(spec.kind != QueueKind::kPerPeer),
         max_inline(inline_limit),
-        tx(send_space),
-        signal_batch(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tx.size_left() / 4, 1, 64))),
-        batches(send_space.entries() / signal_batch + 2),
+        own_sends(send_space),
+        batch_id(tagged(this, SendTag::kBatch)),
         credits(is_shared ? QueueSpec{} : spec),
-        receives(receive_pool) {}
+        receives(receive_pool, is_shared ? 0 : spec.receive_depth()) {}
 
   Endpoint& endpoint;
-  ibv_qp* qp = nullptr;      ///< the connection owns it
+  ibv_qp* qp = nullptr;      ///< the connection owns it; an X queue has none of its own
   const std::uint8_t index;  ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
-  TxCredits tx;                    ///< room in the send queue, as far as completions have told
-  std::uint32_t unsignaled = 0;    ///< operations posted since the last signalled one
-  const std::uint32_t signal_batch;
-  BatchRing batches;
+  SendQueue own_sends;                ///< of a P or S queue; one without room for an X queue
+  SendQueue* sends = &own_sends;      ///< what messages go through
+  std::uint64_t batch_id;             ///< of inline messages
+  std::uint32_t remote_srqn = 0;      ///< of an X queue, when connected: the peer's shared receive queue
+  std::uint32_t in_flight = 0;        ///< fragments posted whose completions are to come
+  SendShare* share = nullptr;         ///< of an X queue, when connected
   CreditWindow credits;     ///< of a P queue; unused on a shared one
   ReceiveBuffers receives;  ///< of a P queue
   FragmentQueue waiting;    ///< for a credit or a slot, in order
+  bool in_line = false;     ///< of the shared send queue
+  EndpointQueue* next_in_line = nullptr;
   bool drained = false;     ///< every send completion is in; see Endpoint::drain()
 
   [[nodiscard]] Room room() const noexcept {
-    if (!tx.has_room()) {
+    if (!sends->has_room()) {
       return Room::kNoSlot;
     }
     return is_shared || credits.sendable() > 0 ? Room::kYes : Room::kNoCredit;
-  }
-
-  /// Messages that can be posted now, of any size that the queue takes.
-  [[nodiscard]] std::uint64_t tx_size_left() const noexcept {
-    return is_shared ? tx.size_left() : std::min<std::uint64_t>(tx.size_left(), credits.sendable());
   }
 
   [[nodiscard]] bool fits_inline(std::size_t message_bytes) const noexcept {
@@ -106,22 +86,26 @@ struct EndpointQueue {
   /// False if verbs refused.
   [[nodiscard]] bool post_inline(const std::byte* packet, std::uint32_t length) noexcept {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(packet), length, 0};
-    const std::uint64_t bytes = tx.space().needed_inline(length);
-    if (unsignaled + 1 < signal_batch) {
-      ++unsignaled;
-      (void)tx.take_unsignaled(bytes);
+    SendQueue& queue = *sends;
+    const std::uint64_t bytes = queue.tx.space().needed_inline(length);
+    if (queue.unsignaled + 1 < queue.signal_batch) {
+      ++queue.unsignaled;
+      (void)queue.tx.take_unsignaled(bytes);
       // Nobody hears of it unless it fails.
-      return post(&sge, 1, tagged(this, SendTag::kBatch), IBV_SEND_INLINE);
+      return post(&sge, 1, batch_id, IBV_SEND_INLINE);
     }
-    unsignaled = 0;
-    batches.push(tx.take_signaled(bytes));
-    return post(&sge, 1, tagged(this, SendTag::kBatch), IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+    queue.unsignaled = 0;
+    queue.batches.push(queue.tx.take_signaled(bytes, &queue));
+    return post(&sge, 1, batch_id, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
   }
 
   /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room.
   [[nodiscard]] bool post_registered(Fragment& fragment) noexcept {
-    fragment.carried = tx.take_signaled(tx.space().needed(static_cast<std::uint32_t>(fragment.des_segment_count)));
-    unsignaled = 0;
+    SendQueue& queue = *sends;
+    const auto pieces = static_cast<std::uint32_t>(fragment.des_segment_count);
+    fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
+    queue.unsignaled = 0;
+    ++in_flight;
     const auto [ours, users] = fragment.segments;
     ibv_sge sges[2] = {{reinterpret_cast<std::uintptr_t>(fragment.packet),
                         static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey},
@@ -169,8 +153,9 @@ struct EndpointQueue {
     request.num_sge = sge_count;
     request.opcode = IBV_WR_SEND;
     request.send_flags = static_cast<unsigned>(flags);
+    request.qp_type.xrc.remote_srqn = remote_srqn;  // only an XRC queue pair looks at it
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(qp, &request, &refused) == 0;
+    return ibv_post_send(sends->qp, &request, &refused) == 0;
   }
 };
 

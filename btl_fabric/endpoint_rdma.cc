@@ -9,6 +9,7 @@
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/module.h"
 #include "btl_fabric/params.h"
+#include "btl_fabric/shared_send_queue.h"
 
 namespace fabric {
 
@@ -18,19 +19,13 @@ namespace {
 constexpr std::uint32_t kMostWaiting = 1024;
 
 RdmaLimits limits_of(const Module& module) noexcept {
-  const ibv_device_attr& device = module.port().device->attributes;
-  RdmaLimits limits;
-  limits.link = module.port().address.link;
-  limits.max_sge = cpc::kSendSges;
-  limits.max_read_sge = 1;  // there is one piece of memory, wherever it goes
-  limits.max_message = module.max_message();
-  limits.max_inline = module.max_inline();
-  limits.outstanding_reads = static_cast<std::uint32_t>(std::clamp(device.max_qp_init_rd_atom, 1, cpc::kReadsAsked));
+  RdmaLimits limits = cpc::rdma_limits(module.port().address.link, module.max_message(), module.max_inline(),
+                                       module.port().device->attributes.max_qp_init_rd_atom);
   limits.force_mr = params().force_mr != 0;
   return limits;
 }
 
-void count(const RdmaOperation& operation) noexcept {
+void count(const RdmaOperation& operation, Counters& counters) noexcept {
   switch (operation.kind) {
     case RdmaKind::kWrite:
       ++counters.puts;
@@ -49,30 +44,60 @@ void count(const RdmaOperation& operation) noexcept {
 
 }  // namespace
 
+RdmaChannel::RdmaChannel(Module& module, TxCredits& credits) noexcept
+    : planner(limits_of(module), credits, module.rdma().regions) {}
+
+void RdmaChannel::learn_reads(ibv_qp* queue_pair) noexcept {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  if (ibv_query_qp(queue_pair, &attributes, IBV_QP_MAX_QP_RD_ATOMIC, &initial) == 0 && attributes.max_rd_atomic > 0) {
+    planner.set_outstanding_reads(attributes.max_rd_atomic);
+  }
+}
+
 EndpointRdma::EndpointRdma(Endpoint& endpoint, Module& module, EndpointQueue& queue)
     : endpoint_(endpoint),
       module_(module),
       queue_(queue),
-      planner_(limits_of(module), queue.tx, module.rdma().regions),
-      messages_(static_cast<std::size_t>(params().rdma_depth)) {}
+      own_channel_(module, queue.own_sends.tx),
+      messages_(module.context().settings.rdma_depth) {}
+
+/// The queue pair is gone by now, or has failed for all who share it.
+EndpointRdma::~EndpointRdma() {
+  while (!stranded_.empty()) {
+    RdmaRequest* request = stranded_.pop_front();
+    channel_->planner.error(request->operation);
+    module_.rdma().requests.put(request);
+  }
+}
+
+/// Others are before it.
+bool EndpointRdma::must_wait() const noexcept {
+  return !waiting_.empty() || (queue_.share != nullptr && queue_.share->sends.has_line());
+}
 
 int EndpointRdma::submit(RdmaRequest* request) noexcept {
   request->endpoint = &endpoint_;
   switch (endpoint_.state()) {
     case Endpoint::State::kConnected:
     case Endpoint::State::kSelf:
-      if (!waiting_.empty()) {
+      if (must_wait()) {
         break;
       }
       switch (start(request)) {
         case Started::kYes:
           return OPAL_SUCCESS;
+        case Started::kNoRoom:
         case Started::kLater:
           break;
         case Started::kNever:
           return OPAL_ERR_NOT_AVAILABLE;
         case Started::kFailed:
-          return OPAL_ERR_UNREACH;
+          if (!request->stranded) {
+            return OPAL_ERR_UNREACH;
+          }
+          finish(request, OPAL_ERR_UNREACH);  // so that it stays ours
+          return OPAL_SUCCESS;
       }
       break;
     case Endpoint::State::kIdle:
@@ -88,8 +113,11 @@ int EndpointRdma::submit(RdmaRequest* request) noexcept {
   if (waiting_.count() >= kMostWaiting) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
-  ++counters.rdma_queued;
+  ++module_.counters().rdma_queued;
   waiting_.push_back(request);
+  if (queue_.share != nullptr) {
+    queue_.share->sends.line_up(*this);
+  }
   endpoint_.connect_if_wanted();
   return OPAL_SUCCESS;
 }
@@ -100,21 +128,22 @@ EndpointRdma::Started EndpointRdma::start(RdmaRequest* request) noexcept {
 
 EndpointRdma::Started EndpointRdma::post(RdmaRequest* request) noexcept {
   // Messages keep the room that is theirs.
-  if (in_flight_ >= static_cast<std::uint32_t>(params().rdma_depth)) {
-    return Started::kLater;
+  if (channel_->in_flight >= module_.context().settings.rdma_depth) {
+    return Started::kNoRoom;
   }
   RdmaOperation& operation = request->operation;
   operation.last_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdma);
   operation.part_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdmaPart);
   DeviceRdma& device = module_.rdma();
-  switch (planner_.post(operation, device.verbs.on(queue_.qp))) {
+  switch (channel_->planner.post(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn))) {
     case RdmaPosted::kYes:
-      queue_.unsignaled = 0;
+      queue_.sends->unsignaled = 0;
+      ++channel_->in_flight;
       ++in_flight_;
-      count(operation);
+      count(operation, module_.counters());
       return Started::kYes;
     case RdmaPosted::kNoRoom:
-      return Started::kLater;
+      return Started::kNoRoom;
     case RdmaPosted::kNoRegion:
       if (device.regions.in_use() == 0) {
         return Started::kNever;
@@ -123,6 +152,9 @@ EndpointRdma::Started EndpointRdma::post(RdmaRequest* request) noexcept {
       return Started::kLater;
     case RdmaPosted::kTooLarge:
       return Started::kNever;
+    case RdmaPosted::kBroken:
+      request->stranded = true;
+      break;
     case RdmaPosted::kRefused:
       break;
   }
@@ -154,7 +186,7 @@ EndpointRdma::Started EndpointRdma::send_message(RdmaRequest* request) noexcept 
   message.operand = request->operation.operand;
   message.compare = request->operation.compare;
   message.write(fragment->packet + PacketHeader::kSize);
-  ++counters.atomics_by_message;
+  ++module_.counters().atomics_by_message;
   messages_[place] = request;
   ++messages_under_way_;
   if (!endpoint_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
@@ -166,39 +198,49 @@ EndpointRdma::Started EndpointRdma::send_message(RdmaRequest* request) noexcept 
 }
 
 void EndpointRdma::connected() noexcept {
-  // A communication manager may have agreed on fewer reads than we would have.
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  if (queue_.qp != nullptr && ibv_query_qp(queue_.qp, &attributes, IBV_QP_MAX_QP_RD_ATOMIC, &initial) == 0 &&
-      attributes.max_rd_atomic > 0) {
-    planner_.set_outstanding_reads(attributes.max_rd_atomic);
+  if (queue_.share != nullptr) {
+    channel_ = &queue_.share->sends.rdma();
+  } else {
+    own_channel_.learn_reads(queue_.qp);
   }
   send_waiting();
 }
 
 void EndpointRdma::send_waiting() noexcept {
+  if (queue_.share != nullptr) {
+    if (!waiting_.empty()) {
+      queue_.share->sends.line_up(*this);
+      queue_.share->sends.serve();
+    }
+    return;
+  }
   while (!waiting_.empty() && endpoint_.is_up()) {
-    RdmaRequest* request = waiting_.front();
-    const Started started = start(request);
-    if (started == Started::kLater) {
+    const Started started = start_first();
+    if (started != Started::kYes && started != Started::kNever) {
       return;
-    }
-    if (started == Started::kFailed) {
-      return;  // abort() has ended it with the others
-    }
-    waiting_.pop_front();
-    if (started == Started::kNever) {
-      finish(request, OPAL_ERR_OUT_OF_RESOURCE);
     }
   }
 }
 
+EndpointRdma::Started EndpointRdma::start_first() noexcept {
+  RdmaRequest* request = waiting_.front();
+  const Started started = start(request);
+  if (started == Started::kYes || started == Started::kNever) {
+    waiting_.pop_front();
+  }
+  if (started == Started::kNever) {
+    finish(request, OPAL_ERR_OUT_OF_RESOURCE);
+  }
+  return started;  // after a failure, abort() has ended it with the others
+}
+
 void EndpointRdma::completed(RdmaRequest* request, bool good) noexcept {
   --in_flight_;
+  --channel_->in_flight;
   if (good) {
-    planner_.complete(request->operation);
+    channel_->planner.complete(request->operation);
   } else {
-    planner_.error(request->operation);
+    channel_->planner.error(request->operation);
   }
   finish(request, good ? OPAL_SUCCESS : OPAL_ERROR);
 }
@@ -227,6 +269,9 @@ bool EndpointRdma::replied(const AtomicReply& reply) noexcept {
 }
 
 void EndpointRdma::abort() noexcept {
+  if (queue_.share != nullptr) {
+    queue_.share->sends.leave(*this);
+  }
   while (!waiting_.empty()) {
     finish(waiting_.pop_front(), OPAL_ERR_UNREACH);
   }
@@ -247,9 +292,13 @@ void EndpointRdma::finish(RdmaRequest* request, int status) noexcept {
   mca_btl_base_registration_handle_t* const handle = request->local_handle;
   void* const context = request->context;
   void* const data = request->data;
-  module_.rdma().requests.put(request);
+  if (request->stranded) {
+    stranded_.push_back(request);
+  } else {
+    module_.rdma().requests.put(request);
+  }
   if (callback != nullptr) {
-    callback(&module_, &endpoint_, address, handle, context, data, status);
+    callback(&module_.face(), &endpoint_.face(), address, handle, context, data, status);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "btl_fabric/counters.h"
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/module.h"
+#include "btl_fabric/shared_send_queue.h"
 
 namespace fabric {
 
@@ -42,8 +43,8 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
 
   if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
     const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segments[0].seg_len);
-    ++counters.messages_sent_inline;
-    counters.bytes_sent += fragment.segments[0].seg_len;
+    ++module_.counters().messages_sent_inline;
+    module_.counters().bytes_sent += fragment.segments[0].seg_len;
     if (!queue.post_inline(fragment.packet, length)) [[unlikely]] {
       module_.post_failed(*this, queue);
       return OPAL_ERR_UNREACH;
@@ -55,8 +56,8 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
   // now.
   fragment.callback_due = wants_callback || !owned || in_place;
   const int result = finished(fragment);
-  ++(in_place ? counters.messages_sent_in_place : counters.messages_sent_copied);
-  counters.bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
+  ++(in_place ? module_.counters().messages_sent_in_place : module_.counters().messages_sent_copied);
+  module_.counters().bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
   if (!queue.post_registered(fragment)) [[unlikely]] {
     module_.post_failed(*this, queue);
     return OPAL_ERR_UNREACH;
@@ -67,17 +68,20 @@ int Endpoint::post_fragment(EndpointQueue& queue, Fragment& fragment) noexcept {
 int Endpoint::send_later(Fragment& fragment) noexcept {
   switch (state_) {
     case State::kIdle:
-      ++counters.waits_for_connection;
+      ++module_.counters().waits_for_connection;
       waiting_.push_back(&fragment);
       want_connection();
       break;
     case State::kConnecting:
-      ++counters.waits_for_connection;
+      ++module_.counters().waits_for_connection;
       waiting_.push_back(&fragment);
       break;
     case State::kConnected:
-      ++(queues_[fragment.queue].room() == Room::kNoSlot ? counters.waits_for_slot : counters.waits_for_credit);
+      ++(queues_[fragment.queue].room() == Room::kNoSlot ? module_.counters().waits_for_slot : module_.counters().waits_for_credit);
       queues_[fragment.queue].waiting.push_back(&fragment);
+      if (SendShare* share = queues_[fragment.queue].share; share != nullptr) {
+        share->sends.line_up(queues_[fragment.queue]);
+      }
       break;
     case State::kSelf:  // btl/self carries messages to ourselves
       return OPAL_ERR_UNREACH;
@@ -119,8 +123,8 @@ bool Endpoint::send_immediately(opal_convertor_t* convertor, const void* header,
     queue.credits.take_credit();
   }
   queue.next_header(PacketKind::kMessage, tag).write(packet.data());
-  ++counters.messages_sent_inline;
-  counters.bytes_sent += size;
+  ++module_.counters().messages_sent_inline;
+  module_.counters().bytes_sent += size;
   if (!queue.post_inline(packet.data(), static_cast<std::uint32_t>(PacketHeader::kSize + size))) [[unlikely]] {
     module_.post_failed(*this, queue);  // the message is lost with the connection, which is reported
   }
@@ -143,6 +147,13 @@ bool Endpoint::send_internal(Fragment& fragment, PacketKind kind, std::size_t si
 }
 
 void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
+  if (queue.share != nullptr) {
+    if (!queue.waiting.empty()) {
+      queue.share->sends.line_up(queue);
+      queue.share->sends.serve();
+    }
+    return;
+  }
   while (!queue.waiting.empty() && state_ == State::kConnected && queue.room() == Room::kYes) {
     post_fragment(queue, *queue.waiting.pop_front());
   }
@@ -153,9 +164,9 @@ void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
 
 /// Cold: only when messages go one way.
 [[gnu::cold]] void Endpoint::send_credits(EndpointQueue& queue) noexcept {
-  while (state_ == State::kConnected && queue.tx.has_room() && queue.credits.explicit_due()) {
+  while (state_ == State::kConnected && queue.sends->has_room() && queue.credits.explicit_due()) {
     queue.credits.take_explicit();
-    ++counters.credit_messages;
+    ++module_.counters().credit_messages;
     if (!post_credits(queue)) {
       queue.credits.return_explicit();  // no buffer: the next completion tries again
       return;

@@ -15,6 +15,7 @@
 namespace fabric {
 
 class Endpoint;
+class FragmentPool;
 struct EndpointQueue;
 
 /// Open MPI's object system builds these, so there are no constructors: the pool that a fragment comes from fills it
@@ -24,6 +25,7 @@ struct Fragment : mca_btl_base_descriptor_t {
   mca_btl_base_segment_t segments[2];
   mca_rcache_base_registration_t* user_memory;  ///< of a send in place: held until it completes; otherwise null
   std::uint32_t user_lkey;
+  FragmentPool* pool;      ///< that it goes back to
   std::byte* packet;       ///< our header, then the segment
   std::uint32_t capacity;  ///< bytes after the header
   std::uint32_t lkey;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "btl_fabric/counters.h"
+#include "btl_fabric/heap_hook.h"
 #include "btl_fabric/packet_header.h"
 
 namespace fabric {
@@ -16,6 +17,7 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
                                        mca_rcache_base_registration_t* registration) noexcept {
   auto& cache = *static_cast<RegistrationCache*>(context);
   auto* ours = static_cast<Registration*>(registration);
+  takes_over(ours);
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
@@ -24,35 +26,66 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   if (ours->mr == nullptr) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
-  ++counters.registrations;
+  ++registrations;
+  cache.list(*ours);
   ours->handle = {{cache.ports_, ours->mr->rkey, 0}, ours};
   if (roles.has(MemoryRole::kAtomicTarget)) {
     try {
+      const std::lock_guard guard(cache.records_mutex_);
       cache.atomic_targets_[ours->mr->rkey] = ours;
     } catch (...) {
       (void)deregister_region(context, registration);
       return OPAL_ERR_OUT_OF_RESOURCE;
     }
   }
+  gives_away(ours);
   return OPAL_SUCCESS;
 }
 
 int RegistrationCache::deregister_region(void* context, mca_rcache_base_registration_t* registration) noexcept {
   auto* ours = static_cast<Registration*>(registration);
+  takes_over(ours);
   if (ours->mr != nullptr) {
-    auto& targets = static_cast<RegistrationCache*>(context)->atomic_targets_;
-    if (const auto found = targets.find(ours->mr->rkey); found != targets.end() && found->second == ours) {
-      targets.erase(found);
-    }
+    auto& cache = *static_cast<RegistrationCache*>(context);
+    cache.forget_target(*ours);
     if (ibv_dereg_mr(ours->mr) != 0) {
       return OPAL_ERROR;
     }
+    cache.unlist(*ours);
   }
   ours->mr = nullptr;
+  gives_away(ours);
   return OPAL_SUCCESS;
 }
 
+void RegistrationCache::forget_target(const Registration& registration) noexcept {
+  const std::lock_guard guard(records_mutex_);
+  if (const auto found = atomic_targets_.find(registration.mr->rkey);
+      found != atomic_targets_.end() && found->second == &registration) {
+    atomic_targets_.erase(found);
+  }
+}
+
+void RegistrationCache::list(Registration& registration) noexcept {
+  const std::lock_guard guard(records_mutex_);
+  registration.newer = nullptr;
+  registration.older = newest_;
+  if (newest_ != nullptr) {
+    newest_->newer = &registration;
+  }
+  newest_ = &registration;
+}
+
+void RegistrationCache::unlist(const Registration& registration) noexcept {
+  const std::lock_guard guard(records_mutex_);
+  (registration.newer != nullptr ? registration.newer->older : newest_) = registration.older;
+  if (registration.older != nullptr) {
+    registration.older->newer = registration.newer;
+  }
+}
+
 bool RegistrationCache::allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept {
+  const std::lock_guard guard(records_mutex_);
   const auto found = atomic_targets_.find(rkey);
   if (found == atomic_targets_.end() || address % size != 0) {
     return false;
@@ -75,12 +108,23 @@ Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_p
   if (cache->rcache_ == nullptr) {
     return failure("Open MPI has no registration cache \"grdma\"");
   }
-  cache->rdma_ = std::make_unique<DeviceRdma>(cache->device_->pd.get(), MrPoolHints{});
+  hook_heap();
   cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get());
   return cache;
 }
 
+DeviceRdma& RegistrationCache::rdma(unsigned context) {
+  while (rdma_.size() <= context) {
+    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), MrPoolHints{}));
+  }
+  return *rdma_[context];
+}
+
+/// Open MPI's cache forgets, without deregistering them, regions that somebody still holds: whoever calls MPI_Finalize when
+/// its peer has read a message, but before the peer's word of that has arrived.
 RegistrationCache::~RegistrationCache() {
+  while (newest_ != nullptr && deregister_region(this, newest_) == OPAL_SUCCESS) {
+  }
   if (rcache_ != nullptr) {
     mca_rcache_base_module_destroy(rcache_);
   }
@@ -93,6 +137,7 @@ mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t 
   if (rcache_->rcache_register(rcache_, base, size, 0, kSendOnly, &registration) != OPAL_SUCCESS) {
     return nullptr;
   }
+  takes_over(registration);
   lkey = static_cast<const Registration*>(registration)->mr->lkey;
   return registration;
 }
@@ -103,6 +148,7 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
   if (rcache_->rcache_register(rcache_, base, size, 0, access, &registration) != OPAL_SUCCESS) {
     return nullptr;
   }
+  takes_over(registration);
   return &static_cast<Registration*>(registration)->handle;
 }
 
@@ -133,10 +179,11 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const RegistrationCache
 }
 
 int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noexcept {
-  const auto& pool = *static_cast<const FragmentPool*>(context);
+  auto& pool = *static_cast<FragmentPool*>(context);
   auto* fragment = static_cast<Fragment*>(static_cast<void*>(item));
   const ibv_mr* mr = static_cast<const Registration*>(item->registration)->mr;
 
+  fragment->pool = &pool;
   fragment->packet = static_cast<std::byte*>(item->ptr);
   fragment->capacity = pool.capacity_;
   fragment->lkey = mr->lkey;
@@ -153,7 +200,7 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->segments[0].seg_len = pool.capacity_;
   fragment->des_segments = fragment->segments;
   fragment->des_segment_count = 1;
-  fragment->order = pool.queue_;
+  fragment->order = MCA_BTL_NO_ORDER;
 
   fragment->receive_sge = {reinterpret_cast<std::uintptr_t>(fragment->packet),
                            static_cast<std::uint32_t>(PacketHeader::kSize) + pool.capacity_, mr->lkey};

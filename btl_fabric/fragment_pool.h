@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "btl_fabric/fragment.h"
 #include "btl_fabric/rdma_request.h"
@@ -15,7 +17,8 @@
 
 namespace fabric {
 
-/// A device's registration cache. Every message buffer of the device is registered through it.
+/// A device's registration cache. Every message buffer of the device is registered through it. Thread safe once the
+/// modules are made, as Open MPI's cache is.
 class RegistrationCache {
  public:
   [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device);
@@ -27,7 +30,8 @@ class RegistrationCache {
   [[nodiscard]] const OpenDevice& device() const noexcept { return *device_; }
   /// The device's handshake buffers; the progress thread's.
   [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
-  [[nodiscard]] DeviceRdma& rdma() const noexcept { return *rdma_; }
+  /// What the RDMA operations of a transmit context share. Made when it is asked for first.
+  [[nodiscard]] DeviceRdma& rdma(unsigned context);
 
   /// A port of the device is the process's port `index`. On iWARP links memory needs more access than on others.
   void add_port(std::uint16_t index, Link link) noexcept {
@@ -51,14 +55,19 @@ class RegistrationCache {
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
+  void forget_target(const Registration& registration) noexcept;
+  void list(Registration& registration) noexcept;
+  void unlist(const Registration& registration) noexcept;
 
   std::shared_ptr<OpenDevice> device_;
   mca_rcache_base_module_t* rcache_ = nullptr;
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
-  std::unique_ptr<DeviceRdma> rdma_;
+  std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
   std::uint64_t ports_ = 0;
   Link link_ = Link::kInfiniBand;
+  mutable std::mutex records_mutex_;  ///< of the two below
   std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
+  Registration* newest_ = nullptr;  ///< of all that there are
 };
 
 /// How many buffers a pool makes, and when.
@@ -81,9 +90,14 @@ class FragmentPool {
 
   /// A buffer, or null when there is no memory left or none can be registered.
   [[nodiscard]] Fragment* get() noexcept {
-    return static_cast<Fragment*>(static_cast<void*>(opal_free_list_get(&list_)));
+    void* const fragment = opal_free_list_get(&list_);
+    takes_over(fragment);
+    return static_cast<Fragment*>(fragment);
   }
-  void put(Fragment* fragment) noexcept { opal_free_list_return(&list_, &fragment->super); }
+  void put(Fragment* fragment) noexcept {
+    gives_away(fragment);
+    opal_free_list_return(&list_, &fragment->super);
+  }
 
  private:
   FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept;

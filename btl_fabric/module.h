@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One port: what Open MPI calls a BTL module. Owns the port's completion queues, shared receive queues, message buffers
-// and endpoints.
+// One port, in one transmit context: what Open MPI calls a BTL module. Owns completion queues, shared receive queues,
+// message buffers and endpoints of its own. Open MPI knows the modules of the first context only, the faces of the
+// others.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "btl_fabric/atomic_message.h"
+#include "btl_fabric/counters.h"
 #include "btl_fabric/endpoint.h"
 #include "btl_fabric/fragment_pool.h"
 #include "btl_fabric/opal.h"
 #include "btl_fabric/shared_queue.h"
+#include "btl_fabric/shared_send_queue.h"
 #include "cpc/loopback.h"
+#include "cpc/queue_fit.h"
 #include "common/completion_queue_set.h"
 #include "common/port_scan.h"
 #include "common/qpn_table.h"
 #include "common/receive_queues.h"
+#include "common/xrc_domain.h"
 #include "cpc/connection_manager.h"
 
 namespace fabric {
@@ -27,12 +33,19 @@ namespace fabric {
 struct Peer;
 
 /// Derives from Open MPI's table of functions and limits; btl_functions.cc fills in the functions.
-/// Everything here belongs to whoever holds the BTL lock, except where noted.
+/// Where a module stands among those of the process.
+struct ModulePlace {
+  std::uint16_t index = 0;  ///< in the modex
+  unsigned context = 0;
+  unsigned contexts = 1;  ///< of the port: the modules next to each other
+};
+
+/// Everything here belongs to whoever holds the lock of the module's context, except where noted.
 class Module final : public mca_btl_base_module_t {
  public:
-  /// Makes the module of `port`. `cache` outlives it; `index` is its place in the modex.
-  [[nodiscard]] static Result<std::unique_ptr<Module>> make(const UsablePort& port, const RegistrationCache& cache,
-                                                            const ReceiveQueues& queues, std::uint16_t index,
+  /// Makes a module of `port`. `cache` outlives it.
+  [[nodiscard]] static Result<std::unique_ptr<Module>> make(const UsablePort& port, RegistrationCache& cache,
+                                                            const ReceiveQueues& queues, const ModulePlace& place,
                                                             const mca_btl_base_module_t& limits);
   /// The connections must be gone: ConnectionManager destroyed, so that no queue pair is left.
   ~Module();
@@ -45,7 +58,24 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept {
     return cpc::send_space(queues_, queue, context_.settings.costs, max_inline(), context_.settings.rdma_depth);
   }
+  /// The send queue of a sender of X queues.
+  [[nodiscard]] QueueSpace sender_space() const noexcept {
+    return cpc::sender_space(queues_, context_.settings.costs, max_inline(), context_.settings.rdma_depth);
+  }
   [[nodiscard]] std::string name() const { return port_.name(); }
+
+  // ---- Transmit contexts. What is said here never changes, and belongs to all threads.
+
+  /// The modules of the port, one for each context: all are there before the first is used.
+  void set_family(std::span<const std::unique_ptr<Module>> family) noexcept {
+    family_ = family;
+    face_ = family[0].get();
+  }
+  [[nodiscard]] unsigned number_of_context() const noexcept { return place_.context; }
+  [[nodiscard]] Module& in_context(unsigned number) const noexcept { return *family_[number]; }
+  /// The module that Open MPI knows.
+  [[nodiscard]] Module& face() const noexcept { return *face_; }
+  [[nodiscard]] Counters& counters() const noexcept { return fabric::counters[place_.context]; }
 
   // ---- Buffers (packet path)
 
@@ -53,6 +83,7 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept { return queues_.smallest_fitting(size); }
   /// A send buffer of a queue, or null.
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return send_pools_[queue]->get(); }
+  /// Of any module of the device; for all threads.
   void put_back(Fragment* fragment) noexcept {
     if (fragment->user_memory != nullptr) {
       cache_.let_go(fragment->user_memory);
@@ -60,7 +91,7 @@ class Module final : public mca_btl_base_module_t {
       fragment->des_segment_count = 1;
     }
     fragment->kind = PacketKind::kMessage;
-    send_pools_[fragment->queue]->put(fragment);
+    fragment->pool->put(fragment);
   }
   [[nodiscard]] const RegistrationCache& cache() const noexcept { return cache_; }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *receive_pools_[queue]; }
@@ -70,8 +101,8 @@ class Module final : public mca_btl_base_module_t {
 
   // ---- RDMA (module_rdma.cc)
 
-  /// What the RDMA operations of the device share.
-  [[nodiscard]] DeviceRdma& rdma() const noexcept { return cache_.rdma(); }
+  /// What the RDMA operations of the device share, in this context.
+  [[nodiscard]] DeviceRdma& rdma() const noexcept { return rdma_; }
   /// Bytes of the longest message of the port, at most 1 GiB.
   [[nodiscard]] std::uint64_t max_message() const noexcept { return max_message_; }
   /// True if the device executes atomics; otherwise they go as messages to the target's processor.
@@ -86,7 +117,12 @@ class Module final : public mca_btl_base_module_t {
   /// A request waits for something that completions of other endpoints bring: progress() tries again.
   void note_rdma_waits() noexcept { rdma_waits_ = true; }
 
-  /// The endpoint to this process itself, if it needs one; null otherwise.
+  /// Has this process's processor execute an atomic on its own memory, for a peer or for itself.
+  [[nodiscard]] AtomicReply execute(const AtomicMessage& message) const noexcept;
+
+  /// The endpoint to this process itself, for one-sided operations: osc/rdma of 5.0 uses a BTL only if it reaches the
+  /// process itself too, that of 4.1 does so as soon as a job has several hosts, and crashes where it cannot. Null if
+  /// btl/self does not run: messages would come here then.
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
   [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
   void connect_self();
@@ -104,9 +140,14 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] cpc::ConnectionManager& connections() const noexcept { return *connections_; }
   void set_connections(cpc::ConnectionManager* connections) noexcept { connections_ = connections; }
 
-  /// The endpoint for a peer, made if need be; null, and `why_not` set, if this port does not reach the peer.
+  /// The endpoint for a peer that Open MPI is to know, made if need be; null, and `why_not` set, if this port does not
+  /// reach the peer. On faces only.
   [[nodiscard]] Endpoint* endpoint_for(opal_proc_t* proc, const Peer& peer, std::string& why_not);
+  /// The endpoint of this context behind one that Open MPI knows, made if need be. The peer must have this context too.
+  [[nodiscard]] Endpoint* endpoint_behind(Endpoint& face);
+  /// That of the first context and all that it is the face of. For whoever holds all locks.
   void remove_endpoint(Endpoint* endpoint);
+  /// The progress thread still knows that direction of an endpoint that is gone.
   [[nodiscard]] bool is_closing(const cpc::ConnectionKey& key) const noexcept;
   void add_queue_pair(EndpointQueue& queue) { queue_pairs_.insert(queue.qp->qp_num, &queue); }
 
@@ -120,23 +161,24 @@ class Module final : public mca_btl_base_module_t {
 
   /// Reports that an endpoint's connection is of no use, and gives it up.
   void connection_failed(Endpoint& endpoint, const std::string& reason) noexcept;
+  void forget_peers_wish(Endpoint& endpoint, const std::string& reason) noexcept;
 
-  /// Where errors go; set by the PML.
+  /// Where errors go, in all contexts; set by the PML on the face.
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
 
  private:
-  Module(const UsablePort& port, const RegistrationCache& cache, const ReceiveQueues& queues,
+  Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
          const mca_btl_base_module_t& limits);
   [[nodiscard]] Status make_queues();
+  [[nodiscard]] Status open_xrc_domain();
+  [[nodiscard]] Result<std::unique_ptr<SharedQueue>> make_shared_queue(const QueueSpec& spec, FragmentPool& pool);
   void learn_rdma_limits() noexcept;
   void start_waiting_rdma() noexcept;
   void take_atomic(EndpointQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
   void take_atomic_reply(EndpointQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
-  [[nodiscard]] AtomicReply execute(const AtomicMessage& message) const noexcept;
   [[nodiscard]] bool send_reply(Endpoint& endpoint, const AtomicReply& reply) noexcept;
   void rdma_completed(std::uint64_t id, bool good) noexcept;
-  void fill_context(std::uint16_t index);
-  void share_device();
+  void fill_context();
 
   int poll(ibv_cq* cq) noexcept;
   void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
@@ -150,22 +192,44 @@ class Module final : public mca_btl_base_module_t {
   void deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
   void send_completed(const ibv_wc& completion) noexcept;
   void completion_failed(const ibv_wc& completion) noexcept;
+  [[nodiscard]] Endpoint* receive_failed(const ibv_wc& completion) noexcept;
+  void endpoint_failed(Endpoint& endpoint, const ibv_wc& completion, bool is_missed) noexcept;
   void fail(Endpoint& endpoint) noexcept;
+  void tell_upper_layer(opal_proc_t* proc) const noexcept;
+
+  void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
+  [[nodiscard]] Status receive_from(Endpoint& endpoint, std::uint32_t target_qpn);
+  [[nodiscard]] Status start_shared_queues();
+  [[nodiscard]] SharedSendQueue& sender(const cpc::XrcPath& path);
+  void sender_failed(SharedSendQueue& sends, Endpoint* endpoint, const ibv_wc& completion) noexcept;
+  void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
+  void forget_queue_pairs(Endpoint& endpoint) noexcept;
+  [[nodiscard]] EndpointQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
+  [[nodiscard]] unsigned contexts_with(const Peer& peer) const;
+  [[nodiscard]] Endpoint* add_endpoint(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer,
+                                       const CpcOffer& offer, Endpoint* face);
+  void close_endpoint(Endpoint* endpoint);
   void reap_drained();
   void refill_receives() noexcept;
 
   UsablePort port_;
-  const RegistrationCache& cache_;
-  const ReceiveQueues queues_;  ///< as they are run on this port's kind of link
+  RegistrationCache& cache_;
+  const ModulePlace place_;
+  std::span<const std::unique_ptr<Module>> family_;
+  Module* face_ = this;
+  DeviceRdma& rdma_;
+  const cpc::QueueFit fit_;
+  const ReceiveQueues& queues_ = fit_.queues;  ///< as they are run on this port
   cpc::ConnectionManager* connections_ = nullptr;
   // In the order of creation: receive buffers outlive the queues that they are posted on, endpoints (whose spare
   // buffers go back to the pools) go first.
   std::vector<std::unique_ptr<FragmentPool>> send_pools_;
   std::vector<std::unique_ptr<FragmentPool>> receive_pools_;
-  std::vector<std::unique_ptr<SharedQueue>> shared_queues_;  ///< one per queue, null for P
   std::unique_ptr<CompletionQueueSet> completion_queues_;
+  std::optional<XrcDomain> xrc_domain_;                      ///< of X queues
+  std::vector<std::unique_ptr<SharedQueue>> shared_queues_;  ///< one per queue, null for P
   cpc::PortContext context_;
   bool short_of_buffers_ = false;
   std::uint64_t max_message_ = 0;
@@ -176,7 +240,8 @@ class Module final : public mca_btl_base_module_t {
     AtomicReply reply;
   };
   std::vector<PendingReply> pending_replies_;  ///< there was no buffer for them
-  QpnTable<EndpointQueue> queue_pairs_;
+  QpnTable<EndpointQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first
+  std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
   std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_;
   std::unique_ptr<Endpoint> self_;
@@ -191,6 +256,13 @@ class Module final : public mca_btl_base_module_t {
   std::vector<EarlyHandshake> early_handshakes_;
   std::vector<std::uint32_t> early_cts_;  ///< numbers of the queue pairs, where the first queue is a shared one
 };
+
+/// Transmit contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process
+/// has processors).
+[[nodiscard]] unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted);
+
+/// Processes of the job that this one was started with; 0 if that is not known.
+[[nodiscard]] std::uint32_t job_size() noexcept;
 
 /// Puts the functions into a module's table.
 void set_btl_functions(mca_btl_base_module_t& module) noexcept;

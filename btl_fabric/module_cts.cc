@@ -78,7 +78,11 @@ bool Module::is_peers_farewell(const ibv_wc& completion) const noexcept {
   if (endpoint.state() == Endpoint::State::kFailed || endpoint.state() == Endpoint::State::kClosing) {
     return;
   }
-  if (Status fine = endpoint.peer_left(); !fine) {
+  const bool is_peers_wish = endpoint.is_peers_wish();
+  if (Status fine = endpoint.peer_left(); !fine && is_peers_wish) {
+    forget_peers_wish(endpoint, fine.error().text);
+    endpoint.give_up(fine.error().text);
+  } else if (!fine) {
     connection_failed(endpoint, fine.error().text);
   }
 }

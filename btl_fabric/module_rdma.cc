@@ -28,16 +28,21 @@ bool has_btl_self() noexcept {
 
 /// True if all processes of the job are on this host.
 bool is_on_one_host() noexcept {
+  const std::uint32_t processes = job_size();
+  return processes > 0 && std::int64_t{opal_process_info.num_local_peers} + 1 >= std::int64_t{processes};
+}
+
+}  // namespace
+
+std::uint32_t job_size() noexcept {
   opal_process_name_t whole_job = OPAL_PROC_MY_NAME;
   whole_job.vpid = OPAL_VPID_WILDCARD;
   std::uint32_t processes = 0;
   std::uint32_t* place = &processes;
   int rc = OPAL_SUCCESS;
-  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &whole_job, &place, OPAL_UINT32);
-  return rc == OPAL_SUCCESS && std::int64_t{opal_process_info.num_local_peers} + 1 >= std::int64_t{processes};
+  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, kJobSizeKey, &whole_job, &place, kJobSizeType);
+  return rc == OPAL_SUCCESS ? processes : 0;
 }
-
-}  // namespace
 
 void Module::learn_rdma_limits() noexcept {
   constexpr std::uint64_t kMost = 1U << 30;  // what fits a work request's length, and pins no more than that at once
@@ -116,7 +121,7 @@ void Module::take_atomic(EndpointQueue& queue, const Fragment& fragment, std::ui
     return;
   }
   const AtomicReply reply = execute(message);
-  ++counters.atomics_executed;
+  ++counters().atomics_executed;
   if (!pending_replies_.empty() || !send_reply(queue.endpoint, reply)) {
     pending_replies_.push_back({&queue.endpoint, reply});
     note_rdma_waits();
@@ -146,9 +151,9 @@ void Module::take_atomic_reply(EndpointQueue& queue, const Fragment& fragment, s
 // ---- Ourselves, and others
 
 Endpoint* Module::self_endpoint(opal_proc_t* self) {
-  if (!self_ && needs_loopback() && has_btl_self()) {
+  if (!self_ && has_btl_self()) {
     const cpc::ConnectionKey key{name_of(*self), context_.index, context_.index};
-    self_ = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{});
+    self_ = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{}, 1);
   }
   return self_.get();
 }

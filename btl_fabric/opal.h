@@ -1,8 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Open MPI's internal interfaces, as this component uses them. No other file includes an Open MPI header, and every
-// difference between Open MPI series belongs here.
+// difference between Open MPI 4.1 and 5.0 is here: nothing else of this component asks for the version.
 #pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "opal_config.h"
+
+#if !(OPAL_MAJOR_VERSION == 4 && OPAL_MINOR_VERSION == 1) && !(OPAL_MAJOR_VERSION == 5 && OPAL_MINOR_VERSION == 0)
+#error "btl_fabric is written for Open MPI 4.1 and 5.0"
+#endif
+
+// The headers below are included as C. Two of 5.0's begin that by themselves and never end it.
+#undef BEGIN_C_DECLS
+#undef END_C_DECLS
+#define BEGIN_C_DECLS
+#define END_C_DECLS
 
 extern "C" {
 #include "opal/class/opal_bitmap.h"
@@ -19,20 +35,98 @@ extern "C" {
 #include "opal/mca/hwloc/base/base.h"
 #include "opal/mca/mpool/base/base.h"
 #include "opal/mca/mpool/mpool.h"
-#include "opal/mca/pmix/pmix.h"
+#include "opal/mca/patcher/patcher.h"
 #include "opal/mca/rcache/base/base.h"
 #include "opal/mca/rcache/rcache.h"
+#include "opal/runtime/opal.h"
 #include "opal/runtime/opal_progress.h"
-#include "opal/threads/thread_usage.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 #include "opal/util/show_help.h"
-#include "opal_config.h"
-}
-
-#if OPAL_MAJOR_VERSION != 4
-#error "btl_fabric is written for Open MPI 4.1"
+#if OPAL_MAJOR_VERSION == 4
+#include "opal/mca/pmix/pmix.h"
+#include "opal/threads/thread_usage.h"
+#else
+#include "opal/mca/pmix/pmix-internal.h"
+#include "opal/mca/threads/thread_usage.h"
 #endif
+}
 
 // Open MPI declares its endpoint type and leaves it to the component; fabric::Endpoint derives from it.
 struct mca_btl_base_endpoint_t {};
+
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace fabric {
+
+// Open MPI's free lists and its registration cache hand objects from thread to thread by fences, and in code that is not
+// built with ThreadSanitizer, which therefore has to be told: gives_away() before an object goes, takes_over() when it
+// has come. In other builds these are nothing.
+#ifdef __SANITIZE_THREAD__
+inline void gives_away(void* object) noexcept { __tsan_release(object); }
+inline void takes_over(void* object) noexcept { __tsan_acquire(object); }
+#else
+inline void gives_away(void* /*object*/) noexcept {}
+inline void takes_over(void* /*object*/) noexcept {}
+#endif
+
+#if OPAL_MAJOR_VERSION == 4
+
+/// What a process publishes is for all processes of its job, on any host.
+inline constexpr auto kModexScope = OPAL_PMIX_GLOBAL;
+
+/// The key and the type of the number of processes in a job.
+inline constexpr const char* kJobSizeKey = OPAL_PMIX_JOB_SIZE;
+inline constexpr auto kJobSizeType = OPAL_UINT32;
+
+/// 4.1 takes for granted what this flag says in 5.0; see below.
+inline constexpr std::uint32_t kRemoteCompletion = 0;
+
+/// Calls the upper layer's function for a message. `descriptor` and its bytes are ours again when this returns.
+inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl_base_module_t* module,
+                      mca_btl_base_endpoint_t* /*sender*/, mca_btl_base_tag_t tag,
+                      mca_btl_base_descriptor_t& descriptor) noexcept {
+  receiver.cbfunc(module, tag, &descriptor, receiver.cbdata);
+}
+
+/// The name of a process's host, as far as it is known.
+inline std::string host_name(const opal_proc_t& proc) {
+  const char* name = opal_get_proc_hostname(&proc);
+  return name != nullptr ? name : "unknown host";
+}
+
+#else
+
+inline constexpr pmix_scope_t kModexScope = PMIX_GLOBAL;
+inline constexpr const char* kJobSizeKey = PMIX_JOB_SIZE;
+inline constexpr pmix_data_type_t kJobSizeType = PMIX_UINT32;
+
+/// 5.0's osc/rdma uses a BTL's put, get and atomics itself only if the BTL says so that they have reached the target's
+/// memory when they are reported complete; otherwise it sends messages instead. Ours have:
+/// - InfiniBand and RoCE: a reliable connection reports a write or an atomic when the target's adapter has acknowledged
+///   it. What the target learns of afterwards, by whatever message, comes to it after these bytes have come, since its
+///   adapter writes to memory in order (we never ask for relaxed ordering). UCX relies on the same.
+/// - iWARP reports a write when it has left. There each operation ends with a read of its last byte, and is complete
+///   when that has come back: a read does not overtake the writes before it on its connection (rdma_planner.h).
+inline constexpr std::uint32_t kRemoteCompletion = MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION;
+
+inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl_base_module_t* module,
+                      mca_btl_base_endpoint_t* sender, mca_btl_base_tag_t tag,
+                      mca_btl_base_descriptor_t& descriptor) noexcept {
+  const mca_btl_base_receive_descriptor_t message{sender, descriptor.des_segments, descriptor.des_segment_count, tag,
+                                                  receiver.cbdata};
+  receiver.cbfunc(module, &message);
+}
+
+inline std::string host_name(const opal_proc_t& proc) {
+  char* name = opal_get_proc_hostname(&proc);
+  std::string copy = name != nullptr ? name : "unknown host";
+  std::free(name);  // its comment says that it must not be freed, but it is a copy in all of 5.0
+  return copy;
+}
+
+#endif
+
+}  // namespace fabric

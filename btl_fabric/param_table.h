@@ -25,6 +25,7 @@ struct Params {
   int device_atomics = 0;
   int force_mr = 0;
   char* queue_costs = nullptr;
+  int tx_contexts = 0;
   int cq_size = 0;
   int cq_poll_batch = 0;
   int free_list_num = 0;
@@ -39,7 +40,11 @@ struct Params {
   int min_rnr_timer = 0;
   char* cpc_include = nullptr;
   char* cpc_exclude = nullptr;
+  char* oob_if_include = nullptr;
+  char* oob_if_exclude = nullptr;
+  int connect_limit = 0;
   int oob_priority = 0;
+  int xoob_priority = 0;
   int rdmacm_priority = 0;
   int ibcm_priority = 0;
   int rdmacm_port = 0;
@@ -81,7 +86,8 @@ inline constexpr std::array kParamTable = {
         "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
         "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv]]]: buffers per "
         "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
-        "peers. Any number and order of queues; all processes of a job need the same list"),
+        "peers; X,...: the same, and a queue pair for all peers of a host (XRC). Any number and order of queues, but X not "
+        "with P or S; all processes of a job need the same list"),
     text_param("if_include", &Params::if_include, nullptr, 1,
                "Devices or ports to use, separated by commas: rxe0,mlx5_0:1. Not together with if_exclude"),
     text_param("if_exclude", &Params::if_exclude, nullptr, 1,
@@ -113,6 +119,10 @@ inline constexpr std::array kParamTable = {
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
                "entries of one size. By default from a table of devices"),
+    number_param("tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
+                 "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
+                 "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
+                 "process"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue. A port makes as many queues as its connections need"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
@@ -137,10 +147,21 @@ inline constexpr std::array kParamTable = {
                  "Pause before such a message is sent again, as the code of InfiniBand: 1 = 0.01 ms, 12 = 0.64 ms, 25 "
                  "= 81.92 ms"),
     text_param("cpc_include", &Params::cpc_include, nullptr, 3,
-               "Connection methods to use, separated by commas: oob, rdmacm, ibcm. Not together with cpc_exclude"),
+               "Connection methods to use, separated by commas: oob, xoob, rdmacm, ibcm. Not together with cpc_exclude"),
     text_param("cpc_exclude", &Params::cpc_exclude, nullptr, 3,
                "Connection methods not to use, separated by commas. Not together with cpc_include"),
+    text_param("oob_if_include", &Params::oob_if_include, nullptr, 2,
+               "Network interfaces and networks that connections are set up over TCP on, separated by commas: "
+               "eth0,10.0.0.0/8,fd00::/16. Not together with oob_if_exclude"),
+    text_param("oob_if_exclude", &Params::oob_if_exclude, nullptr, 2,
+               "Network interfaces and networks that connections are not set up over TCP on, separated by commas. Not "
+               "together with oob_if_include"),
+    number_param("connect_limit", &Params::connect_limit, 128, 1, 65536, 5,
+                 "Connections that a process opens at once, each with a TCP socket where oob sets them up, and those "
+                 "over TCP that it lets its peers open; more wait for their turn"),
     number_param("oob_priority", &Params::oob_priority, 50, 0, 100, 6, "Priority of connection set-up over TCP"),
+    number_param("xoob_priority", &Params::xoob_priority, 60, 0, 100, 6,
+                 "Priority of connection set-up over TCP for X queues"),
     number_param("rdmacm_priority", &Params::rdmacm_priority, 30, 0, 100, 6,
                  "Priority of connection set-up by the kernel's communication manager, addressed by IP"),
     number_param("ibcm_priority", &Params::ibcm_priority, 20, 0, 100, 6,

@@ -111,6 +111,9 @@ Status check_params() {
       return failure("btl_fabric_" + std::string(spec.name) + " is " + std::to_string(value) + ", but " + rule);
     }
   }
+  if (values.tx_contexts == 0) {
+    return failure("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
+  }
   if (values.queue_costs != nullptr) {
     if (auto costs = parse_costs(values.queue_costs); !costs) {
       return failure("btl_fabric_queue_costs", costs.error());
@@ -123,6 +126,11 @@ Status check_params() {
   if (values.cpc_include != nullptr && values.cpc_exclude != nullptr) {
     return failure("btl_fabric_cpc_include (" + std::string(values.cpc_include) + ") and btl_fabric_cpc_exclude (" +
                    std::string(values.cpc_exclude) + ") are both set: set one of them");
+  }
+  if (values.oob_if_include != nullptr && values.oob_if_exclude != nullptr) {
+    return failure("btl_fabric_oob_if_include (" + std::string(values.oob_if_include) +
+                   ") and btl_fabric_oob_if_exclude (" + std::string(values.oob_if_exclude) +
+                   ") are both set: set one of them");
   }
   return {};
 }

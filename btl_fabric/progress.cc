@@ -94,6 +94,16 @@ int Module::poll(ibv_cq* cq) noexcept {
   return std::max(count, 0);
 }
 
+/// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring
+/// the messages of all queues.
+EndpointQueue* Module::queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept {
+  EndpointQueue* queue = queue_pairs_.find(qpn);
+  if (queue != nullptr && queue->index != fragment.queue) [[unlikely]] {
+    queue = &queue->endpoint.queue(fragment.queue);
+  }
+  return queue;
+}
+
 void Module::receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept {
   EndpointQueue* queue = fragment->posted_on;
   if (queue != nullptr) {
@@ -104,7 +114,7 @@ void Module::receive_completed(const ibv_wc& completion, Fragment* fragment) noe
   }
   SharedQueue& shared = *shared_queues_[fragment->queue];
   shared.completed();
-  queue = queue_pairs_.find(completion.qp_num);
+  queue = queue_of(completion.qp_num, *fragment);
   if (queue != nullptr) [[likely]] {
     deliver(*queue, fragment, completion.byte_len);
   } else {
@@ -136,12 +146,12 @@ void Module::deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t len
   } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
     take_atomic_reply(queue, *fragment, length);
   } else if (header.kind == PacketKind::kMessage) [[likely]] {
-    ++counters.messages_received;
-    counters.bytes_received += length - PacketHeader::kSize;
+    ++counters().messages_received;
+    counters().bytes_received += length - PacketHeader::kSize;
     const mca_btl_active_message_callback_t& receiver = mca_btl_base_active_message_trigger[header.tag];
     fragment->segments[0].seg_len = length - PacketHeader::kSize;
     if (receiver.cbfunc != nullptr) [[likely]] {
-      receiver.cbfunc(this, header.tag, fragment, receiver.cbdata);
+      hand_over(receiver, &face(), &queue.endpoint.face(), header.tag, *fragment);
     }
   }
   if (!queue.waiting.empty()) {
@@ -150,14 +160,21 @@ void Module::deliver(EndpointQueue& queue, Fragment* fragment, std::uint32_t len
 }
 
 void Module::send_completed(const ibv_wc& completion) noexcept {
+  if (tag_of(completion.wr_id) == SendTag::kSharedBatch) [[unlikely]] {
+    SharedSendQueue& sends = object_of<SendShare>(completion.wr_id)->sends;
+    sends.tx.completed(sends.batches.pop(), static_cast<SendQueue*>(&sends));
+    sends.serve();
+    return;
+  }
   EndpointQueue& queue = send_queue(completion.wr_id);
   switch (tag_of(completion.wr_id)) {
     case SendTag::kFragment: {
       Fragment* fragment = object_of<Fragment>(completion.wr_id);
-      queue.tx.completed(fragment->carried);
+      queue.sends->tx.completed(fragment->carried, fragment);
+      --queue.in_flight;
       const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
       if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
-        fragment->des_cbfunc(this, &queue.endpoint, fragment, OPAL_SUCCESS);
+        fragment->des_cbfunc(&face(), &queue.endpoint.face(), fragment, OPAL_SUCCESS);
       }
       if (owned) {
         put_back(fragment);
@@ -165,7 +182,7 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
       break;
     }
     case SendTag::kBatch:
-      queue.tx.completed(queue.batches.pop());
+      queue.own_sends.tx.completed(queue.own_sends.batches.pop(), &queue.own_sends);
       break;
     case SendTag::kRdma:
       rdma_completed(completion.wr_id, true);
@@ -176,7 +193,12 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
     case SendTag::kRdmaPart:
     case SendTag::kCts:
     case SendTag::kHandshake:
+    case SendTag::kSharedBatch:
       return;
+  }
+  if (queue.share != nullptr) [[unlikely]] {
+    queue.share->sends.serve();
+    return;
   }
   if (!queue.waiting.empty() || (!queue.is_shared && queue.credits.explicit_due())) {
     queue.endpoint.send_waiting(queue);
@@ -186,67 +208,127 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
   }
 }
 
-[[gnu::cold]] void Module::completion_failed(const ibv_wc& completion) noexcept {
-  EndpointQueue* queue = nullptr;
-  if (tag_of(completion.wr_id) == SendTag::kHandshake) {
-    const auto found = handshakes_.find(completion.wr_id >> cpc::kHandshakeTagBits);
-    queue = found != handshakes_.end() ? &found->second->queue(0) : nullptr;
-  } else if (is_receive(completion.wr_id)) {
-    Fragment* fragment = object_of<Fragment>(completion.wr_id);
-    queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_pairs_.find(completion.qp_num);
-    if (fragment->posted_on != nullptr) {
-      queue->receives.completed();
-      queue->receives.give_back(fragment);
-    } else {
-      shared_queues_[fragment->queue]->completed();
-      if (!shared_queues_[fragment->queue]->give_back(fragment)) {
-        note_short_of_buffers();
-      }
-    }
+/// A receive failed, and its buffer is free. Gives the endpoint whose message it was to be, if that is known.
+[[gnu::cold]] Endpoint* Module::receive_failed(const ibv_wc& completion) noexcept {
+  Fragment* fragment = object_of<Fragment>(completion.wr_id);
+  EndpointQueue* queue = fragment->posted_on;
+  if (queue != nullptr) {
+    queue->receives.completed();
+    queue->receives.give_back(fragment);
   } else {
-    queue = &send_queue(completion.wr_id);
-    if (tag_of(completion.wr_id) == SendTag::kDrain) {
-      queue->drained = true;
+    queue = queue_pairs_.find(completion.qp_num);
+    shared_queues_[fragment->queue]->completed();
+    if (!shared_queues_[fragment->queue]->give_back(fragment)) {
+      note_short_of_buffers();
     }
   }
-  if (queue == nullptr) {
+  return queue != nullptr ? &queue->endpoint : nullptr;
+}
+
+[[gnu::cold]] void Module::completion_failed(const ibv_wc& completion) noexcept {
+  const SendTag tag = tag_of(completion.wr_id);
+  if (tag == SendTag::kHandshake) {
+    const auto found = handshakes_.find(completion.wr_id >> cpc::kHandshakeTagBits);
+    if (found != handshakes_.end()) {
+      endpoint_failed(*found->second, completion, false);
+    }
     return;
   }
-  const bool is_fragment = !is_receive(completion.wr_id) && tag_of(completion.wr_id) == SendTag::kFragment;
-  const bool is_rdma =
-      tag_of(completion.wr_id) == SendTag::kRdma || tag_of(completion.wr_id) == SendTag::kRdmaPart;
-  const bool is_missed = is_rdma || (is_fragment && object_of<Fragment>(completion.wr_id)->callback_due);
-  const Endpoint::State state = queue->endpoint.state();
-  if (state == Endpoint::State::kClosing || state == Endpoint::State::kFailed) {
-    // Has been dealt with.
-  } else if (is_peers_farewell(completion) && !is_missed) {
-    peer_left(queue->endpoint);
-  } else if (state != Endpoint::State::kPeerLeft || is_missed) {
-    report_transfer_failed(*this, queue->endpoint, completion);
-    fail(queue->endpoint);
+  if (is_receive(completion.wr_id)) {
+    if (Endpoint* endpoint = receive_failed(completion); endpoint != nullptr) {
+      endpoint_failed(*endpoint, completion, false);
+    }
+    return;
   }
-  if (tag_of(completion.wr_id) == SendTag::kRdma) {
+  if (tag == SendTag::kSharedBatch) {
+    SendShare& share = *object_of<SendShare>(completion.wr_id);
+    sender_failed(share.sends, share.endpoint, completion);
+    return;
+  }
+  EndpointQueue& queue = send_queue(completion.wr_id);
+  if (tag == SendTag::kDrain) {
+    queue.drained = true;
+  }
+  Fragment* fragment = tag == SendTag::kFragment ? object_of<Fragment>(completion.wr_id) : nullptr;
+  const bool is_rdma = tag == SendTag::kRdma || tag == SendTag::kRdmaPart;
+  if (queue.share != nullptr) {
+    sender_failed(queue.share->sends, &queue.endpoint, completion);
+  } else {
+    endpoint_failed(queue.endpoint, completion, is_rdma || (fragment != nullptr && fragment->callback_due));
+  }
+  if (tag == SendTag::kRdma) {
     rdma_completed(completion.wr_id, false);
   }
-  if (is_fragment) {
-    Fragment* fragment = object_of<Fragment>(completion.wr_id);
+  if (fragment != nullptr) {
+    --queue.in_flight;
     if ((fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0) {
       put_back(fragment);
     }
   }
 }
 
+/// `is_missed`: somebody waits for what has failed.
+void Module::endpoint_failed(Endpoint& endpoint, const ibv_wc& completion, bool is_missed) noexcept {
+  const Endpoint::State state = endpoint.state();
+  if (state == Endpoint::State::kClosing || state == Endpoint::State::kFailed) {
+    return;  // has been dealt with
+  }
+  if (is_peers_farewell(completion) && !is_missed) {
+    peer_left(endpoint);
+  } else if (state != Endpoint::State::kPeerLeft || is_missed) {
+    report_transfer_failed(*this, endpoint, completion);
+    fail(endpoint);
+  }
+}
+
+/// A request to `endpoint` (null if that is gone) has failed, and with it the queue pair. One report is enough, and the
+/// queue pair of those who all are leaving is not missed.
+void Module::sender_failed(SharedSendQueue& sends, Endpoint* endpoint, const ibv_wc& completion) noexcept {
+  const auto is_alive = [](const Endpoint* one) { return one != nullptr && one->is_up(); };
+  if (!is_alive(endpoint)) {
+    const auto alive = std::find_if(sends.shares().begin(), sends.shares().end(),
+                                    [&](const SendShare& share) { return is_alive(share.endpoint); });
+    endpoint = alive != sends.shares().end() ? alive->endpoint : nullptr;
+  }
+  if (endpoint != nullptr && !sends.has_failed()) {
+    report_transfer_failed(*this, *endpoint, completion);
+    fail_sharers(sends, *endpoint);
+  }
+}
+
+/// Nobody can send through it any more, neither `first` nor the others.
+void Module::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
+  sends.fail();
+  const std::string why =
+      "the queue pair that it shared with rank " + std::to_string(first.key().peer.rank) + " has failed";
+  fail(first);
+  for (const SendShare& share : sends.shares()) {
+    if (share.endpoint != nullptr && share.endpoint->is_up()) {
+      fail(*share.endpoint);
+      share.endpoint->give_up(cpc::Direction::kOutgoing, why);
+    }
+  }
+}
+
 void Module::post_failed(Endpoint& endpoint, EndpointQueue& queue) noexcept {
-  report_post_failed(*this, endpoint, queue.qp->qp_num, errno);
-  fail(endpoint);
+  report_post_failed(*this, endpoint, queue.sends->qp->qp_num, errno);
+  if (queue.share != nullptr) {
+    fail_sharers(queue.share->sends, endpoint);
+  } else {
+    fail(endpoint);
+  }
 }
 
 /// Tells the PML, which in Open MPI 4.1 ends the job. The endpoint refuses everything from now on.
 void Module::fail(Endpoint& endpoint) noexcept {
-  ++counters.connections_failed;
+  ++counters().connections_failed;
   endpoint.fail();
-  if (error_callback != nullptr) {
-    error_callback(this, MCA_BTL_ERROR_FLAGS_FATAL, endpoint.proc(), nullptr);
+  tell_upper_layer(endpoint.proc());
+}
+
+void Module::tell_upper_layer(opal_proc_t* proc) const noexcept {
+  if (face().error_callback != nullptr) {
+    face().error_callback(&face(), MCA_BTL_ERROR_FLAGS_FATAL, proc, nullptr);
   }
 }
 

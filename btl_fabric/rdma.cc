@@ -3,8 +3,10 @@
 // What these functions promise is in Open MPI's opal/mca/btl/btl.h. As in btl_functions.cc, each is a few lines into C++.
 #include "btl_fabric/rdma.h"
 
+#include <cstring>
 #include <new>
 
+#include "btl_fabric/atomic_message.h"
 #include "btl_fabric/component.h"
 #include "btl_fabric/module.h"
 #include "btl_fabric/registration.h"
@@ -28,12 +30,10 @@ Module& module_of(mca_btl_base_module_t* btl) noexcept {
 
 Handle* register_mem(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/, void* base, size_t size,
                      std::uint32_t flags) noexcept {
-  const auto guard = Component::get().lock();
   return module_of(btl).cache().hold_handle(base, size, static_cast<std::int32_t>(flags & MCA_BTL_REG_FLAG_ACCESS_ANY));
 }
 
 int deregister_mem(mca_btl_base_module_t* btl, Handle* handle) noexcept {
-  const auto guard = Component::get().lock();
   module_of(btl).cache().let_go(registration_of(handle));
   return OPAL_SUCCESS;
 }
@@ -50,26 +50,37 @@ struct Call {
   void* data;
 };
 
-/// The endpoint through which the peer's registration can be reached. That is the one Open MPI gives, unless peers have
-/// several devices and put them in different orders.
+/// The endpoint that Open MPI knows and through which the peer's registration can be reached. That is the one Open MPI
+/// gives, unless peers have several devices and put them in different orders.
 Endpoint* route(Module& module, mca_btl_base_endpoint_t* endpoint, const Handle* handle) noexcept {
   auto* given = static_cast<Endpoint*>(endpoint);
-  if (given == nullptr) {
-    return nullptr;
+  if (given == nullptr || handle == nullptr || (handle->ports >> given->key().remote_port & 1) != 0) {
+    return given;
   }
-  const bool fits = handle == nullptr || (handle->ports >> given->key().remote_port & 1) != 0;
-  return fits ? given : Component::get().endpoint_to(given->key().peer, handle->ports, module);
+  const auto guard = Component::get().locks().lock(0);
+  return Component::get().endpoint_to(given->key().peer, handle->ports, module);
 }
 
-/// A request with what all operations have; null if there is none now, or (`reachable` false) never.
-RdmaRequest* new_request(Module& module, const Call& call, Endpoint*& endpoint) noexcept try {
-  endpoint = route(module, call.endpoint, call.remote_handle);
-  if (endpoint == nullptr) {
-    return nullptr;
+/// A request on its way. Without a request, `error` says why.
+struct Started {
+  Component::Way way;
+  RdmaRequest* request = nullptr;
+  int error = OPAL_ERR_OUT_OF_RESOURCE;
+};
+
+/// A request with what all operations have.
+Started new_request(Module& module, const Call& call, int order) noexcept try {
+  Endpoint* const face = route(module, call.endpoint, call.remote_handle);
+  if (face == nullptr) {
+    return {.way = {}, .request = nullptr, .error = OPAL_ERR_UNREACH};
   }
-  RdmaRequest* request = endpoint->module().rdma().requests.get(module.port().address.link);
+  Started started{Component::get().enter(*face, static_cast<std::uint8_t>(order))};
+  if (started.way.endpoint == nullptr) {
+    return started;
+  }
+  RdmaRequest* const request = started.way.endpoint->module().rdma().requests.get(module.port().address.link);
   if (request == nullptr) {
-    return nullptr;
+    return started;
   }
   request->operation.remote_address = call.remote_address;
   request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->rkey : 0;
@@ -78,9 +89,10 @@ RdmaRequest* new_request(Module& module, const Call& call, Endpoint*& endpoint) 
   request->local_handle = call.local_handle;
   request->context = call.context;
   request->data = call.data;
-  return request;
+  started.request = request;
+  return started;
 } catch (const std::bad_alloc&) {
-  return nullptr;
+  return {};
 }
 
 void set_local(const Module& module, Endpoint& endpoint, RdmaRequest& request, void* address, std::uint64_t length,
@@ -90,7 +102,7 @@ void set_local(const Module& module, Endpoint& endpoint, RdmaRequest& request, v
   piece.address = address;
   piece.length = length;
   // A registration with another device is none; the planner then sees to it.
-  if (handle != nullptr && &module.rdma() == &endpoint.module().rdma()) {
+  if (handle != nullptr && &module.cache() == &endpoint.module().cache()) {
     const Registration* registration = registration_of(handle);
     piece.mr = registration->mr;
     piece.access = registration->access;
@@ -105,14 +117,38 @@ int submit(Endpoint& endpoint, RdmaRequest* request) noexcept {
   return result;
 }
 
-int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& call) noexcept {
-  const auto guard = Component::get().lock();
-  Module& module = module_of(btl);
-  Endpoint* endpoint = nullptr;
-  RdmaRequest* request = new_request(module, call, endpoint);
-  if (request == nullptr) {
-    return endpoint != nullptr ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERR_UNREACH;
+/// True if the target is this process and its processor is to do the work. The device does it where the processor's
+/// atomics and its own do not know of each other.
+bool is_for_processor(const Module& module, const mca_btl_base_endpoint_t* endpoint) noexcept {
+  return endpoint != nullptr && !module.needs_loopback() && module.is_self(*static_cast<const Endpoint*>(endpoint));
+}
+
+int done(mca_btl_base_module_t* btl, const Call& call) noexcept {
+  call.callback(btl, call.endpoint, call.local_address, call.local_handle, call.context, call.data, OPAL_SUCCESS);
+  return OPAL_SUCCESS;
+}
+
+int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& call) noexcept {
+  auto* target = reinterpret_cast<void*>(call.remote_address);
+  if (kind == RdmaKind::kWrite) {
+    std::memmove(target, call.local_address, size);
+  } else {
+    std::memmove(call.local_address, target, size);
   }
+  return done(btl, call);
+}
+
+int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order, const Call& call) noexcept {
+  Module& module = module_of(btl);
+  if (is_for_processor(module, call.endpoint)) {
+    return copy(btl, kind, size, call);
+  }
+  const Started started = new_request(module, call, order);
+  RdmaRequest* const request = started.request;
+  if (request == nullptr) {
+    return started.error;
+  }
+  Endpoint* const endpoint = started.way.endpoint;
   request->operation.kind = kind;
   set_local(module, *endpoint, *request, call.local_address, size, call.local_handle);
   return submit(*endpoint, request);
@@ -120,15 +156,15 @@ int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call&
 
 int put(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
         std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, size_t size, int /*flags*/,
-        int /*order*/, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
-  return transfer(btl, RdmaKind::kWrite, size,
+        int order, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
+  return transfer(btl, RdmaKind::kWrite, size, order,
                   {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
 }
 
 int get(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
         std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, size_t size, int /*flags*/,
-        int /*order*/, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
-  return transfer(btl, RdmaKind::kRead, size,
+        int order, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
+  return transfer(btl, RdmaKind::kRead, size, order,
                   {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
 }
 
@@ -150,19 +186,44 @@ bool can(const Module& module, const Atomic& atomic, std::uint64_t remote_addres
   return module.atomics_by_device() ? !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD) : true;
 }
 
-int execute(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {
-  const auto guard = Component::get().lock();
+int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {
+  AtomicMessage message;
+  message.address = call.remote_address;
+  message.rkey = call.remote_handle->rkey;
+  message.op = atomic.is_swap ? static_cast<std::uint16_t>(AtomicOp::kCompareSwap)
+                              : static_cast<std::uint16_t>(atomic.op);  // AtomicOp has Open MPI's values
+  message.operand = atomic.operand;
+  message.compare = atomic.compare;
+  message.is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
+  const AtomicReply reply = module_of(btl).execute(message);
+  if (!reply.done) {
+    return OPAL_ERR_NOT_AVAILABLE;
+  }
+  if (call.local_address != nullptr && message.is_32_bit) {
+    const auto value = static_cast<std::uint32_t>(reply.value);
+    std::memcpy(call.local_address, &value, sizeof value);
+  } else if (call.local_address != nullptr) {
+    std::memcpy(call.local_address, &reply.value, sizeof reply.value);
+  }
+  return done(btl, call);
+}
+
+int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const Call& call) noexcept {
   Module& module = module_of(btl);
   // Open MPI 4.1's osc/rdma asks for a compare and swap on its own process's memory, without a handle to it, before it
   // looks whether it could do that by itself. It can.
   if (call.endpoint == nullptr || call.remote_handle == nullptr || !can(module, atomic, call.remote_address)) {
     return OPAL_ERR_NOT_SUPPORTED;
   }
-  Endpoint* endpoint = nullptr;
-  RdmaRequest* request = new_request(module, call, endpoint);
-  if (request == nullptr) {
-    return endpoint != nullptr ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERR_UNREACH;
+  if (is_for_processor(module, call.endpoint)) {
+    return execute_here(btl, atomic, call);
   }
+  const Started started = new_request(module, call, order);
+  RdmaRequest* const request = started.request;
+  if (request == nullptr) {
+    return started.error;
+  }
+  Endpoint* const endpoint = started.way.endpoint;
   request->as_message = !module.atomics_by_device();
   request->is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
   request->is_swap = atomic.is_swap;
@@ -180,37 +241,49 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) 
 }
 
 int atomic_op(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, std::uint64_t remote_address,
-              Handle* remote_handle, mca_btl_base_atomic_op_t op, std::uint64_t operand, int flags, int /*order*/,
+              Handle* remote_handle, mca_btl_base_atomic_op_t op, std::uint64_t operand, int flags, int order,
               mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
-  return execute(btl, {false, op, operand, 0, flags},
+  return execute(btl, {false, op, operand, 0, flags}, order,
                  {endpoint, nullptr, remote_address, nullptr, remote_handle, callback, context, data});
 }
 
 int atomic_fop(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
                std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, mca_btl_base_atomic_op_t op,
-               std::uint64_t operand, int flags, int /*order*/, mca_btl_base_rdma_completion_fn_t callback,
+               std::uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t callback,
                void* context, void* data) noexcept {
-  return execute(btl, {false, op, operand, 0, flags},
+  return execute(btl, {false, op, operand, 0, flags}, order,
                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
 }
 
 int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
                  std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, std::uint64_t compare,
-                 std::uint64_t value, int flags, int /*order*/, mca_btl_base_rdma_completion_fn_t callback,
+                 std::uint64_t value, int flags, int order, mca_btl_base_rdma_completion_fn_t callback,
                  void* context, void* data) noexcept {
-  return execute(btl, {true, MCA_BTL_ATOMIC_SWAP, value, compare, flags},
+  return execute(btl, {true, MCA_BTL_ATOMIC_SWAP, value, compare, flags}, order,
                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
+}
+
+/// What has been started in a context and has not ended; that a callback holds another context's lock counts as one.
+std::uint32_t outstanding(const Module& module, Endpoint* face, unsigned context) noexcept {
+  const auto guard = Component::get().locks().lock_if_allowed(context);
+  if (!guard) {
+    return 1;
+  }
+  if (face == nullptr) {
+    return module.in_context(context).rdma_outstanding();
+  }
+  Endpoint* const endpoint = face->if_in_context(context);
+  return endpoint != nullptr ? endpoint->rdma().outstanding() : 0;
 }
 
 /// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for.
 int flush(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint) noexcept {
-  const auto outstanding = [&] {
-    const auto guard = Component::get().lock();
-    return endpoint != nullptr ? static_cast<Endpoint*>(endpoint)->rdma().outstanding()
-                               : module_of(btl).rdma_outstanding();
-  };
-  while (outstanding() > 0) {
-    opal_progress();
+  auto* const face = static_cast<Endpoint*>(endpoint);
+  const unsigned contexts = face != nullptr ? face->contexts() : Component::get().locks().contexts();
+  for (unsigned context = 0; context < contexts; ++context) {
+    while (outstanding(module_of(btl), face, context) > 0) {
+      opal_progress();
+    }
   }
   return OPAL_SUCCESS;
 }
@@ -231,7 +304,8 @@ void set_rdma_functions(mca_btl_base_module_t& module) noexcept {
 void offer_rdma(mca_btl_base_module_t& module) noexcept {
   set_rdma_functions(module);
   module.btl_flags |=
-      MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS | MCA_BTL_FLAGS_RDMA_FLUSH;
+      MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS | MCA_BTL_FLAGS_RDMA_FLUSH |
+      kRemoteCompletion;
   module.btl_atomic_flags = kMessageAtomics;
   module.btl_registration_handle_size = sizeof(Handle);
 }

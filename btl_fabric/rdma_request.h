@@ -21,6 +21,8 @@ struct RdmaRequest {
   Endpoint* endpoint = nullptr;
   RdmaRequest* next = nullptr;  ///< in the list it waits in
 
+  bool stranded = false;  ///< the device has a part of it and will never have the rest: kept until its queue pair is gone
+
   // An atomic that goes as a message
   bool as_message = false;
   bool is_32_bit = false;
@@ -64,7 +66,7 @@ class RdmaRequestQueue {
   std::uint32_t count_ = 0;
 };
 
-/// The requests of a device, made a block at a time and used again. Belongs to whoever holds the BTL lock.
+/// The requests of a device, made a block at a time and used again. Belongs to whoever holds the context's lock.
 class RdmaRequestPool {
  public:
   explicit RdmaRequestPool(RdmaVerbs& verbs) noexcept : verbs_(verbs) {}

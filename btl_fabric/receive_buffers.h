@@ -6,17 +6,19 @@
 
 #include <infiniband/verbs.h>
 
-#include <cassert>
 #include <cstdint>
 
 #include "btl_fabric/fragment_pool.h"
+#include "common/queue_credits.h"
 
 namespace fabric {
 
-/// Belongs to whoever holds the BTL lock. Buffers that come back are kept and posted again without passing the pool.
+/// Belongs to whoever holds the context's lock. Buffers that come back are kept and posted again without passing the pool.
 class ReceiveBuffers {
  public:
-  explicit ReceiveBuffers(FragmentPool& pool) noexcept : pool_(pool) {}
+  /// For a queue made for `most` receives.
+  ReceiveBuffers(FragmentPool& pool, std::uint32_t most) noexcept
+      : pool_(pool), rx_(QueueSpace::for_operations(most, {}, 1, 0)) {}
   ReceiveBuffers(const ReceiveBuffers&) = delete;
   ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
   ~ReceiveBuffers() {
@@ -26,13 +28,12 @@ class ReceiveBuffers {
   }
 
   /// Receives posted and not completed.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept { return rx_.posted(); }
+  /// Receives that can be posted now.
+  [[nodiscard]] std::uint32_t rx_size_left() const noexcept { return rx_.size_left(); }
 
   /// A receive completed; its buffer is in use until give_back().
-  void completed() noexcept {
-    assert(posted_ > 0);
-    --posted_;
-  }
+  void completed() noexcept { rx_.completed(1); }
 
   void give_back(Fragment* fragment) noexcept {
     fragment->next = spare_;
@@ -40,13 +41,14 @@ class ReceiveBuffers {
   }
 
   /// Posts up to `count` receives in one call of `post_list` (which takes the first request of the list and a place for
-  /// the one that was refused). Gives the number posted: fewer when there are no more buffers.
+  /// the one that was refused). Gives the number posted: fewer when there are no more buffers, or the queue is full.
   template <class PostList>
   std::uint32_t fill(std::uint32_t count, EndpointQueue* on, PostList post_list) noexcept {
     ibv_recv_wr* first = nullptr;
     ibv_recv_wr** link = &first;
+    const std::uint32_t room = rx_.take(count);
     std::uint32_t chained = 0;
-    for (; chained < count; ++chained) {
+    for (; chained < room; ++chained) {
       Fragment* fragment = spare_ != nullptr ? pop_spare() : pool_.get();
       if (fragment == nullptr) {
         break;
@@ -56,18 +58,15 @@ class ReceiveBuffers {
       link = &fragment->receive_request.next;
     }
     *link = nullptr;
-    if (chained == 0) {
-      return 0;
-    }
     ibv_recv_wr* refused = nullptr;
-    if (post_list(first, &refused) != 0) {
+    if (chained > 0 && post_list(first, &refused) != 0) {
       for (; refused != nullptr; --chained) {
         auto* fragment = reinterpret_cast<Fragment*>(refused->wr_id);
         refused = refused->next;
         give_back(fragment);
       }
     }
-    posted_ += chained;
+    rx_.completed(room - chained);
     return chained;
   }
 
@@ -80,7 +79,7 @@ class ReceiveBuffers {
 
   FragmentPool& pool_;
   Fragment* spare_ = nullptr;
-  std::uint32_t posted_ = 0;
+  RxCredits rx_;
 };
 
 }  // namespace fabric

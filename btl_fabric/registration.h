@@ -30,6 +30,8 @@ struct Registration : mca_rcache_base_registration_t {
   ibv_mr* mr;
   unsigned access;  ///< what it was registered for
   OwnHandle handle;
+  Registration* newer;  ///< of those that the RegistrationCache has: a list
+  Registration* older;
 };
 
 [[nodiscard]] inline Registration* registration_of(mca_btl_base_registration_handle_t* handle) noexcept {

@@ -49,8 +49,7 @@ const char* local_host() {
 }
 
 std::string host_of(const opal_proc_t& proc) {
-  const char* name = opal_get_proc_hostname(&proc);
-  return std::string(name != nullptr ? name : "unknown host") + ", rank " + std::to_string(proc.proc_name.vpid);
+  return host_name(proc) + ", rank " + std::to_string(proc.proc_name.vpid);
 }
 
 /// "rxe0:1, GID ::ffff:10.0.0.1"
@@ -140,6 +139,17 @@ void report_resources(const Module& module, const std::string& explanation) {
                       explanation.c_str());
 }
 
+void report_fewer_contexts(std::size_t contexts) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %zu transmit contexts instead of btl_fabric_tx_contexts: more queue pairs are not this "
+                      "process's, or its ports would be more than %zu with them", contexts, kMaxPorts);
+}
+
+void report_resources_changed(const Module& module, const std::string& explanation) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s: fitted to the device: %s",
+                      module.name().c_str(), explanation.c_str());
+}
+
 void report_trace_not_written(const std::string& reason) {
   opal_output(0, "btl_fabric_trace: %s", reason.c_str());
 }
@@ -150,6 +160,11 @@ void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
 
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {
   show(kQueuesDiffer, local_host(), ours.c_str(), host_of(proc).c_str(), theirs.c_str());
+}
+
+void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s: %s wanted a connection, which failed: %s",
+                      module.name().c_str(), describe_peer(endpoint).c_str(), reason.c_str());
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
@@ -177,7 +192,8 @@ void report_bad_packet(const Module& module, const EndpointQueue& queue, const s
   const std::string error =
       "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
   show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(queue.endpoint).c_str(),
-       queue.endpoint.describe_queue(queue.qp->qp_num).c_str(), error.c_str(),
+       queue.endpoint.describe_queue(queue.qp != nullptr ? queue.qp->qp_num : queue.endpoint.target()).c_str(),
+       error.c_str(),
        "Do both sides run the same version of btl_fabric?");
 }
 

@@ -31,12 +31,18 @@ void report_no_connection_method(const Module& module, const opal_proc_t& proc, 
 
 /// What the process may take of a port's device, and why. Only in verbose output.
 void report_resources(const Module& module, const std::string& explanation);
+/// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.
+void report_fewer_contexts(std::size_t contexts);
+/// What the device made us change, at btl_base_verbose 5.
+void report_resources_changed(const Module& module, const std::string& explanation);
 
 /// The timeline that the user asked for cannot be had. The job is none the worse for it.
 void report_trace_not_written(const std::string& reason);
 
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
+/// Verbosely: a connection that only the peer wanted.
+void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history);
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);

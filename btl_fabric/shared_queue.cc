@@ -7,7 +7,7 @@
 namespace fabric {
 
 SharedQueue::SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept
-    : spec_(spec), receives_(pool), srq_(std::move(srq)) {
+    : spec_(spec), receives_(pool, spec.rd_num), srq_(std::move(srq)) {
   set_target(spec.rd_init);
 }
 
@@ -23,6 +23,29 @@ Result<std::unique_ptr<SharedQueue>> SharedQueue::make(const OpenDevice& device,
                          errno);
   }
   return std::unique_ptr<SharedQueue>(new SharedQueue(std::move(srq), spec, pool));
+}
+
+Result<std::unique_ptr<SharedQueue>> SharedQueue::make_xrc(const OpenDevice& device, const QueueSpec& spec,
+                                                           FragmentPool& pool, const XrcDomain& domain,
+                                                           CompletionQueueRoom room) {
+  ibv_srq_init_attr_ex attributes{};
+  attributes.attr.max_wr = spec.rd_num;
+  attributes.attr.max_sge = 1;
+  attributes.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  attributes.srq_type = IBV_SRQT_XRC;
+  attributes.pd = device.pd.get();
+  attributes.xrcd = domain.handle();
+  attributes.cq = room.cq();
+  SharedReceiveQueue srq(ibv_create_srq_ex(device.context.get(), &attributes));
+  if (!srq) {
+    return verbs_failure("creating an XRC shared receive queue of " + std::to_string(spec.rd_num) + " receives on " +
+                             device.name + " (which takes " + std::to_string(device.attributes.max_srq_wr) + ")",
+                         errno);
+  }
+  std::unique_ptr<SharedQueue> made(new SharedQueue(std::move(srq), spec, pool));
+  made->room_ = std::move(room);
+  return made;
 }
 
 Status SharedQueue::start() {

@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A shared receive queue of a port (the S kind of receive_queues) and its buffers.
+// A shared receive queue of a port (the S and X kinds of receive_queues) and its buffers.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "btl_fabric/receive_buffers.h"
+#include "common/completion_queue_set.h"
 #include "common/port_scan.h"
 #include "common/receive_queues.h"
 #include "common/result.h"
 #include "common/verbs_handle.h"
+#include "common/xrc_domain.h"
 
 namespace fabric {
 
 /// Starts with rd_init buffers. When the device reports that fewer than srq_limit are left, the number kept posted
 /// doubles, up to rd_num: memory is used only where messages really come in faster than they are taken. Belongs to
-/// whoever holds the BTL lock.
+/// whoever holds the context's lock.
 class SharedQueue {
  public:
   [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make(const OpenDevice& device, const QueueSpec& spec,
                                                                  FragmentPool& pool);
+  /// An X queue: peers name it by its number, and what they send completes on the queue that `room` is of.
+  [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make_xrc(const OpenDevice& device, const QueueSpec& spec,
+                                                                     FragmentPool& pool, const XrcDomain& domain,
+                                                                     CompletionQueueRoom room);
 
   [[nodiscard]] ibv_srq* srq() const noexcept { return srq_.get(); }
 
@@ -51,6 +57,7 @@ class SharedQueue {
 
   QueueSpec spec_;
   ReceiveBuffers receives_;
+  CompletionQueueRoom room_;  ///< of an X queue
   SharedReceiveQueue srq_;    ///< goes before the buffers that are posted on it
   std::uint32_t target_ = 0;  ///< receives kept posted
   std::uint32_t low_ = 0;     ///< refill when no more than this many are left

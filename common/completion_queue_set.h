@@ -51,9 +51,18 @@ class CompletionQueueSet {
  public:
   static constexpr std::size_t kMaxQueues = 64;
 
+  /// Of how many queues there may be, and how large the last one is.
+  struct Limits {
+    std::size_t queues = kMaxQueues;
+    std::uint32_t last_entries = 0;  ///< 0: as the others
+  };
+
   /// Queues of `entries_per_queue` completions (lowered to what the device can). `shared_receives` of them are kept in
   /// every queue for the receives of the port's shared receive queues, which can complete on any.
-  CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives) noexcept;
+  CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives) noexcept
+      : CompletionQueueSet(device, entries_per_queue, shared_receives, Limits{kMaxQueues, 0}) {}
+  CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives,
+                     const Limits& limits) noexcept;
   ~CompletionQueueSet();
   CompletionQueueSet(const CompletionQueueSet&) = delete;
   CompletionQueueSet& operator=(const CompletionQueueSet&) = delete;
@@ -73,10 +82,14 @@ class CompletionQueueSet {
     CompletionQueue cq;
     std::uint32_t free = 0;
   };
+  [[nodiscard]] std::uint32_t entries_of(std::size_t queue) const noexcept {
+    return queue + 1 == limits_.queues ? limits_.last_entries : entries_per_queue_;
+  }
 
   ibv_context* device_;
   std::uint32_t entries_per_queue_;
   std::uint32_t shared_receives_;
+  Limits limits_;
   std::mutex mutex_;  ///< guards `free` and the making of queues
   std::array<Entry, kMaxQueues> queues_;
   std::atomic<std::size_t> count_ = 0;

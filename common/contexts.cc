@@ -95,9 +95,9 @@ ResourceManager::ResourceManager(const DeviceFacts& device, const NodeShare& nod
        std::to_string(grants_[0].count) + " queue pairs, " + std::to_string(per_endpoint) + " for each endpoint"});
 }
 
-std::string ResourceManager::explain() const {
+std::string explain(const std::vector<Grant>& grants) {
   std::string text;
-  for (const Grant& grant : grants_) {
+  for (const Grant& grant : grants) {
     text += (text.empty() ? "" : "; ") + grant.what + ": " + std::to_string(grant.count) + " (" + grant.why + ")";
   }
   return text;

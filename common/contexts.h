@@ -78,6 +78,9 @@ struct Grant {
   std::string why;  ///< "262144 of the device, shared by 4 processes of this node"
 };
 
+/// As text: "queue pairs: 65536 (262144 of the device, shared by 4 processes of this node); ...".
+[[nodiscard]] std::string explain(const std::vector<Grant>& grants);
+
 /// Divides a device among the processes of a node. Every process computes the same from the same facts, so none has to
 /// ask another.
 class ResourceManager {
@@ -93,8 +96,8 @@ class ResourceManager {
   [[nodiscard]] std::int64_t memory_regions() const noexcept { return grants_[2].count; }
   /// Everything, with the reasons.
   [[nodiscard]] const std::vector<Grant>& grants() const noexcept { return grants_; }
-  /// The same as text: "queue pairs: 65536 (262144 of the device, shared by 4 processes of this node); ...".
-  [[nodiscard]] std::string explain() const;
+  /// The same as text.
+  [[nodiscard]] std::string explain() const { return fabric::explain(grants_); }
 
  private:
   DomainAttributes attributes_;

@@ -48,28 +48,53 @@ CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
       send_credits_(spec.rd_num),
       explicit_left_(spec.rd_rsv),
       messages_(spec.rd_num),
-      reserved_(spec.rd_rsv) {}
+      reserved_(spec.rd_rsv),
+      message_ledger_(spec.rd_num, spec.rd_num),
+      reserved_ledger_(spec.rd_rsv, spec.rd_rsv) {}
+
+void CreditWindow::check_ledgers() const noexcept {
+  if constexpr (kHasLedger) {
+    if (const std::string wrong = message_ledger_.check(messages_.owed, messages_.consumed(), send_credits_);
+        !wrong.empty()) {
+      ledger_is_wrong("a P queue's messages", wrong);
+    }
+    if (const std::string wrong = reserved_ledger_.check(reserved_.owed, reserved_.consumed(), explicit_left_);
+        !wrong.empty()) {
+      ledger_is_wrong("a P queue's credit messages", wrong);
+    }
+  }
+}
 
 void CreditWindow::take_credit() noexcept {
   assert(send_credits_ > 0);
   --send_credits_;
+  message_ledger_.spent(1);
+  check_ledgers();
 }
 
 void CreditWindow::return_credit() noexcept {
   assert(send_credits_ < messages_.full);
   ++send_credits_;
+  message_ledger_.returned(1);
+  check_ledgers();
 }
 
 CreditGrant CreditWindow::take_grant() noexcept {
   const CreditGrant grant{.credits = header_share(messages_.owed), .explicit_seen = header_share(reserved_.owed)};
   messages_.owed -= grant.credits;
   reserved_.owed -= grant.explicit_seen;
+  message_ledger_.granted(grant.credits);
+  reserved_ledger_.granted(grant.explicit_seen);
+  check_ledgers();
   return grant;
 }
 
 void CreditWindow::return_grant(CreditGrant grant) noexcept {
   messages_.owed += grant.credits;
   reserved_.owed += grant.explicit_seen;
+  message_ledger_.arrived(grant.credits);
+  reserved_ledger_.arrived(grant.explicit_seen);
+  check_ledgers();
 }
 
 bool CreditWindow::explicit_due() const noexcept {
@@ -79,11 +104,15 @@ bool CreditWindow::explicit_due() const noexcept {
 void CreditWindow::take_explicit() noexcept {
   assert(explicit_left_ > 0);
   --explicit_left_;
+  reserved_ledger_.spent(1);
+  check_ledgers();
 }
 
 void CreditWindow::return_explicit() noexcept {
   assert(explicit_left_ < reserved_.full);
   ++explicit_left_;
+  reserved_ledger_.returned(1);
+  check_ledgers();
 }
 
 bool CreditWindow::receive(CreditGrant grant, bool is_explicit) noexcept {
@@ -95,6 +124,10 @@ bool CreditWindow::receive(CreditGrant grant, bool is_explicit) noexcept {
   send_credits_ += grant.credits;
   explicit_left_ += grant.explicit_seen;
   ++consumed.missing;
+  message_ledger_.returned(grant.credits);
+  reserved_ledger_.returned(grant.explicit_seen);
+  is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
+  check_ledgers();
   return true;
 }
 
@@ -112,6 +145,7 @@ void CreditWindow::posted(std::uint32_t count) noexcept {
   const std::uint32_t reserved = std::min(count, reserved_.missing);
   reserved_.post(reserved);
   messages_.post(std::min(count - reserved, messages_.missing));
+  check_ledgers();
 }
 
 }  // namespace fabric

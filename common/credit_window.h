@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "common/credit_ledger.h"
 #include "common/receive_queues.h"
 
 namespace fabric {
@@ -20,6 +21,11 @@ struct CreditGrant {
   std::uint16_t credits = 0;        ///< message receives posted since the last grant
   std::uint16_t explicit_seen = 0;  ///< reserved receives posted again since the last grant
   bool operator==(const CreditGrant&) const = default;
+};
+
+/// A type of its own, so that two that are empty can share an address.
+struct ReservedLedger : WindowLedger {
+  using WindowLedger::WindowLedger;
 };
 
 /// Not thread-safe: belongs to whoever holds the endpoint.
@@ -84,12 +90,16 @@ class CreditWindow {
     std::uint32_t owed = 0;      ///< posted again, the peer does not know yet
   };
 
+  void check_ledgers() const noexcept;
+
   std::uint32_t rd_low_;
   std::uint32_t explicit_threshold_;  ///< owe this many credits and an explicit message is due
   std::uint32_t send_credits_;        ///< messages that the peer has receives for
   std::uint32_t explicit_left_;       ///< explicit messages that the peer has receives for
   Receives messages_;
   Receives reserved_;  ///< for explicit messages
+  [[no_unique_address]] WindowLedger message_ledger_;
+  [[no_unique_address]] ReservedLedger reserved_ledger_;
 };
 
 }  // namespace fabric

@@ -33,7 +33,7 @@ struct MrPoolHints {
 };
 
 /// The temporary registrations of a device. "None left" is an answer: something is given back with every completion.
-/// Not thread-safe: belongs to whoever holds the BTL lock.
+/// Not thread-safe: belongs to whoever holds the context's lock.
 class MrPool {
  public:
   /// A registration, or a window that can be bound to one.

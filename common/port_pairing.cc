@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/port_pairing.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace fabric {
@@ -36,6 +37,26 @@ std::vector<std::optional<std::uint16_t>> pair_ports(std::span<const PortAddress
     pair_free_ports(ours, theirs, true, pairs, taken);
   }
   return pairs;
+}
+
+std::vector<std::optional<std::uint16_t>> pair_contexts(std::span<const PortAddress> ours, std::size_t our_contexts,
+                                                        std::span<const PortAddress> theirs,
+                                                        std::size_t their_contexts, bool any_subnet) {
+  const auto once = [](std::span<const PortAddress> ports, std::size_t contexts) {
+    std::vector<PortAddress> first;
+    for (std::size_t i = 0; i < ports.size(); i += contexts) {
+      first.push_back(ports[i]);
+    }
+    return first;
+  };
+  const auto pairs = pair_ports(once(ours, our_contexts), once(theirs, their_contexts), any_subnet);
+  std::vector<std::optional<std::uint16_t>> all(ours.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    for (std::size_t context = 0; pairs[i] && context < std::min(our_contexts, their_contexts); ++context) {
+      all[i * our_contexts + context] = static_cast<std::uint16_t>(*pairs[i] * their_contexts + context);
+    }
+  }
+  return all;
 }
 
 }  // namespace fabric

@@ -3,6 +3,7 @@
 // Which port of ours talks to which port of a peer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,5 +22,12 @@ namespace fabric {
 [[nodiscard]] std::vector<std::optional<std::uint16_t>> pair_ports(std::span<const PortAddress> ours,
                                                                    std::span<const PortAddress> theirs,
                                                                    bool any_subnet);
+
+/// The same where every port is there once for each of so many transmit contexts, one after the other: those of a port
+/// pair up with those of the peer's port, the n-th with the n-th, and what one side has more of stays alone.
+[[nodiscard]] std::vector<std::optional<std::uint16_t>> pair_contexts(std::span<const PortAddress> ours,
+                                                                      std::size_t our_contexts,
+                                                                      std::span<const PortAddress> theirs,
+                                                                      std::size_t their_contexts, bool any_subnet);
 
 }  // namespace fabric

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 1. Integers are big-endian, nothing is padded:
+// The modex of a process, version 2. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 1
+//   u16      version, 2
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
 //   u8       ports, 1 to 64; for each:
 //              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits
+//   u8       transmit contexts of each port, a divisor of the number of ports
 //   u8       offers, at most 16; for each:
 //              u8 kind, u8 priority, u64 port mask, u16 length of blob, at most 4096, and its bytes
 //
@@ -26,7 +27,7 @@ namespace fabric {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x46414249;
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kHeaderSize = 4 + 2 + 4;
 constexpr std::size_t kMaxReceiveQueues = 4096;
 constexpr std::size_t kMaxOffers = 16;
@@ -239,6 +240,14 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes) {
   if (const Status ports = get_ports(in, info.ports); !ports) {
     return tl::unexpected<Error>(ports.error());
   }
+  info.contexts = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return cut_short("the number of transmit contexts");
+  }
+  if (info.contexts < 1 || info.ports.size() % info.contexts != 0) {
+    return bad("number of transmit contexts", info.contexts,
+               "a divisor of " + std::to_string(info.ports.size()) + ", the number of ports");
+  }
   if (const Status offers = get_offers(in, info.ports.size(), info.offers); !offers) {
     return tl::unexpected<Error>(offers.error());
   }
@@ -252,7 +261,7 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const ProcessInfo& info) {
   assert(info.receive_queues.size() <= kMaxReceiveQueues);
-  assert(!info.ports.empty() && info.ports.size() <= kMaxPorts);
+  assert(!info.ports.empty() && info.ports.size() <= kMaxPorts && info.ports.size() % info.contexts == 0);
   assert(info.offers.size() <= kMaxOffers);
   ByteWriter body;
   body.put_bytes(info.token);
@@ -261,6 +270,7 @@ std::vector<std::byte> encode(const ProcessInfo& info) {
   for (const PortAddress& port : info.ports) {
     put_port(body, port);
   }
+  body.put(info.contexts);
   body.put(static_cast<std::uint8_t>(info.offers.size()));
   for (const CpcOffer& offer : info.offers) {
     put_offer(body, offer);

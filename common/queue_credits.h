@@ -9,17 +9,19 @@
 #include <cassert>
 #include <cstdint>
 
+#include "common/credit_ledger.h"
 #include "common/queue_space.h"
 
 namespace fabric {
 
 /// Bytes of a transmit queue. An operation without a completion of its own keeps its bytes until the next one that has
 /// a completion is done: a queue pair completes in order. Not thread-safe: belongs to whoever holds the queue pair.
+/// `owner` is for the ledger of a debug build: who gives the bytes back.
 class TxCredits {
  public:
   TxCredits() = default;
   explicit TxCredits(const QueueSpace& space) noexcept
-      : space_(space), largest_(space.largest()), free_(space.size()) {}
+      : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
 
   [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }
 
@@ -37,6 +39,7 @@ class TxCredits {
     }
     free_ -= bytes;
     unsignaled_ += bytes;
+    ledger_.take(bytes);
     check_ledger();
     return true;
   }
@@ -44,22 +47,22 @@ class TxCredits {
   /// Takes the bytes of an operation whose completion will tell. Gives what that completion frees, which goes to
   /// completed() then: its own bytes and those of the operations before it that have no completion. 0, and nothing has
   /// happened, if there is no room.
-  [[nodiscard]] std::uint64_t take_signaled(std::uint64_t bytes) noexcept {
+  [[nodiscard]] std::uint64_t take_signaled(std::uint64_t bytes, const void* owner = nullptr) noexcept {
     if (bytes > free_) {
       return 0;
     }
     free_ -= bytes;
     const std::uint64_t carried = unsignaled_ + bytes;
     unsignaled_ = 0;
-    in_flight(carried);
+    ledger_.take(bytes, owner);
     check_ledger();
     return carried;
   }
 
   /// An operation that has a completion is done, well or not.
-  void completed(std::uint64_t carried) noexcept {
+  void completed(std::uint64_t carried, const void* owner = nullptr) noexcept {
     free_ += carried;
-    in_flight(0 - carried);
+    ledger_.give_back(carried, owner);
     check_ledger();
   }
 
@@ -69,52 +72,50 @@ class TxCredits {
   [[nodiscard]] std::uint64_t unsignaled() const noexcept { return unsignaled_; }
 
  private:
-#ifndef NDEBUG
-  /// The ledger: every byte is free, waits for the next completion, or belongs to a completion that is under way.
-  void in_flight(std::uint64_t change) noexcept {
-    in_flight_ += change;
+  void check_ledger() noexcept {
+    if constexpr (kHasLedger) {
+      ledger_.compare(free_);
+      if (!ledger_.problem().empty()) {
+        ledger_is_wrong("a send queue", ledger_.problem());
+      }
+    }
   }
-  void check_ledger() const noexcept {
-    assert(free_ + unsignaled_ + in_flight_ == space_.size());
-  }
-  std::uint64_t in_flight_ = 0;
-#else
-  void in_flight(std::uint64_t) noexcept {}
-  void check_ledger() const noexcept {}
-#endif
 
   QueueSpace space_;
   std::uint64_t largest_ = 1;
   std::uint64_t free_ = 0;
   std::uint64_t unsignaled_ = 0;
+  [[no_unique_address]] TxLedger ledger_{};
 };
 
-/// Bytes of a receive queue. Every receive has a completion. Receives are made of one piece of memory, so all need the
-/// same.
+/// Room of a receive queue. Every receive has a completion. Receives are made of one piece of memory, so all need the
+/// same, and operations can be counted.
 class RxCredits {
  public:
   RxCredits() = default;
-  explicit RxCredits(const QueueSpace& space) noexcept : space_(space), each_(space.needed(1)), free_(space.size()) {}
+  explicit RxCredits(const QueueSpace& space) noexcept
+      : all_(static_cast<std::uint32_t>(space.size() / space.needed(1))), left_(all_) {}
 
-  [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / each_; }
+  [[nodiscard]] std::uint32_t size_left() const noexcept { return left_; }
+  /// Receives posted and not completed.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return all_ - left_; }
 
   /// Takes the room of up to `count` receives. Gives the number there was room for.
   [[nodiscard]] std::uint32_t take(std::uint32_t count) noexcept {
-    const std::uint64_t left = size_left();
-    const auto taken = static_cast<std::uint32_t>(left < count ? left : count);
-    free_ -= taken * each_;
+    const std::uint32_t taken = left_ < count ? left_ : count;
+    left_ -= taken;
     return taken;
   }
+  /// So many have completed, or were not posted after all.
   void completed(std::uint32_t count) noexcept {
-    free_ += count * each_;
-    assert(free_ <= space_.size());
+    assert(count <= posted());
+    left_ += count;
   }
-  [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
+  [[nodiscard]] bool is_full() const noexcept { return left_ == all_; }
 
  private:
-  QueueSpace space_;
-  std::uint64_t each_ = 1;
-  std::uint64_t free_ = 0;
+  std::uint32_t all_ = 0;
+  std::uint32_t left_ = 0;
 };
 
 }  // namespace fabric

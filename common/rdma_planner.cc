@@ -69,17 +69,24 @@ class Batch {
   [[nodiscard]] ibv_sge& sge(std::size_t index) noexcept { return sges_[count_ - 1][index]; }
 
   [[nodiscard]] bool flush() noexcept {
-    ibv_send_wr* refused = nullptr;
-    const bool posted = count_ == 0 || verbs_.post(requests_.data(), &refused) == 0;
+    if (count_ == 0) {
+      return true;
+    }
+    ibv_send_wr* refused = requests_.data();
+    const bool posted = verbs_.post(requests_.data(), &refused) == 0;
+    some_posted_ = some_posted_ || posted || refused != requests_.data();
     count_ = 0;
     return posted;
   }
+  /// The device has at least one of them.
+  [[nodiscard]] bool some_posted() const noexcept { return some_posted_; }
 
  private:
   RdmaVerbs& verbs_;
   std::array<ibv_send_wr, 8> requests_;
   std::array<std::array<ibv_sge, kMaxRequestSges>, 8> sges_;
   std::size_t count_ = 0;
+  bool some_posted_ = false;
 };
 
 /// The window that stands for a piece, if it has one.
@@ -220,7 +227,10 @@ RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const
   if (good && !limits_.force_mr) {
     return KeyFrom::kOwn;
   }
-  return limits_.windows && piece.mr != nullptr ? KeyFrom::kWindow : KeyFrom::kRegistration;
+  constexpr unsigned kBindable = IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE;
+  const bool bindable = piece.mr != nullptr && (piece.access & kBindable) == kBindable &&
+                        local_role(operation.kind) == MemoryRole::kReadSink && limits_.link == Link::kIwarp;
+  return limits_.windows && bindable ? KeyFrom::kWindow : KeyFrom::kRegistration;
 }
 
 RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation) const noexcept {
@@ -297,7 +307,7 @@ RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcep
   if (!take_keys(operation, plan.is_inline)) {
     return RdmaPosted::kNoRegion;
   }
-  operation.carried = credits_.take_signaled(plan.bytes);
+  operation.carried = credits_.take_signaled(plan.bytes, &operation);
   operation.reads = plan.reads;
   reads_in_flight_ += plan.reads;
 
@@ -307,6 +317,9 @@ RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcep
                       add_requests(batch, operation, plan, RdmaSplitter(operation, max_sges, limits_.max_message)) &&
                       (!plan.confirms || add_confirmation(batch, operation, plan)) &&
                       add_invalidates(batch, operation, plan.windows) && batch.flush();
+  if (!posted && batch.some_posted()) {
+    return RdmaPosted::kBroken;  // its memory may still be written
+  }
   if (!posted) {
     const int error_number = errno;
     complete(operation);
@@ -317,7 +330,7 @@ RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcep
 }
 
 void RdmaPlanner::complete(RdmaOperation& operation) noexcept {
-  credits_.completed(operation.carried);
+  credits_.completed(operation.carried, &operation);
   operation.carried = 0;
   reads_in_flight_ -= operation.reads;
   operation.reads = 0;

@@ -70,7 +70,9 @@ struct RdmaLimits {
   std::uint64_t max_message = 1U << 30;
   std::uint32_t max_inline = 0;
   std::uint32_t outstanding_reads = 1;  ///< reads and atomics, as negotiated with the peer
-  bool windows = false;   ///< memory that is registered for too little gets a window instead of another registration
+  /// On iWARP, where a read's sink is named to the peer, memory that is registered for too little, but lets windows be
+  /// bound, gets a window instead of another registration. Elsewhere a window's key is of no use to its own side.
+  bool windows = false;
   bool force_mr = false;  ///< registers all local memory anew, to exercise that path anywhere
 };
 
@@ -92,6 +94,8 @@ enum class RdmaPosted {
   kNoRegion,  ///< no memory can be registered for it now: after a completion there may be
   kTooLarge,  ///< it needs more than the whole send queue
   kRefused,   ///< verbs refused; the queue pair is of no more use, errno says why
+  kBroken,    ///< the same, but the device has some of its requests: leave it alone until the queue pair is gone, then
+              ///< error() it
 };
 
 /// For one queue pair. Not thread-safe: belongs to whoever holds the queue pair. `credits` are those of its send queue,
@@ -109,7 +113,7 @@ class RdmaPlanner {
     return plan(operation).entries;
   }
 
-  /// Posts all of it, or nothing (unless verbs refuses half-way).
+  /// Posts all of it, or nothing (unless verbs refuses half-way: kBroken).
   [[nodiscard]] RdmaPosted post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
 
   /// The last request is done, well or not: memory, room and reads of the operation are free again. A failure of a

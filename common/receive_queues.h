@@ -60,9 +60,19 @@ class ReceiveQueues {
   /// without a receive ends the connection): an S queue becomes a P queue of sd_max receives (at most rd_num) for every peer.
   [[nodiscard]] ReceiveQueues without_shared() const;
 
+  /// The list with one queue changed in what concerns this process alone. The caller has checked the numbers.
+  [[nodiscard]] ReceiveQueues with(std::size_t index, const QueueSpec& spec) const {
+    ReceiveQueues changed = *this;
+    changed.queues_[index] = spec;
+    return changed;
+  }
+
   [[nodiscard]] const std::vector<QueueSpec>& queues() const noexcept { return queues_; }
   [[nodiscard]] std::size_t count() const noexcept { return queues_.size(); }
   [[nodiscard]] const QueueSpec& operator[](std::size_t index) const { return queues_[index]; }
+
+  /// Its queues are X queues. They all are, or none.
+  [[nodiscard]] bool has_xrc() const noexcept { return !queues_.empty() && queues_[0].kind == QueueKind::kXrc; }
 
   /// The list with every field spelled out. Two processes can talk exactly if these are equal.
   [[nodiscard]] std::string canonical() const;

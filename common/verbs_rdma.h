@@ -14,13 +14,17 @@ class VerbsRdma final : public RdmaVerbs {
  public:
   explicit VerbsRdma(ibv_pd* pd) noexcept : pd_(pd) {}
 
-  /// The queue pair that is posted to from now on.
-  VerbsRdma& on(ibv_qp* queue_pair) noexcept {
+  /// The queue pair that is posted to from now on, and, of an XRC one, the shared receive queue that tells the process.
+  VerbsRdma& on(ibv_qp* queue_pair, std::uint32_t remote_srqn = 0) noexcept {
     queue_pair_ = queue_pair;
+    remote_srqn_ = remote_srqn;
     return *this;
   }
 
   int post(ibv_send_wr* first, ibv_send_wr** refused) noexcept override {
+    for (ibv_send_wr* request = first; remote_srqn_ != 0 && request != nullptr; request = request->next) {
+      request->qp_type.xrc.remote_srqn = remote_srqn_;
+    }
     const int error_number = ibv_post_send(queue_pair_, first, refused);
     if (error_number != 0) {
       errno = error_number;
@@ -37,6 +41,7 @@ class VerbsRdma final : public RdmaVerbs {
  private:
   ibv_pd* pd_;
   ibv_qp* queue_pair_ = nullptr;
+  std::uint32_t remote_srqn_ = 0;
 };
 
 }  // namespace fabric

@@ -60,6 +60,10 @@ class Channel {
   /// True on the side that sent the REQUEST.
   [[nodiscard]] virtual bool opened_by_us() const noexcept = 0;
 
+  /// True if some of our REQUEST may have left this host, so that the peer may know of it; true also if the channel does
+  /// not know.
+  [[nodiscard]] virtual bool request_left() const noexcept { return true; }
+
   /// Before the next turn of the loop, and again when the channel changes hands.
   void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
   [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }

@@ -85,14 +85,7 @@ std::vector<std::byte> encode(const CmMessage& message) {
   to.put(std::uint8_t{0});
   to.put(message.queue);
   to.put(message.queue_count);
-  to.put_bytes(header.token);
-  to.put(header.sender.job);
-  to.put(header.sender.rank);
-  to.put(header.target.job);
-  to.put(header.target.rank);
-  to.put(header.sender_port);
-  to.put(header.target_port);
-  to.put(header.attempt);
+  put_parties(to, header);
   if (header.type == MessageType::kRefuse) {
     to.put(static_cast<std::uint8_t>(message.reason));
     const std::string text = printable(message.text);
@@ -114,14 +107,7 @@ Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data) {
   message.header.length = from.get<std::uint8_t>();
   message.queue = from.get<std::uint8_t>();
   message.queue_count = from.get<std::uint8_t>();
-  from.get_bytes(message.header.token);
-  message.header.sender.job = from.get<std::uint32_t>();
-  message.header.sender.rank = from.get<std::uint32_t>();
-  message.header.target.job = from.get<std::uint32_t>();
-  message.header.target.rank = from.get<std::uint32_t>();
-  message.header.sender_port = from.get<std::uint16_t>();
-  message.header.target_port = from.get<std::uint16_t>();
-  message.header.attempt = from.get<std::uint32_t>();
+  get_parties(from, message.header);
   if (Status queue = check_queue(message); !queue) {
     return tl::unexpected(std::move(queue).error());
   }

@@ -15,6 +15,7 @@
 #include "cpc/cpc.h"
 #include "cpc/event_loop.h"
 #include "cpc/transition_history.h"
+#include "cpc/xrc_senders.h"
 
 namespace fabric::cpc {
 
@@ -23,6 +24,7 @@ struct ConnectionEnvironment {
   event_base* loop = nullptr;
   const ManagerSettings* settings = nullptr;
   const QueuePairMaker* make_queue_pairs = nullptr;
+  XrcSenders* senders = nullptr;  ///< connections that go one way
   std::function<const PortContext*(std::uint16_t index)> port;  ///< null if there is none with that index
   std::function<const ChannelOpener*(CpcKind kind)> opener;     ///< null if this process does not run that CPC
   std::function<void(Upcall)> say;                              ///< to the main thread
@@ -52,7 +54,10 @@ class Connection final : private ChannelHandler {
  private:
   void on_message(Channel& channel, Message message) override;
   void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
-  void on_reply(Message reply);
+  void on_answer(Event event, Message answer);
+  void on_refusal(const Message& refusal);
+  [[nodiscard]] Status check_answer(Event event, const Message& answer) const;
+  [[nodiscard]] bool take_target(const Message& request);
   void on_timer();
 
   /// The only function that writes the state. `detail` is for the user, should the event lead to a failure.
@@ -61,6 +66,7 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] Status perform(Action action);
 
   [[nodiscard]] Status make_queue_pairs();
+  [[nodiscard]] Status join_sender(const PortContext& port);
   [[nodiscard]] Status connect_queue_pairs();
   [[nodiscard]] Status open_channel();
   void adopt_channel();
@@ -68,6 +74,7 @@ class Connection final : private ChannelHandler {
   void send(MessageType type);
   void start_timer(Event event, unsigned milliseconds);
   void ask_for_receives();
+  void tell_connected();
   void tell_linked();
   void tell_failed();
   [[nodiscard]] Message own_ends(MessageType type) const;
@@ -83,9 +90,13 @@ class Connection final : private ChannelHandler {
   bool exchanges_ = false;            ///< the CPC exchanges CTS
   bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
   std::unique_ptr<QueuePairs> queue_pairs_;
+  XrcShare* share_ = nullptr;              ///< kOutgoing: what queue_pairs_ is
+  std::uint32_t named_target_ = 0;         ///< kOutgoing: by our latest REQUEST
+  std::unique_ptr<QueuePairs> taken_target_;  ///< kIncoming: the target that a REQUEST names, until there are queue pairs
   PortAddress remote_address_;
   std::vector<QueuePairEnd> remote_ends_;  ///< what our queue pairs are connected to; empty before
   std::uint32_t attempt_ = 0;              ///< of our latest REQUEST
+  bool request_left_ = false;              ///< the peer may have seen a REQUEST of ours
   std::uint32_t peer_attempt_ = 0;         ///< of the peer's latest REQUEST that was adopted
 
   std::unique_ptr<Channel> channel_;

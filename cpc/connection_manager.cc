@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/connection_manager.h"
 
-#include <algorithm>
 #include <future>
 #include <optional>
 #include <unordered_map>
@@ -9,10 +8,10 @@
 
 #include "cpc/async_events.h"
 #include "cpc/connection.h"
+#include "cpc/cpc_services.h"
 #include "cpc/event_queue.h"
-#include "cpc/oob.h"
 #include "cpc/progress_thread.h"
-#include "cpc/rdmacm.h"
+#include "cpc/xrc_senders.h"
 
 namespace fabric::cpc {
 namespace {
@@ -24,38 +23,14 @@ struct AddPort {
 };
 using Input = std::variant<Command, AddPort>;
 
-/// What a CPC can do for the ports of this process. Written by the progress thread while the main thread waits for it.
-struct CpcService {
-  CpcKind kind;
-  std::uint8_t priority;
-  std::string reason;             ///< why the CPC does not run; empty if it does
-  std::uint64_t ports = 0;        ///< bit i: it serves the port with index i
-  std::vector<std::byte> blob;    ///< oob: where it listens
-  std::vector<CmAddress> listen;  ///< rdmacm, ibcm: where they listen
-  std::string refusals;           ///< "rxe0:1: ...; siw0:1: ..."
-};
-
-constexpr const char* kNotAllowed = "btl_fabric_cpc_include or cpc_exclude leaves it out";
-
-bool has_xrc(const PortContext& port) {
-  const std::vector<QueueSpec>& queues = port.queues->queues();
-  return std::any_of(queues.begin(), queues.end(),
-                     [](const QueueSpec& queue) { return queue.kind == QueueKind::kXrc; });
-}
-
-std::string name_of(const PortContext& port) {
-  return port.device == nullptr
-             ? "port " + std::to_string(port.index)
-             : std::string(ibv_get_device_name(port.device->device)) + ":" + std::to_string(port.port_num);
-}
-
 }  // namespace
 
 /// What both threads share is the two queues and what never changes after start(); all the rest is the progress
 /// thread's.
 class ConnectionManager::Impl {
  public:
-  Impl(const ManagerSettings& settings, QueuePairMaker maker) : settings_(settings), maker_(std::move(maker)) {}
+  Impl(const ManagerSettings& settings, QueuePairMaker maker, XrcMaker xrc_maker)
+      : settings_(settings), maker_(std::move(maker)), xrc_maker_(std::move(xrc_maker)) {}
   /// Ends the thread while everything that it uses is still there.
   ~Impl() { thread_.reset(); }
   Impl(const Impl&) = delete;
@@ -64,8 +39,7 @@ class ConnectionManager::Impl {
   // Main thread
   [[nodiscard]] Status start();
   void put(Input input);
-  [[nodiscard]] const ManagerSettings& settings() const noexcept { return settings_; }
-  [[nodiscard]] const std::vector<CpcService>& services() const noexcept { return services_; }
+  [[nodiscard]] const CpcServices& services() const noexcept { return services_; }
 
   EventQueue<Upcall> upcalls;
 
@@ -80,26 +54,22 @@ class ConnectionManager::Impl {
   void on_command(Connection& connection, PeerSpoke&) { connection.peer_spoke(); }
   void on_command(Connection& connection, Close& command) { connection.close(std::move(command.reason)); }
   void on_command(Connection& connection, Destroy&) { connection.destroy(); }
-  [[nodiscard]] Status start_oob(CpcService& service, const OnRequest& on_request);
-  void start_rdmacm(CpcService& service, std::unique_ptr<RdmaCm>& rdmacm, const OnRequest& on_request);
-  [[nodiscard]] Status serve(CpcService& service, const PortContext& port);
-  [[nodiscard]] const ChannelOpener* opener(CpcKind kind) const noexcept;
   void on_request(std::unique_ptr<Channel> channel, Message request);
   [[nodiscard]] bool acceptable(Channel& channel, const Message& request);
+  [[nodiscard]] std::string check_ends(CpcKind kind, const PortContext& local, const Message& request) const;
   [[nodiscard]] Connection& connection(const ConnectionKey& key);
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
 
   const ManagerSettings settings_;
   const QueuePairMaker maker_;
+  const XrcMaker xrc_maker_;
   EventQueue<Input> inputs_;
-  std::vector<CpcService> services_;
+  CpcServices services_{settings_};
 
   ConnectionEnvironment environment_;
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
-  std::unique_ptr<Oob> oob_;
-  std::unique_ptr<RdmaCm> rdmacm_;
-  std::unique_ptr<RdmaCm> ibcm_;
   std::optional<AsyncEvents> async_events_;
+  std::optional<XrcSenders> senders_;
   std::unordered_map<ConnectionKey, std::unique_ptr<Connection>> connections_;
   std::unique_ptr<ProgressThread> thread_;
 };
@@ -118,77 +88,23 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.loop = loop;
   environment_.settings = &settings_;
   environment_.make_queue_pairs = &maker_;
+  senders_.emplace(loop, xrc_maker_);
+  environment_.senders = &*senders_;
   environment_.port = [this](std::uint16_t index) { return port(index); };
-  environment_.opener = [this](CpcKind kind) { return opener(kind); };
+  environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
-  const OnRequest on_request = [this](std::unique_ptr<Channel> channel, Message request) {
-    this->on_request(std::move(channel), std::move(request));
-  };
-  services_ = {{CpcKind::kOob, settings_.oob_priority, {}, 0, {}, {}, {}},
-               {CpcKind::kXoob, 0, "this version does not have it", 0, {}, {}, {}},
-               {CpcKind::kRdmaCm, settings_.rdmacm_priority, {}, 0, {}, {}, {}},
-               {CpcKind::kIbCm, settings_.ibcm_priority, {}, 0, {}, {}, {}}};
-  for (CpcService& service : services_) {
-    if ((settings_.cpcs & set_of(service.kind)) == 0) {
-      service.reason = kNotAllowed;
-    }
-  }
-  start_rdmacm(services_[2], rdmacm_, on_request);
-  start_rdmacm(services_[3], ibcm_, on_request);
-  return start_oob(services_[0], on_request);
-}
-
-Status ConnectionManager::Impl::start_oob(CpcService& service, const OnRequest& on_request) {
-  if (!service.reason.empty()) {
-    return {};
-  }
-  auto oob = Oob::start(environment_.loop, {settings_.self, settings_.token, settings_.connect_timeout_ms}, on_request);
-  if (!oob) {
-    return tl::unexpected(std::move(oob).error());
-  }
-  oob_ = std::move(*oob);
-  service.blob = oob_->offer();
+  services_.start(loop, [this](std::unique_ptr<Channel> channel, Message request) {
+    on_request(std::move(channel), std::move(request));
+  });
   return {};
-}
-
-/// A host without the kernel's communication manager still has oob.
-void ConnectionManager::Impl::start_rdmacm(CpcService& service, std::unique_ptr<RdmaCm>& rdmacm,
-                                           const OnRequest& on_request) {
-  if (!service.reason.empty()) {
-    return;
-  }
-  auto started = RdmaCm::start(environment_.loop,
-                               {service.kind, settings_.self, settings_.token, settings_.resolve_timeout_ms,
-                                settings_.connect_timeout_ms, settings_.rdmacm_port},
-                               on_request);
-  if (started) {
-    rdmacm = std::move(*started);
-  } else {
-    service.reason = started.error().text;
-  }
 }
 
 void ConnectionManager::Impl::tear_down() {
   connections_.clear();
+  senders_.reset();
   async_events_.reset();
-  ibcm_.reset();
-  rdmacm_.reset();
-  oob_.reset();
-}
-
-const ChannelOpener* ConnectionManager::Impl::opener(CpcKind kind) const noexcept {
-  switch (kind) {
-    case CpcKind::kOob:
-      return oob_.get();
-    case CpcKind::kRdmaCm:
-      return rdmacm_.get();
-    case CpcKind::kIbCm:
-      return ibcm_.get();
-    case CpcKind::kXoob:
-      break;
-  }
-  return nullptr;
+  services_.stop();
 }
 
 void ConnectionManager::Impl::put(Input input) {
@@ -206,41 +122,8 @@ void ConnectionManager::Impl::handle(const AddPort& input) {
   const PortContext& port = *input.port;
   ports_[port.index] = &port;
   async_events_->add(port.device);
-  for (CpcService& service : services_) {
-    if (!service.reason.empty()) {
-      continue;
-    }
-    if (Status served = serve(service, port); served) {
-      service.ports |= std::uint64_t{1} << port.index;
-    } else {
-      service.refusals += (service.refusals.empty() ? "" : "; ") + name_of(port) + ": " + served.error().text;
-    }
-  }
+  services_.add(port);
   input.served->set_value();
-}
-
-/// Readies a CPC for connections of `port`. The error says why that CPC cannot make them.
-Status ConnectionManager::Impl::serve(CpcService& service, const PortContext& port) {
-  if (port.index >= kMaxPorts) {
-    return failure("its index is beyond " + std::to_string(kMaxPorts - 1));
-  }
-  if (has_xrc(port)) {
-    return failure("it makes no XRC queue pairs, and btl_fabric_receive_queues has X queues");
-  }
-  if (service.kind == CpcKind::kOob) {
-    return port.address.link == Link::kIwarp
-               ? Status(failure("it connects queue pairs by their numbers, which iWARP does not have"))
-               : Status();
-  }
-  if (port.device == nullptr || port.handshakes == nullptr) {
-    return failure("there is no device for the communication manager");
-  }
-  Result<CmAddress> listening = (service.kind == CpcKind::kIbCm ? ibcm_ : rdmacm_)->listen(port);
-  if (!listening) {
-    return tl::unexpected(std::move(listening).error());
-  }
-  service.listen.push_back(*listening);
-  return {};
 }
 
 void ConnectionManager::Impl::handle(Command command) {
@@ -260,8 +143,13 @@ void ConnectionManager::Impl::on_request(std::unique_ptr<Channel> channel, Messa
   if (!acceptable(*channel, request)) {
     return;
   }
-  const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port};
-  connection(key).request_arrived(std::move(channel), std::move(request));
+  const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port,
+                          channel->kind() == CpcKind::kXoob ? Direction::kIncoming : Direction::kBoth};
+  Connection& target = connection(key);
+  target.request_arrived(std::move(channel), std::move(request));
+  if (target.state() == State::kClosed) {
+    connections_.erase(key);
+  }
 }
 
 /// Refuses what no connection could accept.
@@ -274,14 +162,26 @@ bool ConnectionManager::Impl::acceptable(Channel& channel, const Message& reques
                                                    ", it serves " + std::to_string(ports_.size()) + " port(s)");
     return false;
   }
-  const std::size_t count = local->queues->count();
-  if (request.ends.size() != count) {
-    channel.refuse(RefuseReason::kQueueMismatch, who + " has " + std::to_string(count) + " receive queues, you have " +
-                                                     std::to_string(request.ends.size()) +
-                                                     ": btl_fabric_receive_queues must be equal");
+  if (const std::string wrong = check_ends(channel.kind(), *local, request); !wrong.empty()) {
+    channel.refuse(RefuseReason::kQueueMismatch, who + " " + wrong);
     return false;
   }
   return true;
+}
+
+/// What is wrong with the queue pairs that a request names; nothing: "".
+std::string ConnectionManager::Impl::check_ends(CpcKind kind, const PortContext& local, const Message& request) const {
+  const std::size_t count = local.queues->count();
+  if ((kind == CpcKind::kXoob) != has_xrc(local)) {
+    return std::string("has ") + (has_xrc(local) ? "" : "no ") +
+           "X queues: btl_fabric_receive_queues must be equal";
+  }
+  const std::size_t ends = kind == CpcKind::kXoob ? 1 : count;
+  if (request.ends.size() != ends) {
+    return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +
+           ": btl_fabric_receive_queues must be equal";
+  }
+  return {};
 }
 
 Connection& ConnectionManager::Impl::connection(const ConnectionKey& key) {
@@ -299,8 +199,9 @@ const PortContext* ConnectionManager::Impl::port(std::uint16_t index) const {
 
 // ---- The main thread's side
 
-Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ManagerSettings settings, QueuePairMaker maker) {
-  auto impl = std::make_unique<Impl>(settings, std::move(maker));
+Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ManagerSettings settings, QueuePairMaker maker,
+                                                                    XrcMaker xrc_maker) {
+  auto impl = std::make_unique<Impl>(settings, std::move(maker), std::move(xrc_maker));
   if (Status started = impl->start(); !started) {
     return failure("starting connection set-up", started.error());
   }
@@ -317,33 +218,10 @@ void ConnectionManager::add_port(const PortContext& port) {
 }
 
 std::vector<CpcOffer> ConnectionManager::offers(std::span<const PortContext* const> ports) const {
-  std::uint64_t wanted = 0;
-  for (const PortContext* port : ports) {
-    wanted |= port->index < kMaxPorts ? std::uint64_t{1} << port->index : 0;
-  }
-  std::vector<CpcOffer> offers;
-  for (const CpcService& service : impl_->services()) {
-    CpcOffer offer{service.kind, service.priority, service.ports & wanted, service.blob};
-    if (service.kind != CpcKind::kOob) {
-      offer.blob = encode(service.listen);
-    }
-    if (offer.ports != 0) {
-      offers.push_back(std::move(offer));
-    }
-  }
-  return offers;
+  return impl_->services().offers(ports);
 }
-
 std::vector<CpcOffer> ConnectionManager::refusals() const {
-  std::vector<CpcOffer> refusals;
-  for (const CpcService& service : impl_->services()) {
-    if (service.ports == 0) {
-      const std::string& why = service.reason.empty() ? service.refusals : service.reason;
-      const auto bytes = std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxOfferBlob));
-      refusals.push_back({service.kind, service.priority, 0, {bytes.begin(), bytes.end()}});
-    }
-  }
-  return refusals;
+  return impl_->services().refusals();
 }
 
 void ConnectionManager::submit(Command command) {

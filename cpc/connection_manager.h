@@ -10,6 +10,7 @@
 #include "common/identity.h"
 #include "common/process_info.h"
 #include "common/result.h"
+#include "cpc/address_filter.h"
 #include "cpc/cpc.h"
 #include "cpc/cpc_names.h"
 
@@ -24,7 +25,10 @@ struct ManagerSettings {
   unsigned connect_retries = 10;          ///< further attempts after the first, each over all addresses of the peer
   unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a stranger to say who it is
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
+  std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open
+  AddressFilter oob_addresses;            ///< those of this host that oob uses
   std::uint8_t oob_priority = 50;
+  std::uint8_t xoob_priority = 60;
   std::uint8_t rdmacm_priority = 30;
   std::uint8_t ibcm_priority = 20;
   CpcSet cpcs = kEveryCpc;             ///< those that the user lets be used
@@ -37,7 +41,8 @@ struct ManagerSettings {
 class ConnectionManager {
  public:
   /// Starts the progress thread, with a listener for every CPC.
-  [[nodiscard]] static Result<std::unique_ptr<ConnectionManager>> start(ManagerSettings settings, QueuePairMaker maker);
+  [[nodiscard]] static Result<std::unique_ptr<ConnectionManager>> start(ManagerSettings settings, QueuePairMaker maker,
+                                                                        XrcMaker xrc_maker = make_xrc_queue_pairs());
 
   /// Stops the thread, destroys all queue pairs and drops every connection without a word to the peer.
   ~ConnectionManager();

@@ -15,6 +15,7 @@ namespace fabric::cpc {
 enum class State : std::uint8_t {
   kClosed,       ///< No queue pairs, no channel, no timer.
   kPosting,      ///< Active. Queue pairs made, the main thread posts receives.
+  kQueued,       ///< Active, one way. Receives posted; the REQUEST waits for its turn at the shared sender.
   kRequestSent,  ///< Active. Receives posted; REQUEST sent, or its channel is being opened, or the next attempt is due.
   kYielded,      ///< Active until now. The peer refused our request: its own has precedence and is on its way.
   kAnswering,    ///< Passive. Queue pairs connected to the peer's, the main thread posts receives.
@@ -24,7 +25,7 @@ enum class State : std::uint8_t {
   kClosing,      ///< Queue pairs in the error state; the main thread polls what is left.
   kFailed,       ///< The main thread is told; its Close is awaited.
 };
-inline constexpr std::size_t kStates = 10;
+inline constexpr std::size_t kStates = 11;
 
 /// What can happen to a connection.
 enum class Event : std::uint8_t {
@@ -34,25 +35,30 @@ enum class Event : std::uint8_t {
   kCloseWanted,       ///< Main thread: Close.
   kDestroyWanted,     ///< Main thread: Destroy.
   kRequestArrived,    ///< A REQUEST, on a channel that the peer opened (the "new channel").
+  kSenderReady,       ///< It is our turn at the shared sender: REQUEST may go.
+  kTargetArrived,     ///< A TARGET on the channel that we opened: the peer's progress thread has a target for our sender.
   kReplyArrived,      ///< A REPLY on the channel that we opened.
   kConfirmArrived,    ///< A CONFIRM on the peer's channel.
   kRefusalArrived,    ///< A REFUSE on the channel: the peer will not, or no longer, connect.
   kCollisionArrived,  ///< A REFUSE whose reason is that the peer's own request has precedence.
+  kTargetGoneArrived, ///< A REFUSE whose reason is that the target which our REQUEST named is gone.
   kConfirmTaken,      ///< The peer closed, in order, the channel on which we had sent CONFIRM: it has read it.
   kChannelLost,       ///< The channel could not be opened, broke, or was closed before its purpose was reached.
   kRetryTimer,        ///< The pause before the next attempt is over.
   kHandshakeTimer,    ///< The time for a peer to come back is over.
   kLocalError,        ///< Something on our side failed: verbs, or an address list of the peer that makes no sense.
 };
-inline constexpr std::size_t kEvents = 15;
+inline constexpr std::size_t kEvents = 18;
 
 /// What a transition does, in the order of its row. If one fails, kLocalError follows in place of the rest.
 enum class Action : std::uint8_t {
   kNone,               ///< Ends a list.
-  kMakeQueuePairs,     ///< Makes the queue pairs, in INIT.
-  kConnectQueuePairs,  ///< Connects them to the ends in the message that has just arrived.
-  kFlushQueuePairs,    ///< To the error state.
+  kMakeQueuePairs,     ///< Makes the queue pairs, in INIT. One way: joins a sender, or makes or takes a target.
+  kConnectQueuePairs,  ///< Connects them to the ends in the message that has just arrived, unless they are connected.
+  kFlushQueuePairs,    ///< To the error state. One way: leaves the sender.
   kDestroyQueuePairs,
+  kWantSender,         ///< Asks for a turn at the shared sender (xrc_sender_table.h).
+  kRetireSender,       ///< Tells the shared sender that its target is gone.
   kPostHandshake,      ///< Posts the handshake buffer, where the queues that CTS goes over take one.
   kOpenChannel,        ///< Starts the next attempt: opens a channel and sends REQUEST on it.
   kAdoptChannel,       ///< The new channel takes the place of the one we have, which is closed.
@@ -60,6 +66,7 @@ enum class Action : std::uint8_t {
   kRefuseOther,        ///< Refuses the new channel: this connection has other queue pairs at the peer.
   kRefuseUnavailable,  ///< Refuses the new channel: this connection is closing or has failed.
   kDropNewChannel,     ///< Closes the new channel without a word.
+  kSendTarget,         ///< On the channel we have.
   kSendReply,          ///< On the channel we have.
   kSendConfirm,        ///< On the channel we have.
   kSendRefusal,        ///< On the channel we have, if any, with the reason at hand.
@@ -71,40 +78,45 @@ enum class Action : std::uint8_t {
   kTellConnected,   ///< Upcall Connected.
   kTellLinked,      ///< Upcall Linked.
   kTellPeerLeft,    ///< Upcall PeerLeft.
-  kTellFailed,      ///< Upcall Failed.
+  kTellFailed,      ///< Upcall Failed. Who waits for us to connect the shared sender waits no longer.
   kTellFlushing,    ///< Upcall Flushing.
 };
-inline constexpr std::size_t kActionKinds = 25;
+inline constexpr std::size_t kActionKinds = 28;
 
 /// Facts that choose between the rows of one cell of the table.
 struct Guards {
-  bool peer_has_precedence = false;  ///< The peer's ProcessName is lower than ours: of crossing requests, its counts.
+  /// Of crossing requests the peer's counts: its ProcessName is lower than ours, or ours has not left yet (it waits for
+  /// its turn, or cannot get through).
+  bool peer_has_precedence = false;
   bool repeated = false;      ///< The message that arrived names the very ends that our queue pairs are connected to.
   bool stale = false;         ///< It is repeated, and its attempt is older than the newest one seen.
   bool retries_left = false;  ///< Another attempt may be made.
   bool channel_up = false;    ///< We have a channel.
   bool exchanges = false;     ///< The CPC leaves it to a CTS exchange to tell that receives are posted.
   bool wanted = false;        ///< The main thread has said Connect.
+  bool one_way = false;       ///< Messages go one way only, over a shared sender to a shared target (xoob).
 };
-inline constexpr std::size_t kGuards = 7;
+inline constexpr std::size_t kGuards = 8;
 
 namespace detail {
 /// In the order of the bits that stand for them in the connection table.
 inline constexpr std::array<std::string_view, kGuards> kGuardNames{
-    "peer has precedence", "repeated", "stale", "retries left", "channel up", "exchanges", "wanted"};
-inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "RequestSent", "Yielded",
-                                                                   "Answering", "ReplySent", "Confirming",  "Connected",
-                                                                   "Closing",   "Failed"};
+    "peer has precedence", "repeated", "stale", "retries left", "channel up", "exchanges", "wanted", "one way"};
+inline constexpr std::array<std::string_view, kStates> kStateNames{
+    "Closed",    "Posting",    "Queued",    "RequestSent", "Yielded", "Answering",
+    "ReplySent", "Confirming", "Connected", "Closing",     "Failed"};
 inline constexpr std::array<std::string_view, kEvents> kEventNames{
-    "ConnectWanted",  "ReceivesPosted", "PeerSpoke",      "CloseWanted",    "DestroyWanted",
-    "RequestArrived", "ReplyArrived",   "ConfirmArrived", "RefusalArrived", "CollisionArrived",
-    "ConfirmTaken",   "ChannelLost",    "RetryTimer",     "HandshakeTimer", "LocalError"};
+    "ConnectWanted",  "ReceivesPosted",   "PeerSpoke",         "CloseWanted",  "DestroyWanted", "RequestArrived",
+    "SenderReady",    "TargetArrived",    "ReplyArrived",      "ConfirmArrived", "RefusalArrived",
+    "CollisionArrived", "TargetGoneArrived", "ConfirmTaken",   "ChannelLost",  "RetryTimer",
+    "HandshakeTimer", "LocalError"};
 inline constexpr std::array<std::string_view, kActionKinds> kActionNames{
-    "None",        "MakeQueuePairs", "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs", "PostHandshake",
-    "OpenChannel", "AdoptChannel",   "RefuseCollision",   "RefuseOther",     "RefuseUnavailable", "DropNewChannel",
-    "SendReply",   "SendConfirm",    "SendRefusal",       "CloseChannel",    "StartRetryTimer",   "StartHandshakeTimer",
-    "StopTimer",   "AskForReceives", "TellConnected",     "TellLinked",      "TellPeerLeft",      "TellFailed",
-    "TellFlushing"};
+    "None",          "MakeQueuePairs", "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs",
+    "WantSender",    "RetireSender",   "PostHandshake",     "OpenChannel",     "AdoptChannel",
+    "RefuseCollision", "RefuseOther",  "RefuseUnavailable", "DropNewChannel",  "SendTarget",
+    "SendReply",     "SendConfirm",    "SendRefusal",       "CloseChannel",    "StartRetryTimer",
+    "StartHandshakeTimer", "StopTimer", "AskForReceives",   "TellConnected",   "TellLinked",
+    "TellPeerLeft",  "TellFailed",     "TellFlushing"};
 }  // namespace detail
 
 /// Names for traces and error texts: "RequestSent".

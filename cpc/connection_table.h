@@ -13,7 +13,8 @@
 //    channel that breaks, wherever, costs an attempt and nothing else.
 //  - Of crossing requests, that of the lower ProcessName counts. Both sides apply the same rule: the one with
 //    precedence refuses the other's request ("collision") and goes on waiting; the other answers as soon as it sees the
-//    first's.
+//    first's. A request that has not left this host has no precedence: the peer cannot know of it, and where TCP gets
+//    through in one direction only, it never will.
 //  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A
 //    host that dies is noticed by the keepalive of the channel.
 //  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
@@ -29,9 +30,20 @@
 //  - A passive side whose channel is lost before it is linked forgets about it, or, if its main thread wants the
 //    connection too, goes on as the active one. The peer, which knows that its attempt failed, does what it must.
 //
+// Connections of X queues (xoob; the guard `one way`) carry messages from the side that asks for them to the other, and
+// differ in this:
+//  - Requests never cross: for messages the other way there is another connection, with a key of its own.
+//  - Receives are in the SRQs that all peers share, so there are no queue pairs that the main thread posts to, and the
+//    active side joins the sender when it is its turn to (Queued): what all connections that share it must agree on is in
+//    xrc_sender_table.h.
+//  - The passive side's progress thread says which target it has made or taken at once (TARGET), so that those who wait
+//    for the sender do not wait for its main thread too. REPLY comes when the main thread has posted.
+//  - A request that names a target which is gone is refused before it becomes an event here; the active side then joins
+//    another sender.
+//
 // Invariants:
-//  - Queue pairs are made on leaving Closed and destroyed on coming back to it (with a CTS exchange also between two
-//    attempts), or at the end of the progress thread: made == destroyed whenever every connection is Closed.
+//  - Queue pairs are made on leaving Closed and destroyed on coming back to it (with a CTS exchange, or if the target is
+//    gone, also between two attempts), or at the end of the progress thread: made == destroyed whenever every connection is Closed.
 //  - A channel belongs to exactly one connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming.
 //  - The main thread hears at most one PostReceives and one Connected (or one Linked and one PeerLeft), then at most one
 //    Failed unless it breaks the rules, and exactly one Flushing for its Close.
@@ -83,7 +95,7 @@ struct Set {
 
 /// A condition on guards: those in `care` must be as in `want`.
 struct When {
-  std::uint8_t care = 0;
+  std::uint8_t care = 0;  ///< bits as in guard_bits()
   std::uint8_t want = 0;
 };
 [[nodiscard]] constexpr When operator!(When when) noexcept {
@@ -101,12 +113,13 @@ inline constexpr When kRetriesLeft{8, 8};
 inline constexpr When kChannelUp{16, 16};
 inline constexpr When kExchanges{32, 32};
 inline constexpr When kWanted{64, 64};
+inline constexpr When kOneWay{128, 128};
 
 [[nodiscard]] constexpr std::uint8_t guard_bits(const Guards& guards) noexcept {
   return static_cast<std::uint8_t>((guards.peer_has_precedence ? 1 : 0) | (guards.repeated ? 2 : 0) |
                                    (guards.stale ? 4 : 0) | (guards.retries_left ? 8 : 0) |
                                    (guards.channel_up ? 16 : 0) | (guards.exchanges ? 32 : 0) |
-                                   (guards.wanted ? 64 : 0));
+                                   (guards.wanted ? 64 : 0) | (guards.one_way ? 128 : 0));
 }
 
 struct Row {
@@ -146,10 +159,13 @@ using enum Action;
 // clang-format off
 inline constexpr auto kTable = std::to_array<Row>({
   // ---- Closed
-  go(kClosed, kConnectWanted,  !kExchanges, kPosting,     {kMakeQueuePairs, kAskForReceives}),
-  go(kClosed, kConnectWanted,  kExchanges,  kRequestSent, {kMakeQueuePairs, kPostHandshake, kOpenChannel}),
-  go(kClosed, kRequestArrived, !kExchanges, kAnswering,
+  go(kClosed, kConnectWanted,  !kExchanges && !kOneWay, kPosting,   {kMakeQueuePairs, kAskForReceives}),
+  go(kClosed, kConnectWanted,  kOneWay,     kPosting,     {kAskForReceives}),
+  go(kClosed, kConnectWanted,  kExchanges && !kOneWay, kRequestSent, {kMakeQueuePairs, kPostHandshake, kOpenChannel}),
+  go(kClosed, kRequestArrived, !kExchanges && !kOneWay, kAnswering,
      {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kAskForReceives}),
+  go(kClosed, kRequestArrived, !kExchanges && kOneWay, kAnswering,
+     {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kSendTarget, kAskForReceives}),
   go(kClosed, kRequestArrived, kExchanges,  kReplySent,
      {kAdoptChannel, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
   go(kClosed, kCloseWanted,    kAlways, kClosing,   {kTellFlushing}),
@@ -157,7 +173,9 @@ inline constexpr auto kTable = std::to_array<Row>({
   error(kClosed, {kReceivesPosted, kPeerSpoke}, "there are no queue pairs"),
 
   // ---- The active side, until its request is answered
-  go(kPosting, kReceivesPosted, kAlways, kRequestSent, {kOpenChannel}),
+  go(kPosting, kReceivesPosted, !kOneWay, kRequestSent, {kOpenChannel}),
+  go(kPosting, kReceivesPosted, kOneWay, kQueued,       {kMakeQueuePairs, kWantSender}),
+  go(kQueued,  kSenderReady,    kAlways, kRequestSent,  {kOpenChannel}),
   go(kPosting, kRequestArrived, kAlways, kAnswering,   {kAdoptChannel, kConnectQueuePairs}),
 
   go(kRequestSent, kRequestArrived,   kPeerHasPrecedence && !kExchanges, kReplySent,
@@ -172,6 +190,11 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kRequestSent, kCollisionArrived, kPeerHasPrecedence,  kYielded,     {kCloseChannel, kStartHandshakeTimer}),
   error(kRequestSent, kCollisionArrived, "the peer claims precedence for its request, which it does not have",
         !kPeerHasPrecedence),
+  go(kRequestSent, kTargetArrived,    kAlways,             kRequestSent, {kConnectQueuePairs}),
+  go(kRequestSent, kTargetGoneArrived, kRetriesLeft && kOneWay,  kQueued,
+     {kCloseChannel, kRetireSender, kDestroyQueuePairs, kMakeQueuePairs, kWantSender}),
+  go(kRequestSent, kTargetGoneArrived, !kRetriesLeft && kOneWay, kFailed, {kCloseChannel, kRetireSender, kTellFailed}),
+  error(kRequestSent, kTargetGoneArrived, "our request names no target", !kOneWay),
   go(kRequestSent, kRefusalArrived,   kAlways,             kFailed,      {kCloseChannel, kTellFailed}),
   go(kRequestSent, kChannelLost,      kRetriesLeft,        kRequestSent, {kCloseChannel, kStartRetryTimer}),
   go(kRequestSent, kChannelLost,      !kRetriesLeft,       kFailed,      {kCloseChannel, kTellFailed}),
@@ -189,7 +212,8 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kYielded, kHandshakeTimer, !kRetriesLeft,               kFailed,      {kTellFailed}),
 
   // ---- The passive side
-  go(kAnswering, kRequestArrived, kRepeated && !kStale, kAnswering, {kAdoptChannel}),
+  go(kAnswering, kRequestArrived, kRepeated && !kStale && !kOneWay, kAnswering, {kAdoptChannel}),
+  go(kAnswering, kRequestArrived, kRepeated && !kStale && kOneWay,  kAnswering, {kAdoptChannel, kSendTarget}),
   go(kAnswering, kReceivesPosted, kChannelUp,           kReplySent, {kSendReply}),
   go(kAnswering, kReceivesPosted, !kChannelUp,          kReplySent, {kStartHandshakeTimer}),
   go(kAnswering, kChannelLost,    kAlways,              kAnswering, {kCloseChannel}),
@@ -226,7 +250,9 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kConfirming, kChannelLost,    kRetriesLeft,  kConfirming, {kCloseChannel, kStartRetryTimer}),
   go(kConfirming, kChannelLost,    !kRetriesLeft, kConnected,  {kCloseChannel}),
   go(kConfirming, kRetryTimer,     kAlways,       kConfirming, {kOpenChannel}),
-  go(kConfirming, {kRefusalArrived, kCollisionArrived}, kAlways, kFailed, {kCloseChannel, kTellFailed}),
+  ignored(kConfirming, kTargetArrived, "the answer to a repeated request; the sender is connected"),
+  go(kConfirming, {kRefusalArrived, kCollisionArrived, kTargetGoneArrived}, kAlways, kFailed,
+     {kCloseChannel, kTellFailed}),
 
   go(kConnected, kRequestArrived, kRepeated && !kStale, kConnected, {kAdoptChannel, kSendReply}),
   go(kConnected, {kConfirmArrived, kChannelLost, kRefusalArrived}, !kExchanges, kConnected, {kCloseChannel}),
@@ -246,63 +272,67 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kFailed,    kRequestArrived, kAlways,               kFailed,    {kRefuseUnavailable}),
 
   // ---- The end
-  go({kPosting, kRequestSent, kYielded, kAnswering, kReplySent}, kCloseWanted, kAlways, kClosing,
+  go({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent}, kCloseWanted, kAlways, kClosing,
      {kStopTimer, kSendRefusal, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
   go({kConfirming, kConnected}, kCloseWanted, kAlways, kClosing,
      {kStopTimer, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
   go(kFailed, kCloseWanted, kAlways, kClosing, {kFlushQueuePairs, kTellFlushing}),
-  go({kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kLocalError, kAlways, kFailed,
-     {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed}),
+  go({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kLocalError,
+     kAlways, kFailed, {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed}),
   go(kClosing, kDestroyWanted, kAlways, kClosed, {kDestroyQueuePairs}),
   go(kClosing, kConnectWanted, kAlways, kClosing, {kTellFailed}),  // main thread's error, but it waits for an answer
   ignored(kClosing, kCloseWanted, "Flushing has been said"),
   ignored(kClosing, {kReceivesPosted, kPeerSpoke, kLocalError}, "the connection is given up already"),
   ignored(kFailed, {kConnectWanted, kReceivesPosted, kPeerSpoke}, "crossed our Failed, which answers it"),
   ignored(kFailed, kLocalError, "has failed already"),
-  error({kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kFailed}, kDestroyWanted,
-        "Destroy without Close"),
+  error({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kFailed},
+        kDestroyWanted, "Destroy without Close"),
 
   // ---- The rest of the main thread's commands
-  ignored({kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kConnectWanted,
+  ignored({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kConnectWanted,
           "under way already: its Connected or Failed comes"),
-  error({kRequestSent, kYielded, kReplySent, kConfirming, kConnected}, kReceivesPosted, "receives were posted before"),
-  error({kPosting, kRequestSent, kYielded, kAnswering}, kPeerSpoke, "the peer cannot know our queue pairs yet"),
+  error({kQueued, kRequestSent, kYielded, kReplySent, kConfirming, kConnected}, kReceivesPosted, "receives were posted before"),
+  error({kPosting, kQueued, kRequestSent, kYielded, kAnswering}, kPeerSpoke, "the peer cannot know our queue pairs yet"),
 
   // ---- Cannot happen: no channel, or none that such messages travel on, or no timer in these states
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kReplyArrived,
-        "no request is open"),
-  error({kClosed, kPosting, kYielded, kRequestSent, kConfirming, kClosing, kFailed}, kConfirmArrived,
+  go(kQueued, kRequestArrived, kAlways, kQueued, {kRefuseOther}),  // requests go to the connection the other way
+  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed},
+        {kReplyArrived, kTargetArrived, kCollisionArrived, kTargetGoneArrived}, "no request is open"),
+  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kConfirming, kClosing, kFailed}, kConfirmArrived,
         "no reply is open"),
-  error({kClosed, kPosting, kYielded, kClosing, kFailed}, {kRefusalArrived, kChannelLost}, "no channel is open"),
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kCollisionArrived,
-        "no request is open"),
-  error({kClosed, kPosting, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing, kFailed},
+  error({kClosed, kPosting, kQueued, kYielded, kClosing, kFailed}, {kRefusalArrived, kChannelLost},
+        "no channel is open"),
+  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing, kFailed},
         kConfirmTaken, "no CONFIRM is under way"),
-  error({kClosed, kPosting, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kRetryTimer,
+  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kRetryTimer,
         "no retry is due"),
-  error({kClosed, kPosting, kRequestSent, kAnswering, kConfirming, kConnected, kClosing, kFailed}, kHandshakeTimer,
-        "the timer does not run"),
+  error({kClosed, kPosting, kQueued, kRequestSent, kAnswering, kConfirming, kConnected, kClosing, kFailed},
+        kHandshakeTimer, "the timer does not run"),
+  error({kClosed, kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kClosing, kFailed},
+        kSenderReady, "it does not wait for its turn"),
   error(kClosed, kLocalError, "there is nothing that could fail"),
 });
 // clang-format on
 
-/// Stale implies repeated: the other combinations never arise.
+/// Stale implies repeated, and no CPC whose connections go one way exchanges CTS: the other combinations never arise.
 [[nodiscard]] constexpr bool possible(std::uint8_t guards) noexcept {
-  return (guards & kStale.care) == 0 || (guards & kRepeated.care) != 0;
+  const bool stale_alone = (guards & kStale.care) != 0 && (guards & kRepeated.care) == 0;
+  const bool both_kinds = (guards & kExchanges.care) != 0 && (guards & kOneWay.care) != 0;
+  return !stale_alone && !both_kinds;
 }
 
 /// True if the rows of one cell of the table leave no guards out and do not overlap.
 [[nodiscard]] constexpr bool cell_is_complete(State state, Event event) noexcept {
-  std::array<int, 1U << kGuards> matches{};
+  std::array<int, std::size_t{1} << kGuards> matches{};
   for (const Row& row : kTable) {
     if (row.states.has(state) && row.events.has(event)) {
-      for (std::uint8_t guards = 0; guards < matches.size(); ++guards) {
-        matches[guards] += row.matches(state, event, guards) ? 1 : 0;
+      for (std::size_t guards = 0; guards < matches.size(); ++guards) {
+        matches[guards] += row.matches(state, event, static_cast<std::uint8_t>(guards)) ? 1 : 0;
       }
     }
   }
-  for (std::uint8_t guards = 0; guards < matches.size(); ++guards) {
-    if (possible(guards) && matches[guards] != 1) {
+  for (std::size_t guards = 0; guards < matches.size(); ++guards) {
+    if (possible(static_cast<std::uint8_t>(guards)) && matches[guards] != 1) {
       return false;
     }
   }

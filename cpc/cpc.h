@@ -35,6 +35,24 @@
 //
 // What comes after Linked is in cts_table.h.
 //
+// And for X queues (xoob), whose connections go one way, from the side that asks to the other:
+//
+//     main thread                 progress thread                  peer
+//     Connect (kOutgoing) ----->
+//              <----------------  PostReceives, without queue pairs: fill the SRQs, into which the peer will send soon
+//     ReceivesPosted ---------->  join the sender to the peer's node; wait in line if somebody has its target made
+//                                 REQUEST ------------------------> make the target, or take the one that is named
+//                                 sender: RTR, RTS <--------------- TARGET
+//                                                                   PostReceives (kIncoming, target_qpn)
+//                                                                   ReceivesPosted
+//              <----------------  Connected, with XrcPath <-------- REPLY, with SRQ numbers
+//                                 CONFIRM ------------------------> Connected (kIncoming)
+//     Close    ---------------->  leave the sender (the last one moves it to ERR)
+//              <----------------  Flushing
+//     Destroy  ---------------->
+//
+// A message may come over target_qpn as soon as the peer's ReceivesPosted is said, as with the others.
+//
 // A REQUEST from a peer that the main thread has not asked for yields PostReceives (or Linked) just the same: the endpoint is made
 // on first contact. The main thread refuses with Close. A Connect for a connection that is already under way is
 // ignored: its Connected will come. What may happen when is in connection_table.h, and nowhere else.
@@ -44,6 +62,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -55,11 +74,21 @@
 
 namespace fabric::cpc {
 
-/// Names a connection on both threads: which peer, and which port of each side.
+/// Which way a connection carries messages. Those of X queues go one way, and each way is connected by itself, by the
+/// side that sends: so no connection ever waits for one that goes the other way, and none collide.
+enum class Direction : std::uint8_t { kBoth, kOutgoing, kIncoming };
+
+/// "outgoing ", "incoming " or "", to go before "connection".
+[[nodiscard]] constexpr std::string_view direction_prefix(Direction direction) noexcept {
+  return direction == Direction::kOutgoing ? "outgoing " : direction == Direction::kIncoming ? "incoming " : "";
+}
+
+/// Names a connection on both threads: which peer, which port of each side, and which way.
 struct ConnectionKey {
   ProcessName peer;
   std::uint16_t local_port = 0;
   std::uint16_t remote_port = 0;
+  Direction direction = Direction::kBoth;
   auto operator<=>(const ConnectionKey&) const = default;
 };
 
@@ -104,12 +133,20 @@ using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>
 /// Fill the receive queues of these queue pairs, then say ReceivesPosted.
 struct PostReceives {
   ConnectionKey key;
-  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy; none if the direction is not kBoth
+  std::uint32_t target_qpn = 0;      ///< kIncoming: completions of receives with this number are messages of the peer
+};
+/// The way to one process over the send queue pair that all processes of its node share (xoob).
+struct XrcPath {
+  ibv_qp* queue_pair = nullptr;            ///< valid until Destroy; another connection's path may have the same one
+  std::uint64_t sender = 0;                ///< names the shared queue pair, never used twice: equal numbers, same send queue
+  std::vector<std::uint32_t> srq_numbers;  ///< the peer's, one per queue: ibv_send_wr::qp_type.xrc.remote_srqn
 };
 /// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.
 struct Connected {
   ConnectionKey key;
   std::vector<QueuePairEnd> remote_ends;
+  XrcPath xrc{};  ///< of kOutgoing
 };
 /// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS (cts_table.h).
 struct Linked {
@@ -131,7 +168,8 @@ struct Failed {
   std::string reason;   ///< for a user: what happened, where
   std::string history;  ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
 };
-/// The queue pairs are in the error state (or there are none): poll what is left, then say Destroy.
+/// The queue pairs are in the error state (or there are none): poll what is left, then say Destroy. A queue pair that other
+/// connections share goes on; what this one has posted completes in its own time.
 struct Flushing {
   ConnectionKey key;
 };
@@ -150,6 +188,7 @@ using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, F
 template <>
 struct std::hash<fabric::cpc::ConnectionKey> {
   std::size_t operator()(const fabric::cpc::ConnectionKey& key) const noexcept {
-    return std::hash<fabric::ProcessName>{}(key.peer) * 31 + (std::size_t{key.local_port} << 16) + key.remote_port;
+    return std::hash<fabric::ProcessName>{}(key.peer) * 31 + (std::size_t{key.local_port} << 16) + key.remote_port +
+           (static_cast<std::size_t>(key.direction) << 32);
   }
 };

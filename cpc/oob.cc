@@ -11,19 +11,48 @@ namespace fabric::cpc {
 Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settings, OnRequest on_request) {
   assert_on_progress_thread();
   std::unique_ptr<Oob> oob(new Oob(loop, settings));
-  auto listener =
-      OobListener::open(loop, {settings.token, settings.self, settings.connect_timeout_ms}, std::move(on_request));
-  if (!listener) {
-    return failure("starting the oob connection method", listener.error());
+  auto used = oob->choose_addresses();
+  if (!used) {
+    return tl::unexpected(std::move(used).error());
   }
-  auto addresses = local_addresses();
-  if (!addresses) {
-    return failure("starting the oob connection method", addresses.error());
+  OobListener::Settings listening{settings.kind, settings.token, settings.self, settings.connect_timeout_ms,
+                                  settings.limit, {}};
+  if (!settings.addresses.is_open()) {
+    listening.only = *used;
+  }
+  auto listener = OobListener::open(loop, std::move(listening), std::move(on_request));
+  if (!listener) {
+    return failure("listening for peers", listener.error());
   }
   oob->listener_ = std::move(*listener);
-  oob->local_addresses_ = std::move(*addresses);
-  oob->offer_ = encode(OobOffer{oob->listener_->port_v4(), oob->listener_->port_v6(), oob->local_addresses_});
+  oob->offer_ = encode(OobOffer{oob->listener_->port_v4(), oob->listener_->port_v6(), std::move(*used)});
   return oob;
+}
+
+/// Notes all addresses of this host, and gives those that the user lets be used.
+Result<std::vector<HostAddress>> Oob::choose_addresses() {
+  const auto addresses = local_addresses();
+  if (!addresses) {
+    return failure("listening for peers", addresses.error());
+  }
+  std::vector<HostAddress> used;
+  std::string passed_over;
+  for (const LocalAddress& one : *addresses) {
+    local_addresses_.push_back(one.host);
+    if (settings_.addresses.passes(one.interface, one.host)) {
+      used.push_back(one.host);
+    } else {
+      passed_over += (passed_over.empty() ? "" : ", ") + one.interface + " " + to_string(one.host) + "/" +
+                     std::to_string(one.host.prefix_bits);
+    }
+  }
+  if (used.empty()) {
+    return failure(passed_over.empty()
+                       ? "this host has no IP address"
+                       : "btl_fabric_oob_if_include or oob_if_exclude (" + settings_.addresses.text() +
+                             ") leaves no address of this host, which has " + passed_over);
+  }
+  return used;
 }
 
 Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target,
@@ -38,8 +67,8 @@ Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, cons
     const std::size_t first = (identity.attempt - 1) % addresses.size();
     std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
   }
-  return std::make_unique<OobChannel>(loop_, identity, std::move(addresses), settings_.connect_timeout_ms,
-                                      std::move(request));
+  return std::make_unique<OobChannel>(loop_, turns_, settings_.kind, identity, std::move(addresses),
+                                      settings_.connect_timeout_ms, std::move(request));
 }
 
 }  // namespace fabric::cpc

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "common/result.h"
+#include "cpc/address_filter.h"
 #include "cpc/cpc.h"
 #include "cpc/oob_addresses.h"
 #include "cpc/oob_channel.h"
 #include "cpc/oob_listener.h"
+#include "cpc/turns.h"
 
 namespace fabric::cpc {
 
@@ -18,12 +20,15 @@ namespace fabric::cpc {
 class Oob final : public ChannelOpener {
  public:
   struct Settings {
+    CpcKind kind = CpcKind::kOob;  ///< which CPC its channels are: oob or xoob
     ProcessName self;
     JobToken token{};
     unsigned connect_timeout_ms = 10000;
+    std::size_t limit = 128;  ///< sockets that we open, and again sockets that peers open, at once
+    AddressFilter addresses;  ///< those of this host that are used
   };
 
-  /// Listens. `on_request` is called for every channel that a peer opens.
+  /// Listens. The error says why this process cannot. `on_request` is called for every channel that a peer opens.
   [[nodiscard]] static Result<std::unique_ptr<Oob>> start(event_base* loop, const Settings& settings,
                                                           OnRequest on_request);
 
@@ -36,11 +41,13 @@ class Oob final : public ChannelOpener {
                                                       Message request) const override;
 
  private:
-  Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings) {}
+  [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses();
+  Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings), turns_(loop, settings.limit) {}
 
   event_base* loop_;
   Settings settings_;
-  std::vector<HostAddress> local_addresses_;
+  std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
+  mutable Turns turns_;                       ///< of the channels that we open
   std::vector<std::byte> offer_;
   std::unique_ptr<OobListener> listener_;
 };

@@ -116,14 +116,29 @@ socklen_t to_sockaddr(const SocketAddress& address, sockaddr_storage& storage) n
   return sizeof *v4;
 }
 
-Result<std::vector<HostAddress>> local_addresses() {
+SocketAddress from_sockaddr(const sockaddr_storage& storage) noexcept {
+  SocketAddress address;
+  address.host.is_v6 = storage.ss_family == AF_INET6;
+  if (address.host.is_v6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
+    address.port = ntohs(v6->sin6_port);
+    std::memcpy(address.host.bytes.data(), &v6->sin6_addr, 16);
+  } else {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+    address.port = ntohs(v4->sin_port);
+    std::memcpy(address.host.bytes.data(), &v4->sin_addr, 4);
+  }
+  return address;
+}
+
+Result<std::vector<LocalAddress>> local_addresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     return failure(std::string("listing the addresses of this host: ") + std::strerror(errno));
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &freeifaddrs);
-  std::vector<HostAddress> found;
-  for (const ifaddrs* entry = list; entry != nullptr && found.size() < kMaxHostAddresses; entry = entry->ifa_next) {
+  std::vector<LocalAddress> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     HostAddress address;
     HostAddress mask;
     if ((entry->ifa_flags & IFF_UP) == 0 || !ip_bytes(entry->ifa_addr, address) || is_v6_link_local(address)) {
@@ -131,7 +146,7 @@ Result<std::vector<HostAddress>> local_addresses() {
     }
     address.prefix_bits =
         ip_bytes(entry->ifa_netmask, mask) ? count_bits(mask) : static_cast<std::uint8_t>(8 * size_of(address));
-    found.push_back(address);
+    found.push_back({entry->ifa_name, address});
   }
   return found;
 }
@@ -139,10 +154,15 @@ Result<std::vector<HostAddress>> local_addresses() {
 std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<const HostAddress> ours, bool same_node) {
   std::vector<SocketAddress> best;
   std::vector<SocketAddress> others;
+  std::vector<SocketAddress> ours_too;
   for (const HostAddress& host : offer.addresses) {
     const std::uint16_t port = host.is_v6 ? offer.port_v6 : offer.port_v4;
     const auto is_same = [&](const HostAddress& own) { return same_host(own, host); };
-    if (port == 0 || (!same_node && (is_loopback(host) || std::any_of(ours.begin(), ours.end(), is_same)))) {
+    if (port == 0 || (!same_node && is_loopback(host))) {
+      continue;
+    }
+    if (!same_node && std::any_of(ours.begin(), ours.end(), is_same)) {
+      ours_too.push_back({host, port});
       continue;
     }
     const bool near = same_node ? is_loopback(host)
@@ -151,6 +171,7 @@ std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<con
     (near ? best : others).push_back({host, port});
   }
   best.insert(best.end(), others.begin(), others.end());
+  best.insert(best.end(), ours_too.begin(), ours_too.end());
   return best;
 }
 

@@ -53,13 +53,22 @@ struct SocketAddress {
 /// For connect(). Returns the size used.
 socklen_t to_sockaddr(const SocketAddress& address, sockaddr_storage& storage) noexcept;
 
+/// What getsockname() and getpeername() give.
+[[nodiscard]] SocketAddress from_sockaddr(const sockaddr_storage& storage) noexcept;
+
+/// An address, and the name of the interface that has it.
+struct LocalAddress {
+  std::string interface;
+  HostAddress host;
+};
+
 /// The addresses of all interfaces that are up, loopback included, IPv6 link-local left out (a peer would have to know
-/// which of its interfaces to use them on); at most kMaxHostAddresses.
-[[nodiscard]] Result<std::vector<HostAddress>> local_addresses();
+/// which of its interfaces to use them on).
+[[nodiscard]] Result<std::vector<LocalAddress>> local_addresses();
 
 /// The addresses of `offer` worth trying, best first. On the same node: loopback, then the others. Otherwise those on a
-/// network of ours, then the others; never loopback, and never an address that we have too (the bridges of container
-/// engines have the same on every host): it would lead to ourselves.
+/// network of ours, then the others, never loopback, and last those that we have too: the bridges of container engines have
+/// the same on every host, and lead to ourselves, but containers that share their host's network have no others.
 [[nodiscard]] std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<const HostAddress> ours,
                                                           bool same_node);
 

@@ -23,39 +23,57 @@ std::string remote_of(int socket) {
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
     return "the peer";
   }
-  SocketAddress address;
-  address.host.is_v6 = storage.ss_family == AF_INET6;
-  if (address.host.is_v6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-    address.port = ntohs(v6->sin6_port);
-    std::memcpy(address.host.bytes.data(), &v6->sin6_addr, 16);
-  } else {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
-    address.port = ntohs(v4->sin_port);
-    std::memcpy(address.host.bytes.data(), &v4->sin_addr, 4);
-  }
-  return to_string(address);
+  return to_string(from_sockaddr(storage));
 }
 
 }  // namespace
 
-OobChannel::OobChannel(event_base* loop, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
-                       unsigned timeout_ms, Message request)
-    : loop_(loop), opener_(true) {
+OobChannel::OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+                       std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request)
+    : loop_(loop), kind_(kind), opener_(true), turns_(&turns), addresses_(std::move(addresses)), timeout_ms_(timeout_ms) {
   assert_on_progress_thread();
   identity_ = identity;
   send(std::move(request));
   requested_ = true;
-  dialer_ = std::make_unique<Dialer>(loop, std::move(addresses), timeout_ms,
-                                     [this](Result<FileDescriptor> socket) { on_dialed(std::move(socket)); });
+  request_ = output_;
+  ask_for_turn();
 }
 
-OobChannel::OobChannel(event_base* loop, FileDescriptor socket, const JobToken& token, const ProcessName& self)
-    : loop_(loop), opener_(false), socket_(std::move(socket)) {
+OobChannel::OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token,
+                       const ProcessName& self, std::function<void()> closed)
+    : loop_(loop), kind_(kind), opener_(false), closed_(std::move(closed)), socket_(std::move(socket)) {
   assert_on_progress_thread();
   identity_.token = token;
   identity_.self = self;
   start_reading();
+}
+
+OobChannel::~OobChannel() {
+  if (closed_) {
+    closed_();
+  }
+}
+
+void OobChannel::ask_for_turn() {
+  ticket_ = turns_->ask([this] { dial(); }, [this] { yield(); });
+}
+
+void OobChannel::dial() {
+  dialer_ = std::make_unique<Dialer>(loop_, addresses_, timeout_ms_,
+                                     [this](Result<FileDescriptor> socket) { on_dialed(std::move(socket)); });
+}
+
+/// Others wait. If all that happens here is that the peer thinks, they go first.
+void OobChannel::yield() {
+  if (!socket_ || was_spoken_to_ || !output_.empty()) {
+    return;
+  }
+  reading_.reset();
+  writing_.reset();
+  socket_ = FileDescriptor();
+  output_ = request_;
+  ticket_.reset();
+  ask_for_turn();
 }
 
 void OobChannel::start_reading() {
@@ -102,6 +120,7 @@ void OobChannel::flush() {
     return;
   }
   if (sent > 0) {
+    request_left_ |= opener_;
     output_.erase(output_.begin(), output_.begin() + sent);
   }
   if (output_.empty()) {
@@ -123,6 +142,7 @@ void OobChannel::on_readable() {
 bool OobChannel::receive() {
   const ssize_t size = recv(socket_.get(), input_.data() + input_size_, input_.size() - input_size_, MSG_DONTWAIT);
   if (size > 0) {
+    was_spoken_to_ = true;
     input_size_ += static_cast<std::size_t>(size);
     return true;
   }
@@ -204,6 +224,8 @@ bool OobChannel::belongs(MessageType type) const noexcept {
   switch (type) {
     case MessageType::kRequest:
       return !opener_ && !requested_;
+    case MessageType::kTarget:
+      return opener_ && kind_ == CpcKind::kXoob;
     case MessageType::kReply:
       return opener_;
     case MessageType::kConfirm:

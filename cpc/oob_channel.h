@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A channel of the oob CPC: one TCP connection, for one attempt to connect one pair of ports. Messages that do not belong
+// A channel of the oob or xoob CPC: one TCP connection, for one attempt to connect one pair of ports. Messages that do not belong
 // there end it.
 #pragma once
 
@@ -16,29 +16,41 @@
 #include "cpc/file_descriptor.h"
 #include "cpc/oob_dialer.h"
 #include "cpc/oob_message.h"
+#include "cpc/turns.h"
 
 namespace fabric::cpc {
 
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
 class OobChannel final : public Channel {
  public:
-  /// A channel to be opened to the first of `addresses` that answers, each within `timeout_ms`; `request` goes out
-  /// first.
-  OobChannel(event_base* loop, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
-             unsigned timeout_ms, Message request);
+  /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within `timeout_ms`;
+  /// `request` goes out first. While the peer's main thread computes and others wait for a turn, it closes its socket
+  /// and asks again later: the same request once more is the same request (connection_table.h).
+  /// `kind`: the CPC, oob or xoob.
+  OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+             std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
 
   /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
   /// identity.
-  OobChannel(event_base* loop, FileDescriptor socket, const JobToken& token, const ProcessName& self);
+  /// `closed` is called when it is gone.
+  OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token, const ProcessName& self,
+             std::function<void()> closed);
+  ~OobChannel() override;
 
-  [[nodiscard]] CpcKind kind() const noexcept override { return CpcKind::kOob; }
+  [[nodiscard]] CpcKind kind() const noexcept override { return kind_; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
+  [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   void send(Message message) override;
+  /// True if a byte has come from the peer.
+  [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override {
     return queue_pairs.connect(from_peer.address, from_peer.ends);
   }
 
  private:
+  void ask_for_turn();
+  void dial();
+  void yield();
   void start_reading();
   void on_dialed(Result<FileDescriptor> socket);
   void on_readable();
@@ -50,14 +62,24 @@ class OobChannel final : public Channel {
   void lose(std::string reason, bool confirm_taken = false);
 
   event_base* loop_;
+  CpcKind kind_;
   bool opener_;             ///< we opened it
   bool requested_ = false;  ///< the REQUEST was sent or has arrived
+  bool request_left_ = false;
+  bool was_spoken_to_ = false;
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
+  std::function<void()> closed_;  ///< of a channel that a peer has opened
   std::string remote_;  ///< "10.0.0.1:4000", for users
   std::vector<std::byte> output_;
   std::array<std::byte, kMaxMessageBytes> input_{};
   std::size_t input_size_ = 0;
+  // Of a channel that we open
+  Turns* turns_ = nullptr;
+  std::vector<SocketAddress> addresses_;
+  unsigned timeout_ms_ = 0;
+  std::vector<std::byte> request_;
+  std::unique_ptr<Turns::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
   FileDescriptor socket_;
   std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,14 +18,11 @@ namespace {
 /// How long to leave the backlog alone when the process has no descriptor left.
 constexpr unsigned kPauseMilliseconds = 100;
 
-std::uint16_t port_of(int socket) noexcept {
+SocketAddress local_end(int socket) noexcept {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
-    return 0;
-  }
-  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
-                                             : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) == 0 ? from_sockaddr(storage)
+                                                                                : SocketAddress();
 }
 
 }  // namespace
@@ -61,7 +59,7 @@ Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     return failure(std::string(name) + std::strerror(errno));
   }
-  port = port_of(fd.get());
+  port = local_end(fd.get()).port;
   socket.fd = std::move(fd);
   socket.watch = std::make_unique<Watch>(loop_, socket.fd.get(), Watch::For::kReading,
                                          [this, accepting = socket.fd.get()] { accept_from(accepting); });
@@ -69,8 +67,12 @@ Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
   return {};
 }
 
+bool OobListener::is_full() const noexcept {
+  return strangers_.size() >= kMaxStrangers || open_ >= settings_.limit;
+}
+
 void OobListener::accept_from(int fd) {
-  while (strangers_.size() < kMaxStrangers) {
+  while (!is_full()) {
     FileDescriptor accepted(accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted) {
       admit(std::move(accepted));
@@ -90,8 +92,16 @@ void OobListener::accept_from(int fd) {
 }
 
 void OobListener::admit(FileDescriptor socket) {
+  const HostAddress here = local_end(socket.get()).host;
+  const auto is_here = [&](const HostAddress& one) { return one.is_v6 == here.is_v6 && one.bytes == here.bytes; };
+  if (!settings_.only.empty() && std::none_of(settings_.only.begin(), settings_.only.end(), is_here)) {
+    strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   set_channel_options(socket.get());
-  auto channel = std::make_unique<OobChannel>(loop_, std::move(socket), settings_.token, settings_.self);
+  ++open_;
+  auto channel = std::make_unique<OobChannel>(loop_, settings_.kind, std::move(socket), settings_.token, settings_.self,
+                                              [this] { closed(); });
   channel->set_handler(this);
   const Channel* const key = channel.get();
   auto timer = std::make_unique<Timer>(loop_, [this, key] { turn_away(key); });
@@ -102,6 +112,11 @@ void OobListener::admit(FileDescriptor socket) {
 void OobListener::turn_away(const Channel* channel) {
   strangers_.erase(channel);
   strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// There is room for another.
+void OobListener::closed() {
+  --open_;
   if (!pause_over_.running()) {
     resume();
   }
@@ -116,6 +131,9 @@ void OobListener::pause() {
 }
 
 void OobListener::resume() {
+  if (is_full()) {
+    return;
+  }
   for (const Socket* socket : {&v4_, &v6_}) {
     if (socket->watch) {
       socket->watch->start();
@@ -134,7 +152,11 @@ void OobListener::on_message(Channel& channel, Message message) {
 }
 
 void OobListener::on_lost(Channel& channel, std::string, bool) {
-  turn_away(&channel);
+  if (static_cast<const OobChannel&>(channel).was_spoken_to()) {
+    turn_away(&channel);
+  } else {
+    strangers_.erase(&channel);  // a peer that changed its mind: its turn came, and with it our own request
+  }
 }
 
 }  // namespace fabric::cpc

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "common/identity.h"
 #include "common/result.h"
@@ -23,9 +24,12 @@ class OobListener final : private ChannelHandler {
   static constexpr std::size_t kMaxStrangers = 64;  ///< at once; more wait in the backlogs of the sockets
 
   struct Settings {
+    CpcKind kind = CpcKind::kOob;  ///< of the channels
     JobToken token{};
     ProcessName self;
     unsigned stranger_timeout_ms = 10000;
+    std::size_t limit = 128;        ///< sockets that were accepted and are still open; more wait in the backlogs
+    std::vector<HostAddress> only;  ///< addresses of this host on which peers are heard; empty: all
   };
   /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
   [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
@@ -48,9 +52,11 @@ class OobListener final : private ChannelHandler {
 
   OobListener(event_base* loop, const Settings& settings, OnRequest on_request);
   [[nodiscard]] Status listen(int family, Socket& socket, std::uint16_t& port);
+  [[nodiscard]] bool is_full() const noexcept;
   void accept_from(int fd);
   void admit(FileDescriptor socket);
   void turn_away(const Channel* channel);
+  void closed();
   void resume();
   void pause();
 
@@ -64,8 +70,9 @@ class OobListener final : private ChannelHandler {
   Socket v6_;
   std::uint16_t port_v4_ = 0;
   std::uint16_t port_v6_ = 0;
-  std::unordered_map<const Channel*, Stranger> strangers_;
+  std::size_t open_ = 0;  ///< channels that peers have opened, strangers' included
   Timer pause_over_;
+  std::unordered_map<const Channel*, Stranger> strangers_;  ///< first to go: they say so
 };
 
 }  // namespace fabric::cpc

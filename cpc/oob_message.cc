@@ -10,12 +10,17 @@
 namespace fabric::cpc {
 namespace {
 
-constexpr std::size_t kEndsBodyBytes = 38;  ///< of REQUEST and REPLY, before the queue pair ends
+constexpr std::size_t kEndsBodyBytes = 43;  ///< of REQUEST, TARGET and REPLY, without what there are several of
 constexpr std::size_t kEndBytes = 8;
+constexpr std::size_t kSrqBytes = 4;
 constexpr std::size_t kRefuseBodyBytes = 3;  ///< before the text
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 
-static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * kEndBytes <= kMaxMessageBytes);
+static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * (kEndBytes + kSrqBytes) <= kMaxMessageBytes);
+
+bool has_ends(MessageType type) noexcept {
+  return type == MessageType::kRequest || type == MessageType::kTarget || type == MessageType::kReply;
+}
 
 std::string printable(std::string_view text) {
   std::string clean(text.substr(0, kMaxRefuseText));
@@ -24,8 +29,10 @@ std::string printable(std::string_view text) {
   return clean;
 }
 
-void put_ends(ByteWriter& to, const PortAddress& address, const std::vector<QueuePairEnd>& ends) {
-  assert(!ends.empty() && ends.size() <= kMaxQueues);
+void put_ends(ByteWriter& to, const Message& message) {
+  const PortAddress& address = message.address;
+  const std::vector<QueuePairEnd>& ends = message.ends;
+  assert(!ends.empty() && ends.size() <= kMaxQueues && message.xrc.srqs.size() <= kMaxQueues);
   to.put(static_cast<std::uint8_t>(address.link));
   to.put(address.mtu);
   to.put(address.lid);
@@ -36,6 +43,11 @@ void put_ends(ByteWriter& to, const PortAddress& address, const std::vector<Queu
   for (const QueuePairEnd& end : ends) {
     to.put(end.qpn);
     to.put(end.psn);
+  }
+  to.put(message.xrc.target_qpn);
+  to.put(static_cast<std::uint8_t>(message.xrc.srqs.size()));
+  for (const std::uint32_t number : message.xrc.srqs) {
+    to.put(number);
   }
 }
 
@@ -59,17 +71,10 @@ Status read_address(ByteReader& from, PortAddress& address) {
   return {};
 }
 
-Status read_ends(ByteReader& from, Message& message) {
-  if (Status address = read_address(from, message.address); !address) {
-    return address;
-  }
+Status read_queue_pairs(ByteReader& from, std::vector<QueuePairEnd>& ends) {
   const auto count = from.get<std::uint8_t>();
   if (count < 1 || count > kMaxQueues) {
-    return failure("queue count is " + std::to_string(count) + ", not 1 to " + std::to_string(kMaxQueues));
-  }
-  if (from.remaining() != count * kEndBytes) {
-    return failure(std::to_string(from.remaining()) + " bytes for " + std::to_string(count) + " queue pairs of " +
-                   std::to_string(kEndBytes));
+    return failure("queue pair count is " + std::to_string(count) + ", not 1 to " + std::to_string(kMaxQueues));
   }
   for (unsigned i = 0; i < count; ++i) {
     const auto qpn = from.get<std::uint32_t>();
@@ -78,14 +83,51 @@ Status read_ends(ByteReader& from, Message& message) {
       return failure("queue pair " + std::to_string(i) + ": number " + std::to_string(qpn) + " or sequence number " +
                      std::to_string(psn) + " has more than 24 bits");
     }
-    message.ends.push_back({qpn, psn});
+    ends.push_back({qpn, psn});
+  }
+  return {};
+}
+
+Status read_xrc(ByteReader& from, XrcNumbers& xrc) {
+  xrc.target_qpn = from.get<std::uint32_t>();
+  const auto count = from.get<std::uint8_t>();
+  if (xrc.target_qpn > kMax24Bits) {
+    return failure("target " + std::to_string(xrc.target_qpn) + " has more than 24 bits");
+  }
+  if (count > kMaxQueues) {
+    return failure("XRC queue count is " + std::to_string(count) + ", not 0 to " + std::to_string(kMaxQueues));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    xrc.srqs.push_back(from.get<std::uint32_t>());
+    if (xrc.srqs.back() > kMax24Bits) {
+      return failure("XRC queue " + std::to_string(i) + ": number " + std::to_string(xrc.srqs.back()) +
+                     " has more than 24 bits");
+    }
+  }
+  return {};
+}
+
+Status read_ends(ByteReader& from, Message& message) {
+  if (Status address = read_address(from, message.address); !address) {
+    return address;
+  }
+  if (Status ends = read_queue_pairs(from, message.ends); !ends) {
+    return ends;
+  }
+  if (Status xrc = read_xrc(from, message.xrc); !xrc) {
+    return xrc;
+  }
+  if (!from.ok() || from.remaining() != 0) {
+    return failure("its length does not fit " + std::to_string(message.ends.size()) + " queue pairs of " +
+                   std::to_string(kEndBytes) + " bytes and " + std::to_string(message.xrc.srqs.size()) +
+                   " XRC queues of " + std::to_string(kSrqBytes));
   }
   return {};
 }
 
 Status read_refusal(ByteReader& from, Message& message) {
   const auto reason = from.get<std::uint8_t>();
-  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kFailed)) {
+  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kTargetGone)) {
     return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
   }
   message.reason = static_cast<RefuseReason>(reason);
@@ -100,6 +142,7 @@ Status read_refusal(ByteReader& from, Message& message) {
 Status read_body(ByteReader& from, Message& message) {
   switch (message.header.type) {
     case MessageType::kRequest:
+    case MessageType::kTarget:
     case MessageType::kReply:
       return read_ends(from, message);
     case MessageType::kRefuse:
@@ -119,9 +162,10 @@ struct LengthRange {
 LengthRange lengths_of(MessageType type) noexcept {
   switch (type) {
     case MessageType::kRequest:
+    case MessageType::kTarget:
     case MessageType::kReply:
       return {kMessageHeaderBytes + kEndsBodyBytes + kEndBytes,
-              kMessageHeaderBytes + kEndsBodyBytes + kEndBytes * kMaxQueues};
+              kMessageHeaderBytes + kEndsBodyBytes + (kEndBytes + kSrqBytes) * kMaxQueues};
     case MessageType::kRefuse:
       return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
     case MessageType::kConfirm:
@@ -144,7 +188,7 @@ Status check_start(std::span<const std::byte> received) {
     return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
                    std::to_string(kMessageVersion));
   }
-  if (received.size() > 5 && (received[5] < std::byte{1} || received[5] > std::byte{4})) {
+  if (received.size() > 5 && (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kTarget))) {
     return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
   }
   return {};
@@ -164,14 +208,7 @@ MessageHeader read_header(ByteReader& from) {
   (void)from.take(5);  // magic and version: checked
   header.type = static_cast<MessageType>(from.get<std::uint8_t>());
   header.length = from.get<std::uint16_t>();
-  from.get_bytes(header.token);
-  header.sender.job = from.get<std::uint32_t>();
-  header.sender.rank = from.get<std::uint32_t>();
-  header.target.job = from.get<std::uint32_t>();
-  header.target.rank = from.get<std::uint32_t>();
-  header.sender_port = from.get<std::uint16_t>();
-  header.target_port = from.get<std::uint16_t>();
-  header.attempt = from.get<std::uint32_t>();
+  get_parties(from, header);
   return header;
 }
 
@@ -187,8 +224,32 @@ const char* to_string(MessageType type) noexcept {
       return "CONFIRM";
     case MessageType::kRefuse:
       return "REFUSE";
+    case MessageType::kTarget:
+      return "TARGET";
   }
   return "?";
+}
+
+void put_parties(ByteWriter& to, const MessageHeader& header) {
+  to.put_bytes(header.token);
+  to.put(header.sender.job);
+  to.put(header.sender.rank);
+  to.put(header.target.job);
+  to.put(header.target.rank);
+  to.put(header.sender_port);
+  to.put(header.target_port);
+  to.put(header.attempt);
+}
+
+void get_parties(ByteReader& from, MessageHeader& header) {
+  from.get_bytes(header.token);
+  header.sender.job = from.get<std::uint32_t>();
+  header.sender.rank = from.get<std::uint32_t>();
+  header.target.job = from.get<std::uint32_t>();
+  header.target.rank = from.get<std::uint32_t>();
+  header.sender_port = from.get<std::uint16_t>();
+  header.target_port = from.get<std::uint16_t>();
+  header.attempt = from.get<std::uint32_t>();
 }
 
 std::vector<std::byte> encode(const Message& message) {
@@ -198,16 +259,9 @@ std::vector<std::byte> encode(const Message& message) {
   to.put(kMessageVersion);
   to.put(static_cast<std::uint8_t>(header.type));
   to.put(std::uint16_t{0});
-  to.put_bytes(header.token);
-  to.put(header.sender.job);
-  to.put(header.sender.rank);
-  to.put(header.target.job);
-  to.put(header.target.rank);
-  to.put(header.sender_port);
-  to.put(header.target_port);
-  to.put(header.attempt);
-  if (header.type == MessageType::kRequest || header.type == MessageType::kReply) {
-    put_ends(to, message.address, message.ends);
+  put_parties(to, header);
+  if (has_ends(header.type)) {
+    put_ends(to, message);
   } else if (header.type == MessageType::kRefuse) {
     to.put(static_cast<std::uint8_t>(message.reason));
     to.put_string(printable(message.text));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The messages of the oob CPC, as they travel over TCP. All integers are big-endian.
+// The messages of the oob and xoob CPCs, as they travel over TCP. All integers are big-endian.
 //
 //     offset size
 //          0    4  magic, kMessageMagic
@@ -16,15 +16,22 @@
 //         44    4  attempt: counts up with every REQUEST of a connection; answers repeat the number that they answer
 //         48       body
 //
-//     body of REQUEST and REPLY          body of REFUSE               body of CONFIRM
+//     body of REQUEST, TARGET and REPLY  body of REFUSE               body of CONFIRM
 //          48    1  link                      48    1  RefuseReason        none
 //          49    1  mtu                       49    2  length of the text
 //          50    2  lid                       51    n  text, at most kMaxRefuseText bytes
 //          52   16  gid
 //          68   16  subnet, prefix
 //          84    1  subnet, bits
-//          85    1  queue count n, 1 to kMaxQueues
+//          85    1  queue pair count n, 1 to kMaxQueues
 //          86   8n  qpn, psn (4 bytes each, 24 significant)
+//       86+8n    4  XRC target that the sender is connected to (24 bits), or 0
+//       90+8n    1  count m of XRC shared receive queues, 0 to kMaxQueues
+//       91+8n   4m  their numbers (24 bits)
+//
+// xoob: REQUEST has the one end of the queue pair that all X queues share, and the target. TARGET and REPLY have the end
+// of the target that the REQUEST is answered with: TARGET at once, REPLY when messages may come, with the numbers of the
+// receive queues that they are for.
 #pragma once
 
 #include <cstddef>
@@ -38,17 +45,18 @@
 #include "common/port_address.h"
 #include "common/receive_queues.h"
 #include "common/result.h"
+#include "common/wire.h"
 #include "cpc/queue_pairs.h"
 
 namespace fabric::cpc {
 
 inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
-inline constexpr std::uint8_t kMessageVersion = 1;
+inline constexpr std::uint8_t kMessageVersion = 2;
 inline constexpr std::size_t kMessageHeaderBytes = 48;
 inline constexpr std::size_t kMaxRefuseText = 512;
 inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + 3 + kMaxRefuseText;
 
-enum class MessageType : std::uint8_t { kRequest = 1, kReply = 2, kConfirm = 3, kRefuse = 4 };
+enum class MessageType : std::uint8_t { kRequest = 1, kReply = 2, kConfirm = 3, kRefuse = 4, kTarget = 5 };
 
 /// Why a side will not connect. Values travel and never change their meaning; the text says it for users.
 enum class RefuseReason : std::uint8_t {
@@ -59,6 +67,7 @@ enum class RefuseReason : std::uint8_t {
   kUnavailable = 5,      ///< its connection is closing or has failed
   kClosed = 6,           ///< its main thread gave the connection up
   kFailed = 7,           ///< it met an error
+  kTargetGone = 8,       ///< the XRC target that the request names is not there any more
 };
 
 struct MessageHeader {
@@ -75,14 +84,19 @@ struct MessageHeader {
 /// A message; which of the fields after the header count depends on its type.
 struct Message {
   MessageHeader header;
-  PortAddress address;                          ///< REQUEST, REPLY: of the sender's port
-  std::vector<QueuePairEnd> ends;               ///< REQUEST, REPLY: the sender's, one per queue
+  PortAddress address;                          ///< REQUEST, TARGET, REPLY: of the sender's port
+  std::vector<QueuePairEnd> ends;               ///< REQUEST, TARGET, REPLY: the sender's, one per queue
+  XrcNumbers xrc{};                             ///< xoob's REQUEST, REPLY
   RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
   std::string text;                             ///< REFUSE: for the user; printable ASCII
 };
 
 /// "REQUEST"
 [[nodiscard]] const char* to_string(MessageType type) noexcept;
+
+/// The part of the header that says who speaks to whom, from the token to the attempt: the same in every CPC's messages.
+void put_parties(ByteWriter& to, const MessageHeader& header);
+void get_parties(ByteReader& from, MessageHeader& header);
 
 /// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);

@@ -49,6 +49,8 @@ struct PortContext {
   const ReceiveQueues* queues = nullptr;
   CompletionQueueSet* completion_queues = nullptr;
   std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
+  ibv_xrcd* xrcd = nullptr;    ///< X queues: the domain that the processes of the node share on this device
+  std::uint64_t xrc_domain = 0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
   QueuePairSettings settings;
 };
 
@@ -89,9 +91,26 @@ inline constexpr int kReadsGranted = 16;
   return QueueSpace::for_operations(queues[index].send_depth() + rdma, costs, kSendSges, max_inline);
 }
 
+/// The send queue of an XRC sender, which has no marker: it carries the messages of all X queues, and RDMA.
+[[nodiscard]] inline QueueSpace sender_space(const ReceiveQueues& queues, const DeviceCosts& costs,
+                                             std::uint32_t max_inline, std::uint32_t rdma_depth) noexcept {
+  std::uint32_t operations = rdma_depth;
+  for (const QueueSpec& queue : queues.queues()) {
+    operations += queue.send_depth();
+  }
+  return QueueSpace::for_operations(operations, costs, kSendSges, max_inline);
+}
+
 /// Asks a communication manager for the attributes of queue pair `queue` in the state attributes.qp_state:
 /// rdma_init_qp_attr().
 using TransitionAttributes = std::function<Status(std::size_t queue, ibv_qp_attr& attributes)>;
+
+/// What the two sides of a connection of X queues tell each other beside their ends.
+struct XrcNumbers {
+  std::uint32_t target_qpn = 0;     ///< sending side: the target that its queue pair is connected to; 0: none yet
+  std::vector<std::uint32_t> srqs;  ///< receiving side: its XRC SRQs, one per queue
+  bool operator==(const XrcNumbers&) const = default;
+};
 
 /// The queue pairs of a connection. Made, brought up and destroyed on the progress thread; the main thread posts to the
 /// handles between PostReceives and its Destroy command. Destroying the object destroys the queue pairs.
@@ -112,8 +131,12 @@ class QueuePairs {
   /// INIT.
   [[nodiscard]] virtual Status post_handshake() { return {}; }
   [[nodiscard]] virtual HandshakeSlot handshake() const noexcept { return {}; }
-  /// Moves all to the error state: everything posted comes back as flushed completions.
+  /// Moves all to the error state: everything posted comes back as flushed completions. What others share stays as it is.
   virtual void flush() noexcept = 0;
+  /// X queues: what peers have to be told beside the ends.
+  [[nodiscard]] virtual XrcNumbers xrc_numbers() const { return {}; }
+  /// A device has moved them to the error state, or lost them.
+  [[nodiscard]] virtual bool are_broken() const noexcept { return false; }
 };
 
 /// Makes the queue pairs of a connection of `port`, in state INIT. A parameter of the ConnectionManager, so that the
@@ -122,5 +145,19 @@ using QueuePairMaker = std::function<Result<std::unique_ptr<QueuePairs>>(const P
 
 /// The real one: RC queue pairs by libibverbs.
 [[nodiscard]] Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port);
+
+/// Makes the two kinds of queue pairs that X queues take. A QueuePairs object of theirs has one end.
+struct XrcMaker {
+  /// A send queue pair, in INIT. If it cannot be connected, it is in INIT again.
+  QueuePairMaker sender;
+  /// The receiving end for what the queue pair `sender` sends: a new one, in INIT; or, if `target_qpn` is not 0, another
+  /// handle for that one, which is connected. The error then: it is gone.
+  std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port, const QueuePairEnd& sender,
+                                                    std::uint32_t target_qpn)>
+      target;
+};
+
+/// The real ones: XRC queue pairs by libibverbs, in PortContext::xrcd.
+[[nodiscard]] XrcMaker make_xrc_queue_pairs();
 
 }  // namespace fabric::cpc

@@ -10,31 +10,19 @@
 #include "common/access_flags.h"
 #include "common/verbs_handle.h"
 #include "cpc/progress_thread.h"
+#include "cpc/queue_pair_path.h"
+#include "cpc/queue_fit.h"
 #include "cpc/queue_pairs.h"
 #include "cpc/random_bits.h"
 
 namespace fabric::cpc {
 namespace {
 
-constexpr std::uint8_t kHopLimit = 64;
 constexpr int kToReadyToReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kToReadyToSend =
     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-std::uint8_t clamp_reads(int device_maximum, int ours) noexcept {
-  return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
-}
-
-std::string device_name(const PortContext& port) {
-  return std::string(ibv_get_device_name(port.device->device)) + " port " + std::to_string(port.port_num);
-}
-
-/// Work requests that a queue of the list can have under way.
-struct Depths {
-  std::uint32_t send = 0;
-  std::uint32_t receive = 0;
-};
 
 /// CTS goes over the first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that
 /// must send first.
@@ -42,18 +30,8 @@ bool takes_cts(const PortContext& port, std::size_t index) noexcept {
   return index == 0 || port.address.link == Link::kIwarp;
 }
 
-Depths depths_of(const PortContext& port, std::size_t index) noexcept {
-  const QueueSpec& queue = (*port.queues)[index];
-  const QueuePairSettings& settings = port.settings;
-  const QueueSpace sends = send_space(*port.queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
-  const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
-  Depths depths{static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries,
-                static_cast<std::uint32_t>(receives.entries())};
-  if (takes_cts(port, index)) {
-    depths.send += kHandshakeEntries;
-    depths.receive += queue.kind == QueueKind::kPerPeer ? kHandshakeEntries : 0;
-  }
-  return depths;
+QueueDepths depths_of(const PortContext& port, std::size_t index) noexcept {
+  return queue_depths(*port.queues, index, port.address.link, port.settings);
 }
 
 /// A queue pair and its room for completions, which outlives it.
@@ -80,13 +58,12 @@ class RcQueuePairs final : public QueuePairs {
 
  private:
   [[nodiscard]] Result<RoomAndQueuePair> make_one(std::size_t index) const;
-  [[nodiscard]] Status check_depths(std::size_t index, const Depths& depths) const;
+  [[nodiscard]] Status check_depths(std::size_t index, const QueueDepths& depths) const;
   [[nodiscard]] Status to_init(ibv_qp* queue_pair) const;
   [[nodiscard]] Status bring_up(std::size_t index, const TransitionAttributes& attributes) const;
   [[nodiscard]] Status to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& peer, const QueuePairEnd& end) const;
   [[nodiscard]] Status to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const QueuePairEnd& own_end) const;
   void set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept;
-  [[nodiscard]] ibv_ah_attr path_to(const PortAddress& peer) const;
 
   const PortContext& port_;
   ibv_device_attr limits_{};
@@ -144,7 +121,7 @@ Status RcQueuePairs::make() {
   return {};
 }
 
-Status RcQueuePairs::check_depths(std::size_t index, const Depths& depths) const {
+Status RcQueuePairs::check_depths(std::size_t index, const QueueDepths& depths) const {
   const auto most = static_cast<std::uint32_t>(std::max(limits_.max_qp_wr, 0));
   if (depths.send <= most && depths.receive <= most) {
     return {};
@@ -160,7 +137,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   if (queue.kind == QueueKind::kXrc) {
     return failure("X queues have no queue pairs of their own");
   }
-  const Depths depths = depths_of(port_, index);
+  const QueueDepths depths = depths_of(port_, index);
   if (Status fits = check_depths(index, depths); !fits) {
     return tl::unexpected(std::move(fits).error());
   }
@@ -183,7 +160,8 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   if (!made) {
     return verbs_failure("creating a queue pair with " + std::to_string(depths.send) + " sends, " +
                              std::to_string(depths.receive) + " receives and " +
-                             std::to_string(port_.settings.max_inline) + " inline bytes",
+                             std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
+                             std::to_string(limits_.max_qp) + " for all processes of the node)",
                          errno);
   }
   return RoomAndQueuePair{std::move(*room), std::move(made)};
@@ -283,24 +261,6 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }
 
-/// RoCE routes by GID always, InfiniBand only between subnets.
-ibv_ah_attr RcQueuePairs::path_to(const PortAddress& peer) const {
-  ibv_ah_attr path{};
-  path.port_num = port_.port_num;
-  path.sl = port_.settings.service_level;
-  if (peer.link == Link::kInfiniBand) {
-    path.dlid = peer.lid;
-  }
-  if (peer.link == Link::kRoce || peer.subnet != port_.address.subnet) {
-    path.is_global = 1;
-    std::copy(peer.gid.raw.begin(), peer.gid.raw.end(), path.grh.dgid.raw);
-    path.grh.sgid_index = port_.gid_index;
-    path.grh.hop_limit = kHopLimit;
-    path.grh.traffic_class = port_.settings.traffic_class;
-  }
-  return path;
-}
-
 Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& peer, const QueuePairEnd& end) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
@@ -309,7 +269,7 @@ Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& 
   attributes.rq_psn = end.psn;
   attributes.max_dest_rd_atomic = clamp_reads(limits_.max_qp_rd_atom, kReadsGranted);
   attributes.min_rnr_timer = port_.settings.min_rnr_timer;
-  attributes.ah_attr = path_to(peer);
+  attributes.ah_attr = path_to(port_, peer);
   const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToReceive);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTR", error_number);
 }

@@ -73,7 +73,8 @@ const char* link_name(Link link) noexcept {
 RdmaCm::RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request)
     : settings_(settings),
       on_request_(std::move(on_request)),
-      environment_{loop, nullptr, settings.kind, settings.resolve_timeout_ms} {}
+      turns_(loop, settings.limit),
+      environment_{loop, nullptr, &turns_, settings.kind, settings.resolve_timeout_ms} {}
 
 RdmaCm::~RdmaCm() {
   arrivals_.clear();

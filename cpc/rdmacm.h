@@ -30,6 +30,7 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
     unsigned resolve_timeout_ms = 2000;
     unsigned arrival_timeout_ms = 10000;  ///< for the rest of a peer's REQs after the first
     std::uint16_t first_port = 0;         ///< port number to listen on, or the next that is free; 0: any
+    std::size_t limit = 128;              ///< channels that are opened at once, until they are answered
   };
 
   [[nodiscard]] static Result<std::unique_ptr<RdmaCm>> start(event_base* loop, const Settings& settings,
@@ -76,6 +77,7 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
 
   Settings settings_;
   OnRequest on_request_;
+  Turns turns_;
   CmEnvironment environment_;
   CmEventChannel events_;
   std::unique_ptr<Watch> watch_;

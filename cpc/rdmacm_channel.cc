@@ -31,13 +31,13 @@ RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& por
       opener_(true),
       target_(target),
       lanes_(request.ends.size()),
-      soon_(environment.loop, [this] { failure_.empty() ? start() : lose(std::exchange(failure_, {})); }) {
+      soon_(environment.loop, [this] { lose(std::exchange(failure_, {})); }) {
   assert_on_progress_thread();
   identity_ = identity;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].own_qpn = request.ends[i].qpn;
   }
-  soon_.start(0);
+  ticket_ = environment.turns->ask([this] { start(); });
 }
 
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
@@ -126,6 +126,7 @@ Status RdmaCmChannel::on_address_resolved(const Lane& lane) const {
 
 Status RdmaCmChannel::request(const Lane& lane) {
   const std::vector<std::byte> data = encode(own(MessageType::kRequest, lane));
+  request_left_ = true;
   rdma_conn_param parameters{};
   parameters.private_data = data.data();
   parameters.private_data_len = static_cast<std::uint8_t>(data.size());
@@ -148,6 +149,7 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
   lane.peer_qpn = event.peer_qpn;
   lane.answered = true;
   if (std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& one) { return one.answered; })) {
+    ticket_.reset();
     handler_->on_message(*this, received(MessageType::kReply));
   }
 }

@@ -13,6 +13,7 @@
 #include "cpc/cm_ids.h"
 #include "cpc/cm_message.h"
 #include "cpc/event_loop.h"
+#include "cpc/turns.h"
 
 namespace fabric::cpc {
 
@@ -20,6 +21,7 @@ namespace fabric::cpc {
 struct CmEnvironment {
   event_base* loop = nullptr;
   rdma_event_channel* events = nullptr;
+  Turns* turns = nullptr;  ///< of the channels that we open, until they are answered
   CpcKind kind = CpcKind::kRdmaCm;
   unsigned resolve_timeout_ms = 2000;
 };
@@ -37,7 +39,7 @@ struct CmPort {
 /// disconnected, one that waits for an answer that there will be none.
 class RdmaCmChannel final : public Channel, private CmEventHandler {
  public:
-  /// A channel to be opened to `target`. `request.ends` are our queue pairs.
+  /// A channel to be opened to `target`, when its turn comes. `request.ends` are our queue pairs.
   RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
                 const CmAddress& target, const Message& request);
 
@@ -54,6 +56,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
 
   [[nodiscard]] CpcKind kind() const noexcept override { return environment_.kind; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
+  [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   void send(Message message) override;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override;
 
@@ -89,8 +92,10 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   CmAddress target_;
   std::vector<Lane> lanes_;
   bool lost_ = false;
+  bool request_left_ = false;
+  std::unique_ptr<Turns::Ticket> ticket_;
   std::string failure_;  ///< of what was tried within a call of the owner
-  Timer soon_;           ///< the first step, or the report of failure_
+  Timer soon_;           ///< the report of failure_
 };
 
 }  // namespace fabric::cpc

@@ -37,10 +37,23 @@ std::string host_name() {
   return text;
 }
 
-/// "rank 1, ports 0-0"
+const char* name_of(Direction direction) noexcept {
+  switch (direction) {
+    case Direction::kBoth:
+      return "both";
+    case Direction::kOutgoing:
+      return "outgoing";
+    case Direction::kIncoming:
+      return "incoming";
+  }
+  return "?";
+}
+
+/// "rank 1 of job 1, ports 0-0", "rank 1 of job 1, ports 0-0, outgoing"
 std::string text_of(const ConnectionKey& key) {
   return "rank " + std::to_string(key.peer.rank) + " of job " + std::to_string(key.peer.job & kLocalJobMask) +
-         ", ports " + std::to_string(key.local_port) + "-" + std::to_string(key.remote_port);
+         ", ports " + std::to_string(key.local_port) + "-" + std::to_string(key.remote_port) +
+         (key.direction == Direction::kBoth ? "" : std::string(", ") + name_of(key.direction));
 }
 
 }  // namespace
@@ -124,10 +137,11 @@ void Trace::write_list(const List& list, int thread, const char* table) {
                  "{\"ph\": \"i\", \"s\": \"t\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": %u, \"tid\": %d, "
                  "\"ts\": %" PRId64
                  ".%03d, \"args\": {\"from\": \"%s\", \"to\": \"%s\", \"peer_job\": %u, "
-                 "\"peer_rank\": %u, \"local_port\": %u, \"remote_port\": %u}},\n",
+                 "\"peer_rank\": %u, \"local_port\": %u, \"remote_port\": %u, \"direction\": \"%s\"}},\n",
                  table, to_string(static_cast<TableEvent>(one.event)).data(), self_.rank, thread,
                  one.nanoseconds / 1000, static_cast<int>(one.nanoseconds % 1000), to_string(from).data(),
-                 to_string(to).data(), one.key.peer.job, one.key.peer.rank, one.key.local_port, one.key.remote_port);
+                 to_string(to).data(), one.key.peer.job, one.key.peer.rank, one.key.local_port, one.key.remote_port,
+                 name_of(one.key.direction));
     if (from == to) {
       continue;
     }

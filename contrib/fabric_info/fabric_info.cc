@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "btl_fabric/param_table.h"
+#include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/report.h"
 
 namespace {
@@ -28,6 +29,7 @@ int run(int argc, char** argv) {
   question.node.cores = sysconf(_SC_NPROCESSORS_ONLN);
   question.rdma_depth = static_cast<std::uint32_t>(param("rdma_depth").default_number);
   question.cq_size = static_cast<std::uint32_t>(param("cq_size").default_number);
+  std::vector<std::string> operations;
   bool json = false;
 
   CLI::App app("Shows the RDMA devices of this host as btl_fabric sees them, and what its queues take.", "fabric_info");
@@ -35,10 +37,13 @@ int run(int argc, char** argv) {
   app.add_option("-n,--processes", question.node.processes, "processes of the job on this host")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("-o,--hosts", question.hosts, "hosts of the job")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("-t,--tx-contexts", question.contexts.tx_ctx_cnt, "transmit contexts per endpoint; -1: the most")
       ->capture_default_str();
   app.add_option("--rdma-depth", question.rdma_depth, "the parameter btl_fabric_rdma_depth")->capture_default_str();
   app.add_option("--cq-size", question.cq_size, "the parameter btl_fabric_cq_size")->capture_default_str();
+  app.add_option("-e,--explain", operations,
+                 "operations to show the plans of: KIND:BYTES[:unregistered], KIND being write, read, add or swap");
   app.add_flag("-j,--json", json, "JSON instead of tables");
   CLI11_PARSE(app, argc, argv);
 
@@ -48,6 +53,14 @@ int run(int argc, char** argv) {
     return 2;
   }
   question.queues = std::move(*queues);
+  for (const std::string& text : operations) {
+    const auto operation = fabric::info::parse_operation(text);
+    if (!operation) {
+      std::cerr << "fabric_info: " << operation.error().text << "\n";
+      return 2;
+    }
+    question.operations.push_back(*operation);
+  }
   const nlohmann::ordered_json report = fabric::info::report(question);
   std::cout << (json ? report.dump(2) + "\n" : fabric::info::as_text(report));
   return 0;

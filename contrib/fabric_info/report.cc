@@ -11,6 +11,8 @@
 #include "common/gid_choice.h"
 #include "common/port_scan.h"
 #include "common/verbs_handle.h"
+#include "contrib/fabric_info/explain.h"
+#include "cpc/queue_fit.h"
 #include "cpc/queue_pairs.h"
 
 namespace fabric::info {
@@ -84,6 +86,23 @@ Json port(ibv_context* device, std::uint8_t number) {
   return result;
 }
 
+/// How the operations that the user asks about would go through a port.
+void add_plans(Json& port, ibv_pd* pd, const ibv_device_attr& attributes, const Question& question,
+               const DeviceCosts& costs, std::uint32_t max_inline) {
+  ibv_port_attr state{};
+  const auto number = port["port"].get<std::uint8_t>();
+  if (pd == nullptr || ibv_query_port(pd->context, number, &state) != 0) {
+    return;
+  }
+  const std::optional<Link> link = link_of(pd->context, state);
+  for (const PlannedOperation& operation : question.operations) {
+    if (link) {
+      const PortLimits limits{pd, *link, state.max_msg_sz, max_inline, attributes.max_qp_init_rd_atom};
+      port["plans"].push_back(explain(question, operation, limits, costs));
+    }
+  }
+}
+
 Json queue(const QueueNeeds& needs) {
   return {{"kind", std::string(1, static_cast<char>(needs.spec.kind))},
           {"size", needs.spec.size},
@@ -108,10 +127,41 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
     sum.bytes_per_process += needs.bytes_per_process;
     entries += needs.send_entries + (needs.spec.kind == QueueKind::kPerPeer ? needs.receive_entries : 0);
   }
+  const QueuePairCounts pairs = queue_pairs_of(question);
   return {
       {"receive_queues", question.queues.canonical()}, {"queues", std::move(list)},
       {"bytes_per_peer", sum.bytes_per_peer},          {"bytes_per_process_at_first", sum.bytes_per_process_at_first},
-      {"bytes_per_process", sum.bytes_per_process},    {"completions_per_peer", entries}};
+      {"bytes_per_process", sum.bytes_per_process},    {"completions_per_peer", entries},
+      {"hosts", question.hosts},                       {"processes_per_host", question.node.processes},
+      {"queue_pairs_per_process", pairs.per_process},  {"senders_per_process", pairs.senders_per_process},
+      {"targets_per_host", pairs.targets_per_host},    {"queue_pairs_per_host", pairs.per_host}};
+}
+
+/// What the queues would be run with on port 1, as far as that is not what was asked for; or why they would not.
+void add_fit(Json& result, ibv_context* device, const ibv_device_attr& attributes, const Question& question,
+             const DeviceCosts& costs, std::uint32_t max_inline, std::int64_t completion_queues) {
+  ibv_port_attr port{};
+  const std::optional<Link> link =
+      ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Link>();
+  if (!link) {
+    return;
+  }
+  cpc::QueuePairSettings settings;
+  settings.costs = costs;
+  settings.max_inline = max_inline;
+  settings.rdma_depth = question.rdma_depth;
+  const cpc::DeviceRoom room{static_cast<std::uint32_t>(attributes.max_qp_wr),
+                             static_cast<std::uint32_t>(attributes.max_srq_wr),
+                             static_cast<std::uint32_t>(attributes.max_cqe), port.max_msg_sz, completion_queues};
+  const ReceiveQueues run = *link == Link::kIwarp ? question.queues.without_shared() : question.queues;
+  const auto fit = cpc::fit_queues(run, *link, settings, question.cq_size, 1, room);
+  if (!fit) {
+    result["does_not_fit"] = fit.error().text;
+    return;
+  }
+  for (const Grant& grant : fit->changes) {
+    result["grants"].push_back({{"what", grant.what}, {"count", grant.count}, {"why", grant.why}});
+  }
 }
 
 Json device(ibv_device* found, const Question& question) {
@@ -145,7 +195,9 @@ Json device(ibv_device* found, const Question& question) {
   for (const QueueSpec& spec : question.queues.queues()) {
     shared_receives += spec.kind == QueueKind::kPerPeer ? 0 : spec.rd_num;
   }
-  const QueuePairUse use{static_cast<std::int64_t>(question.queues.count()), static_cast<std::int64_t>(entries),
+  // With X queues a peer that is alone on its host takes a sender and a target.
+  const std::int64_t each = question.queues.has_xrc() ? 2 : static_cast<std::int64_t>(question.queues.count());
+  const QueuePairUse use{each, static_cast<std::int64_t>(entries),
                          std::max<std::int64_t>(0, question.cq_size - shared_receives)};
   const ResourceManager manager(facts_of(attributes), question.node, use, question.contexts);
   const DomainAttributes& domain = manager.attributes();
@@ -160,15 +212,38 @@ Json device(ibv_device* found, const Question& question) {
   for (const Grant& grant : manager.grants()) {
     result["grants"].push_back({{"what", grant.what}, {"count", grant.count}, {"why", grant.why}});
   }
+  add_fit(result, context.get(), attributes, question, costs, max_inline, manager.completion_queues());
   result["queues"] = std::move(needs);
   result["ports"] = Json::array();
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
-    result["ports"].push_back(port(context.get(), static_cast<std::uint8_t>(number)));
+    Json one = port(context.get(), static_cast<std::uint8_t>(number));
+    add_plans(one, pd.get(), attributes, question, costs, max_inline);
+    result["ports"].push_back(std::move(one));
   }
   return result;
 }
 
 }  // namespace
+
+QueuePairCounts queue_pairs_of(const Question& question) noexcept {
+  const auto hosts = static_cast<std::uint64_t>(question.hosts);
+  const auto processes = static_cast<std::uint64_t>(question.node.processes);
+  QueuePairCounts counts;
+  if (question.queues.has_xrc()) {
+    // A process that is alone on its host does not send there.
+    counts.senders_per_process = processes > 1 ? hosts : hosts - 1;
+    counts.per_process = counts.senders_per_process;
+    counts.targets_per_host = processes > 1 ? hosts * processes : hosts - 1;
+  } else {
+    counts.per_process = (hosts * processes - 1) * question.queues.count();
+  }
+  const auto contexts = static_cast<std::uint64_t>(std::max<std::int64_t>(1, question.contexts.tx_ctx_cnt));
+  counts.senders_per_process *= contexts;
+  counts.per_process *= contexts;
+  counts.targets_per_host *= contexts;
+  counts.per_host = processes * counts.per_process + counts.targets_per_host;
+  return counts;
+}
 
 QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs, std::uint32_t max_inline) {
   const QueueSpec& spec = question.queues[index];
@@ -176,8 +251,10 @@ QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCos
   QueueNeeds needs;
   needs.spec = spec;
   needs.carries_rdma = index == cpc::rdma_queue(question.queues);
-  needs.send_entries = cpc::send_space(question.queues, index, costs, max_inline, question.rdma_depth).entries() +
-                       cpc::kMarkerEntries + (index == 0 ? cpc::kHandshakeEntries : 0);
+  needs.send_entries = cpc::send_space(question.queues, index, costs, max_inline, question.rdma_depth).entries();
+  if (spec.kind != QueueKind::kXrc) {  // of X queues it is the part that each has of the sender's entries
+    needs.send_entries += cpc::kMarkerEntries + (index == 0 ? cpc::kHandshakeEntries : 0);
+  }
   if (spec.kind == QueueKind::kPerPeer) {
     needs.receive_entries = spec.receive_depth() + (index == 0 ? cpc::kHandshakeEntries : 0);
     needs.bytes_per_peer = buffer * spec.receive_depth();

@@ -6,20 +6,31 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/contexts.h"
 #include "common/queue_space.h"
+#include "common/rdma_planner.h"
 #include "common/receive_queues.h"
 
 namespace fabric::info {
+
+/// An operation that the user wants to know the plan of.
+struct PlannedOperation {
+  RdmaKind kind = RdmaKind::kRead;
+  std::uint64_t bytes = 0;
+  bool is_registered = true;
+};
 
 /// What the user asks about.
 struct Question {
   ReceiveQueues queues;
   NodeShare node;
+  std::int64_t hosts = 2;
   EndpointAttributes contexts;
   std::uint32_t rdma_depth = 0;
   std::uint32_t cq_size = 0;
+  std::vector<PlannedOperation> operations;
 };
 
 /// What one queue of the list takes, for the process and for each peer.
@@ -32,6 +43,15 @@ struct QueueNeeds {
   std::uint64_t receive_entries = 0;             ///< of the queue pair, or of the shared queue
   bool carries_rdma = false;
 };
+
+/// Queue pairs of one port, when every process has talked to every other one over it, in every transmit context.
+struct QueuePairCounts {
+  std::uint64_t senders_per_process = 0;  ///< X queues: one to each host on which somebody is talked to
+  std::uint64_t per_process = 0;          ///< those, or with P and S queues one for each peer and queue
+  std::uint64_t targets_per_host = 0;     ///< X queues: shared by the processes of the host, one for each process that sends here
+  std::uint64_t per_host = 0;             ///< all
+};
+[[nodiscard]] QueuePairCounts queue_pairs_of(const Question& question) noexcept;
 
 [[nodiscard]] QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs,
                                   std::uint32_t max_inline);

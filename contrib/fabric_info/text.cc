@@ -32,6 +32,13 @@ void add_queues(std::string& text, const Json& queues) {
   add(text, "    %-5s%10s%14llu%18llu%18llu   %llu completions per peer\n", "sum", "", number(queues["bytes_per_peer"]),
       number(queues["bytes_per_process_at_first"]), number(queues["bytes_per_process"]),
       number(queues["completions_per_peer"]));
+  add(text, "    queue pairs of a port, %llu hosts with %llu processes: %llu per process, %llu per host",
+      number(queues["hosts"]), number(queues["processes_per_host"]), number(queues["queue_pairs_per_process"]),
+      number(queues["queue_pairs_per_host"]));
+  if (number(queues["targets_per_host"]) > 0) {
+    add(text, " (%llu of them shared by its processes)", number(queues["targets_per_host"]));
+  }
+  text += "\n";
 }
 
 void add_port(std::string& text, const Json& port) {
@@ -46,6 +53,11 @@ void add_port(std::string& text, const Json& port) {
   for (const Json& gid : port["gids"]) {
     add(text, "    GID %-3llu %-40s %s%s\n", number(gid["index"]), gid["gid"].get<std::string>().c_str(),
         gid["type"].get<std::string>().c_str(), gid["chosen"].get<bool>() ? "  <- chosen" : "");
+  }
+  if (port.contains("plans")) {
+    for (const Json& plan : port["plans"]) {
+      text += "    " + plan.get<std::string>() + "\n";
+    }
   }
 }
 
@@ -74,6 +86,9 @@ void add_device(std::string& text, const Json& device) {
   for (const Json& grant : device["grants"]) {
     add(text, "    %s: %llu (%s)\n", grant["what"].get<std::string>().c_str(), number(grant["count"]),
         grant["why"].get<std::string>().c_str());
+  }
+  if (device.contains("does_not_fit")) {
+    text += "    this device cannot be used: " + device["does_not_fit"].get<std::string>() + "\n";
   }
   add_queues(text, device["queues"]);
 }

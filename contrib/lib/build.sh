@@ -6,6 +6,7 @@
 #   install_vm_packages                 what contrib/vm needs
 #   build_component DIR [ARGUMENT...]   builds in DIR and installs below it; ARGUMENTs are for configure
 #   build_pingpong DIR                  contrib/bench/pingpong.c, as DIR/pingpong
+#   clean_tree DIR                      copies the repository there, without what was built
 #   component_environment DIR           sets this shell's environment so that mpirun finds DIR's component
 #
 # Each prints a line per step, and returns nonzero when one failed, after the end of its output. build_log, if set before,
@@ -18,7 +19,7 @@ build_log=${build_log:-$source_root/build/log}
 build_packages=(
 	autoconf automake libtool pkg-config g++ make                   # the build
 	check libexpected-dev libevent-dev libhwloc-dev libpmix-dev     # libraries
-	libcli11-dev nlohmann-json3-dev
+	libcli11-dev nlohmann-json3-dev xz-utils
 	libibverbs-dev librdmacm-dev ibverbs-utils                      # RDMA
 	libopenmpi-dev openmpi-bin                                      # Open MPI, with its internal headers
 )
@@ -90,6 +91,12 @@ build_component() {
 	shift
 	mkdir -p "$dir" && dir=$(cd "$dir" && pwd) || return
 	set -- --prefix="$dir/install" --with-component-dir="$dir/component" "$@"
+	if openmpi_lacks_headers; then
+		[[ -e $dir/openmpi-source/opal ]] ||
+			step "headers that Debian's Open MPI lacks, from its source" \
+				"$source_root/contrib/lib/openmpi-source" "$dir/openmpi-source" || return
+		set -- --with-openmpi-source="$dir/openmpi-source" "$@"
+	fi
 
 	if [[ ! -e $source_root/configure || $source_root/configure.ac -nt $source_root/configure ]]; then
 		step 'making configure' autoreconf -fi "$source_root" || return
@@ -106,9 +113,27 @@ build_component() {
 		step 'installing it below the build directory' make -C "$dir" install
 }
 
+# Debian's package of Open MPI 5.0 leaves out some internal headers; others are there, or it is another Open MPI's affair.
+openmpi_lacks_headers() {
+	local headers
+	headers=$(ompi_info --parsable --path pkgincludedir 2>/dev/null | sed -n 's/^path:pkgincludedir://p')/opal/mca/threads
+	[[ -e $headers/threads.h && ! -e $headers/pthreads/threads_pthreads_threads.h ]]
+}
+
 in_directory() (
 	cd "$1" && shift && "$@"
 )
+
+# clean_tree DIR: what belongs to the repository, with what has changed in it, and nothing that was built.
+clean_tree() {
+	mkdir -p "$1" || return
+	if git -C "$source_root" rev-parse --git-dir >/dev/null 2>&1; then
+		git -C "$source_root" ls-files -z --cached --others --exclude-standard |
+			tar -C "$source_root" --null --verbatim-files-from --files-from - --ignore-failed-read -cf - 2>/dev/null
+	else # a release
+		tar -C "$source_root" --exclude=./build -cf - .
+	fi | tar -C "$1" -xf -
+}
 
 build_pingpong() {
 	local source=$source_root/contrib/bench/pingpong.c
@@ -117,10 +142,14 @@ build_pingpong() {
 }
 
 component_environment() {
-	local dir system
+	local dir system pmix
 	dir=$(cd "$1" && pwd) && system=$(ompi_info --parsable --path pkglibdir | sed -n 's/^path:pkglibdir://p') || return
 	[[ -e $dir/component/mca_btl_fabric.so && -n $system ]] || return
 	export OMPI_MCA_mca_base_component_path=$dir/component:$system
+	# 5.0's mpirun tells its PMIx the same, which complains of every file there that is not its own, unless it knows better.
+	pmix=$(pkg-config --variable=libdir pmix 2>/dev/null)/pmix
+	[[ $(ompi_info --version 2>/dev/null) != *'Open MPI v5'* || ! -d $pmix ]] ||
+		export PMIX_MCA_mca_base_component_path=$pmix PRTE_MCA_mca_base_component_path=$pmix
 	# mpirun refuses root otherwise. Everything above runs as root too, in containers.
 	[[ $(id -u) != 0 ]] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }

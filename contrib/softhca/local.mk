@@ -157,7 +157,7 @@ EXTRA_DIST += $(softhca_tests) test/softhca/run-programs test/softhca/pyverbs_cm
 
 softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
-softhca_test_headers = test/softhca/verbs_world.h test/unit/check_main.h
+softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
 
 check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/forbid_cma
 test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
@@ -168,17 +168,22 @@ test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 if CHECK
 check_PROGRAMS += \
 	test/softhca/test_softhca_cm \
+	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_extended \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_states \
 	test/softhca/test_softhca_tables \
-	test/softhca/test_softhca_threads
+	test/softhca/test_softhca_threads \
+	test/softhca/test_softhca_xrc
 TESTS += test/softhca/test_softhca_states test/softhca/test_softhca_tables
 endif
 test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_cm_ids_SOURCES = test/softhca/test_softhca_cm_ids.cc $(softhca_test_headers)
+test_softhca_test_softhca_cm_ids_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_cm_ids_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_extended_SOURCES = test/softhca/test_softhca_extended.cc $(softhca_test_headers)
 test_softhca_test_softhca_extended_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
@@ -191,6 +196,9 @@ test_softhca_test_softhca_requests_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_threads_SOURCES = test/softhca/test_softhca_threads.cc $(softhca_test_headers)
 test_softhca_test_softhca_threads_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_threads_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_xrc_SOURCES = test/softhca/test_softhca_xrc.cc $(softhca_test_headers)
+test_softhca_test_softhca_xrc_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_xrc_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_states_SOURCES = test/softhca/test_softhca_states.cc test/unit/check_main.h
 test_softhca_test_softhca_states_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
 test_softhca_test_softhca_states_LDADD = $(CHECK_LIBS) -lpthread

@@ -16,12 +16,12 @@ need() {
 	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || die "$1 is missing: install the Debian package $2."
 }
 
-# The newest installed kernel that also has its modules: one without them cannot mount the root.
+# newest_kernel [ROOT]: the newest one installed there that also has its modules: one without them cannot mount the root.
 newest_kernel() {
 	local image version newest=
-	for image in /boot/vmlinuz-*; do
-		version=${image#/boot/vmlinuz-}
-		[[ -r $image && -f /lib/modules/$version/modules.dep ]] || continue
+	for image in "${1-}"/boot/vmlinuz-*; do
+		version=${image#"${1-}"/boot/vmlinuz-}
+		[[ -r $image && -f ${1-}/lib/modules/$version/modules.dep ]] || continue
 		newest=$(printf '%s\n' "$newest" "$version" | sort -V | tail -n 1)
 	done
 	printf '%s' "$newest"

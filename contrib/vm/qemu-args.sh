@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # the variables are those of run
 # qemu_args: fills the array `qemu` with the command that boots the guest.
-# Reads: vmlinux, scratch, cpus, mem, icount, verbose, shares.
+# Reads: vmlinux, scratch, cpus, mem, icount, verbose, shares, network, root.
 
 qemu_args() {
 	local i loglevel=5
@@ -27,12 +27,25 @@ qemu_args() {
 	qemu+=(-chardev "pipe,id=channel,path=$(comma "$scratch/channel")"
 		-device virtio-serial-pci -device 'virtserialport,chardev=channel,nr=1,name=channel')
 
+	# Ethernet frames in datagrams. Where they come faster than the other guest takes them some are lost, as on a network.
+	if [[ -n $network ]]; then
+		local host ports
+		IFS=, read -r host ports <<<"$network"
+		IFS=, read -ra ports <<<"$ports"
+		for i in 0 1; do
+			qemu+=(-netdev "dgram,id=eth$i,$(loopback local "${ports[2 * i]}"),$(loopback remote "${ports[2 * i + 1]}")"
+				-device "virtio-net-pci,netdev=eth$i,mac=52:54:00:00:0$i:0$host,host_mtu=4200")
+		done
+	fi
+
 	# remap: a root with several file systems below it has equal inode numbers.
-	export_9p root / ',readonly=on'
+	export_9p root "${root:-/}" ',readonly=on'
 	for i in "${!shares[@]}"; do
 		export_9p "share$i" "${shares[i]}" ''
 	done
 }
+
+loopback() { printf '%s' "$1.type=inet,$1.host=127.0.0.1,$1.port=$2"; }
 
 export_9p() {
 	qemu+=(-fsdev "local,id=$1,path=$(comma "$2"),security_model=none,multidevs=remap$3"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// libFuzzer: whatever a peer or a stranger sends is decoded to something in range or refused with a reason, in one
-// piece or in two.
+// libFuzzer: whatever a peer or a stranger sends, or publishes, is decoded to something in range or refused with a reason;
+// messages in one piece or in two.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +9,7 @@
 
 #include "cpc/oob_addresses.h"
 #include "cpc/oob_message.h"
+#include "cpc/xoob_offer.h"
 
 namespace {
 
@@ -31,12 +32,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (message) {
     require(whole.has_value() && message->header.length == size && size <= cpc::kMaxMessageBytes);
     require(message->ends.size() <= kMaxQueues && message->text.size() <= cpc::kMaxRefuseText);
+    require(message->xrc.srqs.size() <= kMaxQueues && message->xrc.target_qpn <= 0xffffff);
     const auto again = cpc::decode_message(cpc::encode(*message));
-    require(again.has_value() && again->ends == message->ends && again->text == message->text);
+    require(again.has_value() && again->ends == message->ends && again->text == message->text &&
+            again->xrc == message->xrc);
   } else {
     require(!message.error().text.empty());
   }
   const auto offer = cpc::decode_oob_offer(bytes);
   require(!offer || cpc::decode_oob_offer(cpc::encode(*offer)) == *offer);
+  const auto xrc_offer = cpc::decode_xoob_offer(bytes);
+  require(!xrc_offer || cpc::decode_xoob_offer(cpc::encode(*xrc_offer)) == *xrc_offer);
   return 0;
 }

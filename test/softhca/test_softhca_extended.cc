@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "test/softhca/verbs_world.h"
+#include "test/softhca/xrc_world.h"
 
 namespace {
 
@@ -165,9 +165,8 @@ START_TEST(window_type_1) {
 }
 END_TEST
 
-START_TEST(window_type_2) {
-  World w;
-  const auto qps = w.pair();
+// Binds a type 2 window of 64 bytes through `qp`, as request 1, and gives its key.
+uint32_t bind_type_2(World& w, ibv_qp* qp) {
   ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
   ck_assert_ptr_nonnull(mw);
   ibv_send_wr wr{};
@@ -176,9 +175,15 @@ START_TEST(window_type_2) {
   wr.bind_mw.mw = mw;
   wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
   wr.bind_mw.bind_info = {w.mr, w.address(4096), 64, IBV_ACCESS_REMOTE_WRITE};
-  ck_assert_int_eq(World::post(qps[1], wr), 0);
+  ck_assert_int_eq(World::post(qp, wr), 0);
   w.expect(1, IBV_WC_SUCCESS);
-  const uint32_t rkey = wr.bind_mw.rkey;
+  return wr.bind_mw.rkey;
+}
+
+START_TEST(window_type_2) {
+  World w;
+  const auto qps = w.pair();
+  const uint32_t rkey = bind_type_2(w, qps[1]);
   ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 2, 64, w.address(4096), rkey), 0);
   w.expect(2, IBV_WC_SUCCESS);
   // A message invalidates it at the receiver.
@@ -205,17 +210,7 @@ START_TEST(window_type_2_has_one_qp) {
   World w;
   const auto qps = w.pair();
   const auto others = w.pair();
-  ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
-  ck_assert_ptr_nonnull(mw);
-  ibv_send_wr wr{};
-  wr.wr_id = 1;
-  wr.opcode = IBV_WR_BIND_MW;
-  wr.bind_mw.mw = mw;
-  wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-  wr.bind_mw.bind_info = {w.mr, w.address(4096), 64, IBV_ACCESS_REMOTE_WRITE};
-  ck_assert_int_eq(World::post(qps[1], wr), 0);
-  w.expect(1, IBV_WC_SUCCESS);
-  const uint32_t rkey = wr.bind_mw.rkey;
+  const uint32_t rkey = bind_type_2(w, qps[1]);
   ibv_send_wr invalidate{};
   invalidate.wr_id = 2;
   invalidate.opcode = IBV_WR_LOCAL_INV;
@@ -244,38 +239,19 @@ START_TEST(xrc) {
   if ((w.limits.device_cap_flags & IBV_DEVICE_XRC) == 0) return;
   char name[] = "/tmp/xrc.XXXXXX";
   const int fd = mkstemp(name);
-  ibv_xrcd_init_attr domain{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, fd, 0};
-  ck_assert_ptr_null(ibv_open_xrcd(w.context, &domain));  // there is none yet
-  domain.oflags = O_CREAT;
-  ibv_xrcd* xrcd = ibv_open_xrcd(w.context, &domain);
+  ck_assert_ptr_null(open_domain(w, fd, 0));  // there is none yet
+  ibv_xrcd* xrcd = open_domain(w, fd);
   ck_assert_ptr_nonnull(xrcd);
-  domain.oflags = O_CREAT | O_EXCL;
-  ck_assert_ptr_null(ibv_open_xrcd(w.context, &domain));
-  domain.oflags = 0;
-  ibv_xrcd* again = ibv_open_xrcd(w.context, &domain);
+  ck_assert_ptr_null(open_domain(w, fd, O_CREAT | O_EXCL));
+  ibv_xrcd* again = open_domain(w, fd, 0);
   ck_assert_ptr_nonnull(again);
 
-  ibv_srq_init_attr_ex shared{};
-  shared.attr = {16, 1, 0};
-  shared.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-  shared.srq_type = IBV_SRQT_XRC;
-  shared.pd = w.pd;
-  shared.xrcd = xrcd;
-  shared.cq = w.cq;
-  ibv_srq* srq = ibv_create_srq_ex(w.context, &shared);
-  ck_assert_ptr_nonnull(srq);
   uint32_t srqn = 0;
-  ck_assert_int_eq(ibv_get_srq_num(srq, &srqn), 0);
+  ibv_srq* srq = make_srq(w, xrcd, &srqn);
   ck_assert_int_eq(ibv_close_xrcd(xrcd), EBUSY);
 
+  ibv_qp* target = new_target(w, xrcd);
   ibv_qp_init_attr_ex init{};
-  init.qp_type = IBV_QPT_XRC_RECV;
-  init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-  init.xrcd = xrcd;
-  ibv_qp* target = ibv_create_qp_ex(w.context, &init);
-  ck_assert_ptr_nonnull(target);
-  init = {};
   init.qp_type = IBV_QPT_XRC_SEND;
   init.comp_mask = IBV_QP_INIT_ATTR_PD;
   init.pd = w.pd;
@@ -287,22 +263,14 @@ START_TEST(xrc) {
   w.connect(initiator, target);
 
   // Another handle for the target, after which the first is not needed.
-  ibv_qp_open_attr open{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, target->qp_num, again, nullptr,
-                        IBV_QPT_XRC_RECV};
-  ibv_qp* other = ibv_open_qp(w.context, &open);
+  ibv_qp* other = open_target(w, again, target->qp_num);
   ck_assert_ptr_nonnull(other);
-  ck_assert_uint_eq(other->qp_num, target->qp_num);
   ck_assert_int_eq(ibv_destroy_qp(target), 0);
   ck_assert_int_eq(World::state_of(other), IBV_QPS_RTS);
 
   ck_assert_int_eq(w.post_srq_recv(srq, 9, 4096, 64), 0);
   ibv_sge list = w.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.wr_id = 10;
-  wr.sg_list = &list;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.qp_type.xrc.remote_srqn = srqn;
+  ibv_send_wr wr = to(srqn, IBV_WR_SEND, list, 10);
   ck_assert_int_eq(World::post(initiator, wr), 0);
   for (int i = 0; i < 2; ++i) {
     const ibv_wc wc = w.next();
@@ -313,7 +281,7 @@ START_TEST(xrc) {
   ck_assert_int_eq(ibv_destroy_srq(srq), 0);
   ck_assert_int_eq(ibv_close_xrcd(xrcd), 0);
   ck_assert_int_eq(ibv_close_xrcd(again), 0);
-  ck_assert_ptr_null(ibv_open_xrcd(w.context, &domain));
+  ck_assert_ptr_null(open_domain(w, fd, 0));
   close(fd);
   unlink(name);
 }
@@ -330,12 +298,7 @@ START_TEST(xrc_target_outlives_its_creator) {
   if (creator == 0) {
     World w;
     if ((w.limits.device_cap_flags & IBV_DEVICE_XRC) == 0) _exit(0);
-    ibv_xrcd_init_attr domain{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, fd, O_CREAT};
-    ibv_qp_init_attr_ex init{};
-    init.qp_type = IBV_QPT_XRC_RECV;
-    init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-    init.xrcd = ibv_open_xrcd(w.context, &domain);
-    const uint32_t number = ibv_create_qp_ex(w.context, &init)->qp_num;
+    const uint32_t number = new_target(w, open_domain(w, fd))->qp_num;
     char ready = 0;
     if (write(numbers[1], &number, sizeof number) != sizeof number || read(opened[0], &ready, 1) != 1) _exit(1);
     raise(SIGKILL);
@@ -344,42 +307,25 @@ START_TEST(xrc_target_outlives_its_creator) {
   if ((w.limits.device_cap_flags & IBV_DEVICE_XRC) == 0) return;
   uint32_t number = 0;
   ck_assert_int_eq(read(numbers[0], &number, sizeof number), sizeof number);
-  ibv_xrcd_init_attr domain{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, fd, 0};
-  ibv_xrcd* xrcd = ibv_open_xrcd(w.context, &domain);
+  ibv_xrcd* xrcd = open_domain(w, fd, 0);
   ck_assert_ptr_nonnull(xrcd);
-  ibv_qp_open_attr open{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, number, xrcd, nullptr,
-                        IBV_QPT_XRC_RECV};
-  ibv_qp* target = ibv_open_qp(w.context, &open);
+  ibv_qp* target = open_target(w, xrcd, number);
   ck_assert_ptr_nonnull(target);
   ck_assert_int_eq(write(opened[1], "", 1), 1);
   ck_assert_int_eq(waitpid(creator, nullptr, 0), creator);
 
-  ibv_srq_init_attr_ex shared{};
-  shared.attr = {16, 1, 0};
-  shared.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-  shared.srq_type = IBV_SRQT_XRC;
-  shared.pd = w.pd;
-  shared.xrcd = xrcd;
-  shared.cq = w.cq;
-  ibv_srq* srq = ibv_create_srq_ex(w.context, &shared);
   uint32_t srqn = 0;
-  ck_assert_int_eq(ibv_get_srq_num(srq, &srqn), 0);
+  ibv_srq* srq = make_srq(w, xrcd, &srqn);
   ibv_qp* initiator = w.make_qp(nullptr, IBV_QPT_XRC_SEND);
   w.connect(initiator, target);
   ck_assert_int_eq(w.post_srq_recv(srq, 9, 4096, 64), 0);
   ibv_sge list = w.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.wr_id = 9;
-  wr.sg_list = &list;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.qp_type.xrc.remote_srqn = srqn;
+  ibv_send_wr wr = to(srqn, IBV_WR_SEND, list, 9);
   ck_assert_int_eq(World::post(initiator, wr), 0);
   w.expect(9, IBV_WC_SUCCESS);
   w.expect(9, IBV_WC_SUCCESS);
   ck_assert_int_eq(ibv_destroy_qp(target), 0);
-  ck_assert_ptr_null(ibv_open_qp(w.context, &open));
+  ck_assert_ptr_null(open_target(w, xrcd, number));
   close(fd);
   unlink(name);
 }

@@ -130,6 +130,17 @@ struct World {
     ibv_recv_wr* bad = nullptr;
     REQUIRE((qp != nullptr ? ibv_post_recv(qp, &wr, &bad) : ibv_post_srq_recv(srq, &wr, &bad)) == 0);
   }
+  // What is in buffer `n`.
+  void post_send(ibv_qp* qp, uint64_t n, uint32_t length) {
+    ibv_sge sge{reinterpret_cast<uint64_t>(buffer(n)), length, mr->lkey};
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(ibv_post_send(qp, &wr, &bad) == 0);
+  }
 };
 
 // The other process, and a socket to it.
@@ -225,13 +236,19 @@ int be_sender(int socket) {
   }
 }
 
-// Posts receive requests until it is killed.
-int be_receiver(int socket) {
-  World world;
+// A queue pair with all its receives posted, connected to the one at the other end of `socket`.
+ibv_qp* connected_receiver(World& world, int socket) {
   ibv_qp* qp = world.make_qp(false);
   for (uint64_t n = 0; n < kDepth; ++n) world.post_receive(qp, n);
   world.connect(qp, exchange(socket, world.address(qp)));
   meet(socket);
+  return qp;
+}
+
+// Posts receive requests until it is killed.
+int be_receiver(int socket) {
+  World world;
+  ibv_qp* qp = connected_receiver(world, socket);
   for (;;) {
     ibv_wc wc;
     if (ibv_poll_cq(world.cq, 1, &wc) != 0) world.post_receive(qp, wc.wr_id);
@@ -241,10 +258,7 @@ int be_receiver(int socket) {
 // Answers every message with one, until the socket is closed.
 int be_echo(int socket) {
   World world;
-  ibv_qp* qp = world.make_qp(false);
-  for (uint64_t n = 0; n < kDepth; ++n) world.post_receive(qp, n);
-  world.connect(qp, exchange(socket, world.address(qp)));
-  meet(socket);
+  ibv_qp* qp = connected_receiver(world, socket);
   for (;;) {
     ibv_wc wc;
     if (ibv_poll_cq(world.cq, 1, &wc) == 0) {
@@ -254,14 +268,7 @@ int be_echo(int socket) {
     }
     REQUIRE(wc.status == IBV_WC_SUCCESS);
     if ((wc.opcode & IBV_WC_RECV) == 0) continue;
-    ibv_sge sge{reinterpret_cast<uint64_t>(world.buffer(wc.wr_id)), wc.byte_len, world.mr->lkey};
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    REQUIRE(ibv_post_send(qp, &wr, &bad) == 0);
+    world.post_send(qp, wc.wr_id, wc.byte_len);
     world.post_receive(qp, wc.wr_id);
   }
 }
@@ -330,14 +337,7 @@ class Survivor {
         killed = true;
       }
       for (; posted - done < 8 && first_error == IBV_WC_SUCCESS; ++posted) {
-        ibv_sge sge{reinterpret_cast<uint64_t>(world_.buffer(kDepth)), posted % 2 == 0 ? 100U : 5000U, world_.mr->lkey};
-        ibv_send_wr wr{};
-        wr.sg_list = &sge;
-        wr.num_sge = 1;
-        wr.opcode = IBV_WR_SEND;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        ibv_send_wr* bad = nullptr;
-        REQUIRE(ibv_post_send(qp, &wr, &bad) == 0);
+        world_.post_send(qp, kDepth, posted % 2 == 0 ? 100U : 5000U);
       }
       ibv_wc wc;
       if (ibv_poll_cq(world_.cq, 1, &wc) == 0) continue;

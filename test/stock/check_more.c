@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- who speaks first ---- */
 
@@ -34,6 +35,39 @@ void run_low_ranks_first(void)
         }
     }
     free(buf);
+}
+
+/* ---- --stall ---- */
+
+static int stall_limit;
+
+/* A thread of its own, as the main one sits in an MPI call when it matters. It
+ * makes no MPI call: mpirun ends the job when a process leaves without one. */
+static void *watch_main(void *unused)
+{
+    long last = moved();
+    for (int idle = 0; idle < stall_limit;) {
+        pause_ms(1000);
+        long now_moved = moved();
+        idle = now_moved == last ? idle + 1 : 0;
+        last = now_moved;
+    }
+    fprintf(stderr, "check_mpi: STALLED: rank %d of %d has neither checked nor sent anything for %d s in: %s\n",
+            rank, size, stall_limit, current_step());
+    fflush(stderr);
+    _exit(1);
+    return unused;
+}
+
+void watch_for_stalls(int seconds)
+{
+    pthread_t thread;
+    stall_limit = seconds;
+    if (pthread_create(&thread, NULL, watch_main, NULL) != 0) {
+        perror("check_mpi: pthread_create");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    pthread_detach(thread);
 }
 
 /* ---- datatypes and collectives ---- */

@@ -4,12 +4,14 @@
  * which the receiver recomputes.  The first mismatch aborts the job (status 1).
  *
  *   check_mpi [--max BYTES] [--rounds N] [--seed N] [--flood N] [-v]
- *             [--low-ranks-first]
+ *             [--low-ranks-first] [--stall SECONDS]
  *   check_mpi --threads N ... | --compute SECONDS ... | --spawn ... | --rma ...
  *
  * The second form runs only the named test (they are in check_more.c and
  * check_rma.c). The very first messages are sent by all ranks at once, or, with
- * --low-ranks-first, by the lower rank of each pair.
+ * --low-ranks-first, by the lower rank of each pair. With --stall, a process
+ * that neither checks nor sends anything for so long ends the job and says
+ * where: a slow machine is told from a transport that stopped.
  */
 #include "check_mpi.h"
 
@@ -20,9 +22,11 @@
 #include <string.h>
 #include <time.h>
 
-struct options opt = {.max = 1 << 20, .rounds = 1, .flood = 10000, .seed = 1};
+struct options opt = {.max = 1 << 20, .rounds = 1, .flood = 10000, .seed = 1, .dynamic = 1};
 int rank, size;
 static atomic_long checks; /* the threads of --threads count too */
+static atomic_long filled; /* messages made to be sent */
+static const char *_Atomic step_name = "MPI_Init";
 
 /* ---- contents of messages ---- */
 
@@ -44,6 +48,7 @@ void fill(void *buf, int n, const struct msgid *id)
 {
     unsigned char *p = buf;
     uint64_t key = key_of(id);
+    atomic_fetch_add(&filled, 1);
     for (int i = 0; i < n; i += 8) {
         uint64_t w = mix(key + (uint64_t)i);
         memcpy(p + i, &w, n - i < 8 ? (size_t)(n - i) : 8);
@@ -131,6 +136,16 @@ double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+long moved(void)
+{
+    return atomic_load(&checks) + atomic_load(&filled);
+}
+
+const char *current_step(void)
+{
+    return atomic_load(&step_name);
+}
+
 void pause_ms(int ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
@@ -141,6 +156,7 @@ void pause_ms(int ms)
 void step(const char *name)
 {
     static double start;
+    atomic_store(&step_name, name);
     if (start == 0)
         start = now();
     if (opt.verbose && rank == 0 && !opt.child) {
@@ -357,8 +373,8 @@ static void usage(void)
 {
     fprintf(stderr, "usage: check_mpi [--max BYTES] [--rounds N] [--seed N] "
                     "[--flood N] [-v]\n"
-                    "                 [--low-ranks-first]\n"
-                    "                 [--threads N | --compute SECONDS | --spawn | --rma]\n");
+                    "                 [--low-ranks-first] [--stall SECONDS]\n"
+                    "                 [--threads N | --compute SECONDS | --spawn | --rma [--no-dynamic]]\n");
     exit(2);
 }
 
@@ -369,8 +385,10 @@ int main(int argc, char **argv)
         {"seed", 1, NULL, 's'},    {"flood", 1, NULL, 'f'},
         {"threads", 1, NULL, 't'}, {"compute", 1, NULL, 'c'},
         {"spawn", 0, NULL, 'p'},   {"child", 0, NULL, 'C'},
-        {"rma", 0, NULL, 'R'},     {"low-ranks-first", 0, NULL, 'L'},
-        {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+        {"rma", 0, NULL, 'R'},     {"no-dynamic", 0, NULL, 'D'},
+        {"low-ranks-first", 0, NULL, 'L'},
+        {"stall", 1, NULL, 'S'},   {"verbose", 0, NULL, 'v'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "v", longopts, NULL)) != -1;) {
         switch (c) {
         case 'm': opt.max = atoi(optarg); break;
@@ -381,8 +399,10 @@ int main(int argc, char **argv)
         case 'c': opt.compute = atoi(optarg); break;
         case 'p': opt.spawn = 1; break;
         case 'R': opt.rma = 1; break;
+        case 'D': opt.dynamic = 0; break;
         case 'C': opt.child = 1; break;
         case 'L': opt.low_first = 1; break;
+        case 'S': opt.stall = atoi(optarg); break;
         case 'v': opt.verbose = 1; break;
         default: usage();
         }
@@ -398,6 +418,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "check_mpi: MPI_THREAD_MULTIPLE is not provided\n");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    if (opt.stall)
+        watch_for_stalls(opt.stall);
     MPI_Comm parent;
     MPI_Comm_get_parent(&parent);
     if (opt.child)

@@ -17,8 +17,10 @@ struct options {
     int compute;
     int spawn;
     int rma;
+    int dynamic; /* windows that memory is attached to later */
     int child;
     int low_first; /* of each pair, the lower rank speaks first */
+    int stall; /* seconds without progress that end the job; 0: for ever */
     int verbose;
     uint64_t seed;
 };
@@ -50,6 +52,11 @@ void step(const char *name);
 double now(void);
 void pause_ms(int ms);
 
+/* What --stall watches: grows with every check and message; the step that is
+ * running. Both may be called by any thread. */
+long moved(void);
+const char *current_step(void);
+
 /* 0, 1, 2, 3, 4, 5, 7, 8, 9, ...: powers of two plus/minus one up to limit */
 int make_sizes(int limit, int *sizes, int room);
 
@@ -60,6 +67,7 @@ void run_compute(int seconds);
 void run_spawn(const char *program);
 void run_rma(void);
 void run_low_ranks_first(void);
+void watch_for_stalls(int seconds);
 void run_child(MPI_Comm parent);
 
 #endif

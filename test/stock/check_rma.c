@@ -306,6 +306,8 @@ void run_rma(void)
             many(&w, 3000);
             close_window(&w);
         }
+    if (!opt.dynamic)
+        return;
     step("dynamic windows");
     for (int k = 1; k <= opt.max; k = k * 30 + 1)
         dynamic(k);

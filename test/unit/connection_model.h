@@ -9,16 +9,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
-#include <queue>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <vector>
 
 #include "cpc/connection_table.h"
 #include "test/unit/connection_world.h"
+#include "test/unit/search.h"
 
 namespace fabric::model {
 
@@ -33,6 +30,8 @@ struct Options {
   Byte retries = 0;
   Byte closes = 0;
   Byte local_errors = 0;
+  Byte yields = 0;     ///< how often a channel is closed to make room for others, and opened again later
+  bool dials = false;  ///< a REQUEST may take its time to leave
   std::array<Byte, 2> wants{1, 1};
   bool hasty_handshake_timer = false;  ///< it may fire at any time, not only when nothing else can happen
   bool both_must_connect = true;  ///< what a quiet world is checked for: everybody connected, or else everybody told
@@ -56,24 +55,24 @@ struct Incoming {
   bool is_destroy = false;  ///< no message at all: the main thread is done with the connection
 };
 
-class Explorer {
+/// Who moves, and how.
+struct Move {
+  int peer = 0;
+  std::string_view what;
+};
+
+class Explorer : public Search<World, Move> {
  public:
   explicit Explorer(const Options& options) : options_(options) {}
 
   /// The first fault found, with the shortest way there, or nothing. `states()` tells how much was seen.
   std::optional<std::string> explore();
-  [[nodiscard]] std::size_t states() const { return seen_.size(); }
 
  private:
-  using Bytes = std::array<char, sizeof(World)>;
-  struct Hash {
-    std::size_t operator()(const Bytes& bytes) const {
-      return std::hash<std::string_view>{}({bytes.data(), bytes.size()});
-    }
-  };
-
-  void visit(World world);
-  [[nodiscard]] std::string way_here() const;
+  void visit(World world) {
+    world.forget_channels();
+    Search::visit(world);
+  }
   void expand(const World& world);
   void main_thread_moves(const World& world, int peer);
   void channel_moves(const World& world, std::size_t index, std::size_t side);
@@ -83,6 +82,7 @@ class Explorer {
   void deliver(World world, std::size_t index, std::size_t side);
 
   void apply(World world, int peer, Event event, Incoming incoming = {});
+  // What actions do (connection_model_actions.h)
   void perform_from(World world, int peer, const cpc::Step& step, std::size_t first, Incoming incoming);
   bool perform(World& world, int peer, Action action, const Incoming& incoming);
   void require_room(const World& world, bool had_room) {
@@ -99,73 +99,31 @@ class Explorer {
   void apply_cts(World& world, int peer, cpc::CtsEvent event);
   void check_quiet_cts(const World& world);
 
-  /// How a world was reached first: breadth first, so there is no shorter way.
-  struct Origin {
-    const Bytes* parent = nullptr;
-    int peer = 0;
-    std::string_view what;
-  };
-
   Options options_;
-  std::unordered_map<Bytes, Origin, Hash> seen_;
-  const Bytes* here_ = nullptr;  ///< the world at hand
-  Origin move_;                  ///< the move from it that is being made
-  std::queue<World> open_;
-  std::size_t moves_ = 0;  ///< made from the world at hand
-  std::optional<std::string> fault_;
 };
 
 inline void Explorer::fault(const World& world, const std::string& what) {
-  if (!fault_) {
-    fault_ = what + " in" + describe(world) + " after" + way_here();
+  std::string text = what + " in" + describe(world) + " after";
+  for (const Move& move : way()) {
+    text += " " + std::to_string(move.peer) + ":" + std::string(move.what);
   }
-}
-
-inline std::string Explorer::way_here() const {
-  std::vector<std::string> moves;
-  for (Origin one = move_; !one.what.empty(); one = seen_.at(*one.parent)) {
-    moves.push_back(std::to_string(one.peer) + ":" + std::string(one.what));
-  }
-  std::string text;
-  for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
-    text += " " + *move;
-  }
-  return text;
+  found(std::move(text));
 }
 
 inline std::optional<std::string> Explorer::explore() {
   World start;
   start.losses = options_.losses;
   start.local_errors = options_.local_errors;
+  start.yields = options_.yields;
   for (std::size_t i = 0; i < 2; ++i) {
     start.peers[i].wants = options_.wants[i];
     start.peers[i].closes = options_.closes;
   }
-  visit(start);
-  while (!open_.empty() && !fault_) {
-    const World world = open_.front();
-    open_.pop();
-    Bytes bytes;
-    std::memcpy(bytes.data(), &world, sizeof world);
-    here_ = &seen_.find(bytes)->first;
-    move_ = seen_.at(bytes);
-    expand(world);
-  }
-  return fault_;
-}
-
-inline void Explorer::visit(World world) {
-  ++moves_;
-  world.forget_channels();
-  Bytes bytes;
-  std::memcpy(bytes.data(), &world, sizeof world);
-  if (seen_.emplace(bytes, move_).second) {
-    open_.push(world);
-  }
+  start.forget_channels();
+  return search(start, [this](const World& world) { expand(world); });
 }
 
 inline void Explorer::expand(const World& world) {
-  moves_ = 0;
   for (int peer = 0; peer < 2; ++peer) {
     main_thread_moves(world, peer);
     if (options_.exchanges) {
@@ -180,8 +138,8 @@ inline void Explorer::expand(const World& world) {
     }
   }
   const bool retry_comes = world.peers[0].timer == 1 || world.peers[1].timer == 1;
-  timers(world, moves_ == 0 && !retry_comes);
-  if (moves_ == 0) {
+  timers(world, is_quiet() && !retry_comes);
+  if (is_quiet()) {
     check_quiet(world);
   }
   for (std::size_t i = 0; i < kChannels; ++i) {
@@ -214,19 +172,16 @@ inline void Explorer::main_thread_moves(const World& world, int number) {
     act(Event::kDestroyWanted, [](Peer& p) { p.must_destroy = 0; });
   }
   if (peer.closes > 0 && peer.state != State::kClosed && peer.must_close == 0 && peer.state != State::kClosing) {
-    // A choice, not an obligation: a world is quiet without it.
-    const std::size_t moves = moves_;
-    act(Event::kCloseWanted, [](Peer& p) {
-      p.closes--, p.gave_up = 1, p.must_post = 0, p.must_link = 0, p.must_hear_left = 0;
-      p.cts = cpc::CtsState::kLost;  // the endpoint hears no more
+    choose([&] {
+      act(Event::kCloseWanted, [](Peer& p) {
+        p.closes--, p.gave_up = 1, p.must_post = 0, p.must_link = 0, p.must_hear_left = 0;
+        p.cts = cpc::CtsState::kLost;  // the endpoint hears no more
+      });
     });
-    moves_ = moves;
   }
   if (!options_.exchanges && other.told_connected != 0 && other.linked_to == peer.incarnation && peer.incarnation != 0 &&
       peer.linked_to == other.incarnation && peer.told_connected == 0 && peer.state == State::kReplySent) {
-    const std::size_t moves = moves_;
-    act(Event::kPeerSpoke, [](Peer&) {});
-    moves_ = moves;
+    choose([&] { act(Event::kPeerSpoke, [](Peer&) {}); });
   }
 }
 
@@ -238,6 +193,23 @@ inline void Explorer::channel_moves(const World& world, std::size_t index, std::
   if (channel.letters[side][0] != kNothing) {
     deliver(world, index, side);
     return;
+  }
+  if (side == 0 && channel.dialing != 0 && channel.lost[0] == 0) {
+    World next = world;
+    next.request_leaves(static_cast<Byte>(index));
+    move_ = {channel.opener, "REQUEST leaves"};
+    visit(next);
+    return;
+  }
+  if (side == 0 && world.yields > 0 && channel.answered == 0 && channel.lost[0] == 0 && channel.accepted != 0 &&
+      world.peers[channel.opener].state == State::kRequestSent) {
+    World next = world;
+    next.yields--;
+    move_ = {channel.opener, "yields"};
+    if (!next.yield_channel(channel.opener)) {
+      fault(world, "more channels than the model holds");
+    }
+    visit(next);
   }
   const bool other_closed = channel.open[1 - side] == 0;
   if ((channel.lost[side] == 0 && !other_closed) || (side == 1 && channel.accepted == 0)) {
@@ -291,7 +263,7 @@ inline void Explorer::breaks(const World& world, std::size_t index) {
         channel.letters[side] = {};
       }
     }
-    move_ = {here_, static_cast<int>(index), "channel breaks"};
+    move_ = {static_cast<int>(index), "channel breaks"};
     visit(next);
   }
 }
@@ -309,7 +281,7 @@ inline void Explorer::timers(const World& world, bool quiet) {
 
 /// Nothing more happens by itself: is everybody where they should be?
 inline void Explorer::check_quiet(const World& world) {
-  move_ = seen_.at(*here_);
+  move_ = {};
   if (options_.exchanges) {
     check_quiet_cts(world);
   }
@@ -335,7 +307,7 @@ inline void Explorer::check_quiet(const World& world) {
 inline void Explorer::apply(World world, int number, Event event, Incoming incoming) {
   Peer& peer = world.peers[static_cast<std::size_t>(number)];
   Guards guards;
-  guards.peer_has_precedence = number == 1;
+  guards.peer_has_precedence = number == 1 || peer.request_left == 0;
   guards.repeated = incoming.ends != 0 && incoming.ends == peer.linked_to;
   guards.stale = guards.repeated && incoming.channel != kNoChannel && incoming.attempt < peer.peer_attempt;
   guards.retries_left = peer.attempt <= options_.retries;
@@ -350,7 +322,7 @@ inline void Explorer::apply(World world, int number, Event event, Incoming incom
     guards = options_.bend(number, guards);
   }
   const cpc::Step step = cpc::step(peer.state, event, guards);
-  move_ = {here_, number, to_string(event)};
+  move_ = {number, to_string(event)};
   incoming.is_destroy = event == Event::kDestroyWanted;
   if (step.outcome == Outcome::kProtocolError && (options_.both_must_connect || peer.state != State::kConfirming)) {
     fault(world, "protocol error: peer " + std::to_string(number) + ": " + std::string(to_string(event)) + ": " +
@@ -362,120 +334,6 @@ inline void Explorer::apply(World world, int number, Event event, Incoming incom
   }
   peer.state = step.next;
   perform_from(world, number, step, 0, incoming);
-}
-
-/// Carries out actions; where a verbs call may fail, both ways.
-inline void Explorer::perform_from(World world, int number, const cpc::Step& step, std::size_t first,
-                                   Incoming incoming) {
-  for (std::size_t i = first; i < step.actions.size(); ++i) {
-    const Action action = step.actions[i];
-    if (action == options_.skip) {
-      continue;
-    }
-    if (world.local_errors > 0 && (action == Action::kMakeQueuePairs || action == Action::kConnectQueuePairs)) {
-      World failed = world;
-      failed.local_errors--;
-      const Origin move = move_;
-      apply(failed, number, Event::kLocalError);
-      move_ = move;
-    }
-    if (!perform(world, number, action, incoming)) {
-      return;
-    }
-  }
-  visit(world);
-}
-
-inline bool Explorer::perform(World& world, int number, Action action, const Incoming& incoming) {
-  Peer& peer = world.peers[static_cast<std::size_t>(number)];
-  switch (action) {
-    case Action::kMakeQueuePairs:
-      if (peer.incarnation != 0) {
-        fault(world, "queue pairs made twice");
-      }
-      peer.incarnation = ++peer.made;
-      break;
-    case Action::kConnectQueuePairs:
-      if (peer.linked_to != 0 || peer.incarnation == 0) {
-        fault(world, "queue pairs connected twice, or never made");
-      }
-      peer.linked_to = incoming.ends;
-      peer.opened = incoming.channel == kNoChannel ? 1 : 0;
-      break;
-    case Action::kDestroyQueuePairs: {
-      if (!incoming.is_destroy) {
-        peer.incarnation = 0;
-        peer.linked_to = 0;
-        break;
-      }
-      const Peer old = peer;  // a new connection object, if there is one again
-      peer = Peer();
-      peer.made = old.made;
-      peer.wants = old.wants;
-      peer.wanted = old.wanted;
-      peer.closes = old.closes;
-      peer.gave_up = old.gave_up;
-      peer.posted = old.posted;
-      peer.handshakes = old.handshakes;
-      peer.told_connected = old.told_connected;
-      peer.told_failed = old.told_failed;
-      break;
-    }
-    case Action::kPostHandshake:
-      peer.handshakes = static_cast<Byte>(peer.handshakes | 1U << peer.incarnation);
-      break;
-    case Action::kOpenChannel:
-      if (peer.channel != kNoChannel) {
-        fault(world, "a channel is opened while there is one");
-      }
-      require_room(world, world.open_channel(number));
-      break;
-    case Action::kAdoptChannel:
-      world.close_channel(number);
-      peer.channel = incoming.channel;
-      peer.peer_attempt = incoming.attempt;
-      break;
-    case Action::kRefuseCollision: world.refuse(incoming.channel, kCollision); break;
-    case Action::kRefuseOther:
-    case Action::kRefuseUnavailable: world.refuse(incoming.channel, kRefuse); break;
-    case Action::kDropNewChannel: world.refuse(incoming.channel, kNothing); break;
-    case Action::kSendReply: require_room(world, world.send(number, kReply)); break;
-    case Action::kSendConfirm: require_room(world, world.send(number, kConfirm)); break;
-    case Action::kSendRefusal:
-      // Who opened it by a communication manager can only hang up before there is an answer.
-      if (!options_.exchanges || peer.channel == kNoChannel || world.channels[peer.channel].opener != number) {
-        require_room(world, world.send(number, kRefuse));
-      }
-      break;
-    case Action::kCloseChannel: world.close_channel(number); break;
-    case Action::kStartRetryTimer: peer.timer = 1; break;
-    case Action::kStartHandshakeTimer: peer.timer = 2; break;
-    case Action::kStopTimer: peer.timer = 0; break;
-    case Action::kAskForReceives: peer.must_post = 1; break;
-    case Action::kTellConnected: tell_connected(world, number); break;
-    case Action::kTellLinked: peer.must_link = 1; break;
-    case Action::kTellPeerLeft: peer.must_hear_left = 1; break;
-    case Action::kTellFailed:
-      peer.told_failed = 1;
-      peer.must_close = 1;
-      break;
-    case Action::kTellFlushing: peer.must_destroy = 1; break;
-    case Action::kFlushQueuePairs:
-    case Action::kNone: break;
-  }
-  return !fault_;
-}
-
-inline void Explorer::tell_connected(World& world, int number) {
-  Peer& peer = world.peers[static_cast<std::size_t>(number)];
-  const Peer& other = world.peers[static_cast<std::size_t>(1 - number)];
-  if ((other.posted >> peer.linked_to & 1U) == 0 || (peer.posted >> peer.incarnation & 1U) == 0) {
-    fault(world, "connected before both have posted");
-  }
-  if (peer.told_connected != 0 && peer.made == 1) {
-    fault(world, "told connected twice");
-  }
-  peer.told_connected = 1;
 }
 
 }  // namespace fabric::model

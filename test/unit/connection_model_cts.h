@@ -17,7 +17,7 @@ inline void Explorer::cts_moves(const World& world, int number) {
   const Peer& peer = world.peers[index];
   if (peer.must_link != 0) {
     World next = world;
-    move_ = {here_, number, "main thread hears Linked, posts"};
+    move_ = {number, "main thread hears Linked, posts"};
     Peer& changed = next.peers[index];
     changed.must_link = 0;
     changed.posted = static_cast<Byte>(changed.posted | 1U << changed.incarnation);
@@ -28,7 +28,7 @@ inline void Explorer::cts_moves(const World& world, int number) {
     visit(next);
   } else if (peer.must_hear_left != 0) {
     World next = world;
-    move_ = {here_, number, "main thread hears PeerLeft"};
+    move_ = {number, "main thread hears PeerLeft"};
     next.peers[index].must_hear_left = 0;
     apply_cts(next, number, CtsEvent::kPeerLeft);
     visit(next);
@@ -52,7 +52,7 @@ inline void Explorer::cts_travels(const World& world, int from) {
   }
   World next = world;
   next.peers[static_cast<std::size_t>(from)].cts_from = 0;
-  move_ = {here_, to, is_there ? "CTS arrives" : "CTS finds no queue pair"};
+  move_ = {to, is_there ? "CTS arrives" : "CTS finds no queue pair"};
   if (is_there) {
     if (options_.first_queue_is_p && !has_handshake) {
       fault(world, "CTS finds no receive");

@@ -16,7 +16,7 @@ namespace fabric::model {
 using cpc::State;
 using Byte = std::uint8_t;
 
-enum Letter : Byte { kNothing, kRequest, kReply, kConfirm, kRefuse, kCollision };
+enum Letter : Byte { kNothing, kRequest, kReply, kConfirm, kRefuse, kCollision, kTarget, kTargetGone };
 
 constexpr std::size_t kChannels = 8;
 constexpr Byte kNoChannel = 0xff;
@@ -34,6 +34,7 @@ struct Channel {
   Byte reply_ends = 0;
   Byte confirm_sent = 0;
   Byte answered = 0;  ///< the opener has read REPLY
+  Byte dialing = 0;   ///< it is not open yet: REQUEST has not left
 };
 
 struct Peer {
@@ -55,6 +56,7 @@ struct Peer {
   Byte posted = 0;   ///< bit n: incarnation n had its receives posted
   Byte told_connected = 0;
   Byte told_failed = 0;
+  Byte request_left = 0;  ///< the other peer may know of a request of ours
   Byte has_target = 0;  ///< this connection object has been given a target by Connect
 
   // The CTS exchange, if there is one
@@ -73,11 +75,16 @@ struct World {
   std::array<Channel, kChannels> channels;
   Byte losses = 0;        ///< channels that may still break
   Byte local_errors = 0;  ///< verbs calls that may still fail
+  Byte yields = 0;        ///< channels that may still be closed and opened again later
 
   [[nodiscard]] Peer& peer(int number) { return peers[static_cast<std::size_t>(number)]; }
 
   /// Opens a channel and sends REQUEST. False if there are more channels than the model holds.
-  [[nodiscard]] bool open_channel(int number);
+  /// `dials`: REQUEST does not leave at once.
+  [[nodiscard]] bool open_channel(int number, bool dials = false);
+  void request_leaves(Byte index);
+  /// The opener closes it to make room for others, and opens it again with the same REQUEST later.
+  [[nodiscard]] bool yield_channel(int number);
   /// Sends on the channel that the peer has, if any. False if more is under way than the model holds.
   [[nodiscard]] bool send(int number, Letter letter);
   void close_channel(int number);
@@ -86,7 +93,7 @@ struct World {
   /// Frees the channels that nobody has any more.
   void forget_channels();
 };
-static_assert(sizeof(World) == 2 * sizeof(Peer) + kChannels * sizeof(Channel) + 2,
+static_assert(sizeof(World) == 2 * sizeof(Peer) + kChannels * sizeof(Channel) + 3,
               "padding would break the comparison");
 
 inline std::string describe(const World& world) {
@@ -99,7 +106,7 @@ inline std::string describe(const World& world) {
   return text;
 }
 
-inline bool World::open_channel(int number) {
+inline bool World::open_channel(int number, bool dials) {
   for (std::size_t i = 0; i < kChannels; ++i) {
     Channel& channel = channels[i];
     if (channel.used == 0) {
@@ -108,12 +115,28 @@ inline bool World::open_channel(int number) {
       channel.attempt = ++peer(number).attempt;
       channel.ends = peer(number).incarnation;
       channel.open = {1, 1};
-      channel.letters[1][0] = kRequest;
+      channel.dialing = 1;
       peer(number).channel = static_cast<Byte>(i);
+      if (!dials) {
+        request_leaves(static_cast<Byte>(i));
+      }
       return true;
     }
   }
   return false;
+}
+
+inline void World::request_leaves(Byte index) {
+  Channel& channel = channels[index];
+  channel.dialing = 0;
+  channel.letters[1][0] = kRequest;
+  peer(channel.opener).request_left = 1;
+}
+
+inline bool World::yield_channel(int number) {
+  close_channel(number);
+  peer(number).attempt--;  // it is the same one
+  return open_channel(number, true);
 }
 
 inline bool World::send(int number, Letter letter) {
@@ -122,7 +145,7 @@ inline bool World::send(int number, Letter letter) {
   }
   Channel& channel = channels[peer(number).channel];
   const std::size_t to = channel.opener == number ? 1 : 0;
-  if (letter == kReply) {
+  if (letter == kReply || letter == kTarget) {
     channel.reply_ends = peer(number).incarnation;
   }
   if (letter == kConfirm) {

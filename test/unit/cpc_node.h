@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,45 +22,9 @@
 
 #include "cpc/connection_manager.h"
 #include "test/unit/check_main.h"
+#include "test/unit/fake_queue_pairs.h"
 
 namespace fabric::test {
-
-/// Counts over all fake queue pairs of the program.
-struct FakeCounts {
-  std::atomic<int> made = 0;
-  std::atomic<int> destroyed = 0;
-  std::atomic<int> flushed = 0;
-  std::atomic<int> connected = 0;
-  std::atomic<std::uint32_t> next_number = 1;
-};
-inline FakeCounts fake_counts;
-
-class FakeQueuePairs final : public cpc::QueuePairs {
- public:
-  FakeQueuePairs(std::size_t count, bool connect_fails) : connect_fails_(connect_fails) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t number = fake_counts.next_number++;
-      ends_.push_back({number & 0xffffff, (number * 7919U) & 0xffffff});
-    }
-    ++fake_counts.made;
-  }
-  ~FakeQueuePairs() override { ++fake_counts.destroyed; }
-
-  [[nodiscard]] const std::vector<cpc::QueuePairEnd>& ends() const noexcept override { return ends_; }
-  [[nodiscard]] std::vector<ibv_qp*> handles() const override { return std::vector<ibv_qp*>(ends_.size()); }
-  [[nodiscard]] Status connect(const PortAddress&, const std::vector<cpc::QueuePairEnd>& ends) override {
-    ck_assert_msg(!connected_ && ends.size() == ends_.size(), "connected twice, or to a wrong number of ends");
-    connected_ = true;
-    ++fake_counts.connected;
-    return connect_fails_ ? Status(failure("the fake device refuses RTR")) : Status();
-  }
-  void flush() noexcept override { ++fake_counts.flushed; }
-
- private:
-  std::vector<cpc::QueuePairEnd> ends_;
-  bool connect_fails_;
-  bool connected_ = false;
-};
 
 enum class Fate { kUnknown, kAsked, kPosted, kConnected, kFailed, kFlushing, kDestroyed };
 
@@ -73,6 +38,8 @@ struct Seen {
   std::string reason;
   std::string history;
   std::vector<cpc::QueuePairEnd> remote_ends;
+  std::uint32_t target_qpn = 0;  ///< X queues, incoming
+  cpc::XrcPath xrc;              ///< X queues, outgoing
 };
 
 class Node {
@@ -83,6 +50,7 @@ class Node {
     std::uint16_t ports = 1;
     bool make_fails = false;
     bool connect_fails = false;
+    std::uint64_t xrc_domain = 0;  ///< with X queues: the node that it is on
   };
 
   static Options options(std::uint32_t rank) {
@@ -95,16 +63,28 @@ class Node {
     return made;
   }
 
+  /// Why a process of that kind offers a port no way to connect, by CPC.
+  static std::vector<CpcOffer> refusals_of(const Options& options) {
+    auto manager = cpc::ConnectionManager::start(
+        options.settings, [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+          return failure("not needed");
+        });
+    ck_assert(manager.has_value());
+    return (*manager)->refusals();
+  }
+
   explicit Node(std::uint32_t rank) : Node(options(rank)) {}
   explicit Node(const Options& options) : options_(options), queues_(*ReceiveQueues::parse(options.receive_queues)) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
         options.settings, [options, count](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
-          if (options.make_fails) {
+          if (options.make_fails || takes_one(fake_counts.make_failures)) {
             return failure("the fake device has no queue pair left");
           }
           return std::make_unique<FakeQueuePairs>(count, options.connect_fails);
-        });
+        },
+        fake_xrc_maker(
+            {options.settings.self.rank, count, options.xrc_domain, options.make_fails, options.connect_fails}));
     ck_assert_msg(manager.has_value(), "%s", manager ? "" : manager.error().text.c_str());
     manager_ = std::move(*manager);
     for (std::uint16_t i = 0; i < options.ports; ++i) {
@@ -112,6 +92,7 @@ class Node {
       port.index = i;
       port.queues = &queues_;
       port.address.mtu = 3;
+      port.xrc_domain = options.xrc_domain;
       manager_->add_port(port);
     }
   }
@@ -131,12 +112,18 @@ class Node {
     }
     const auto offers = manager_->offers(all);
     ck_assert_uint_eq(offers.size(), 1);
-    return {CpcKind::kOob, offers[0].blob, options_.settings.token, true};
+    return {offers[0].kind, offers[0].blob, options_.settings.token, true};
   }
 
+  /// With X queues: of the messages that go to the peer.
   [[nodiscard]] cpc::ConnectionKey key_to(const Node& peer, std::uint16_t port = 0) const {
-    return {peer.name(), port, port};
+    return {peer.name(), port, port, has_xrc() ? cpc::Direction::kOutgoing : cpc::Direction::kBoth};
   }
+  /// The same, or, with X queues, of the messages that come from it.
+  [[nodiscard]] cpc::ConnectionKey key_from(const Node& peer, std::uint16_t port = 0) const {
+    return {peer.name(), port, port, has_xrc() ? cpc::Direction::kIncoming : cpc::Direction::kBoth};
+  }
+  [[nodiscard]] bool has_xrc() const { return queues_[0].kind == QueueKind::kXrc; }
   void connect(const Node& peer, std::uint16_t port = 0) { connect(key_to(peer, port), peer.target()); }
   void connect(const cpc::ConnectionKey& key, const cpc::PeerTarget& target) {
     manager_->submit(cpc::Connect{key, target});
@@ -149,6 +136,7 @@ class Node {
   }
 
   Seen& seen(const cpc::ConnectionKey& key) { return seen_[key]; }
+  [[nodiscard]] bool is_gone(const cpc::ConnectionKey& key) { return seen(key).fate == Fate::kDestroyed; }
 
   /// When the main thread answers PostReceives; until then it "computes".
   bool posts = true;
@@ -183,10 +171,15 @@ class Node {
     }
   }
   void on(const cpc::PostReceives& upcall) {
+    if (seen(upcall.key).closing && seen(upcall.key).fate != Fate::kDestroyed) {
+      return;  // crossed our Close
+    }
     ck_assert_msg(seen(upcall.key).fate == Fate::kUnknown || seen(upcall.key).fate == Fate::kDestroyed, "asked twice");
     seen(upcall.key) = Seen();
     seen(upcall.key).fate = Fate::kAsked;
-    ck_assert_uint_eq(upcall.queue_pairs.size(), queues_.count());
+    ck_assert_uint_eq(upcall.queue_pairs.size(), has_xrc() ? 0 : queues_.count());
+    ck_assert((upcall.target_qpn != 0) == (upcall.key.direction == cpc::Direction::kIncoming));
+    seen(upcall.key).target_qpn = upcall.target_qpn;
     if (!refusal.empty()) {
       close(upcall.key, refusal);
     } else if (posts) {
@@ -203,9 +196,12 @@ class Node {
     seen(upcall.key).fate = Fate::kConnected;
     seen(upcall.key).connected++;
     seen(upcall.key).remote_ends = upcall.remote_ends;
+    seen(upcall.key).xrc = upcall.xrc;
   }
   void on(const cpc::Failed& upcall) {
-    seen(upcall.key).fate = Fate::kFailed;
+    if (seen(upcall.key).fate != Fate::kDestroyed) {  // else it answers a Connect that crossed the Flushing
+      seen(upcall.key).fate = Fate::kFailed;
+    }
     seen(upcall.key).failed++;
     seen(upcall.key).reason = upcall.reason;
     seen(upcall.key).history = upcall.history;
@@ -249,10 +245,10 @@ inline void run_for(std::initializer_list<Node*> nodes, unsigned milliseconds) {
       nodes, [] { return false; }, milliseconds / 1000.0);
 }
 
-/// Both must be told "connected", once, after both have posted.
+/// Both must be told "connected", once, after both have posted. With X queues: what goes from `a` to `b`.
 inline void check_connected(Node& a, Node& b, std::uint16_t port = 0, double seconds = 30) {
   const cpc::ConnectionKey at_a = a.key_to(b, port);
-  const cpc::ConnectionKey at_b = b.key_to(a, port);
+  const cpc::ConnectionKey at_b = b.key_from(a, port);
   const bool done = run_until(
       {&a, &b}, [&] { return a.seen(at_a).fate == Fate::kConnected && b.seen(at_b).fate == Fate::kConnected; },
       seconds);
@@ -262,14 +258,21 @@ inline void check_connected(Node& a, Node& b, std::uint16_t port = 0, double sec
   ck_assert_int_eq(b.seen(at_b).connected, 1);
 }
 
+/// A connection of `node` comes to its end, while all answer what there is.
+inline void check_gone(std::initializer_list<Node*> all, Node& node, const cpc::ConnectionKey& key) {
+  ck_assert(run_until(all, [&] { return node.is_gone(key); }));
+}
+/// At both ends. With X queues: what goes from `a` to `b`.
+inline void check_gone(Node& a, Node& b, std::uint16_t port = 0) {
+  check_gone({&a, &b}, a, a.key_to(b, port));
+  check_gone({&a, &b}, b, b.key_from(a, port));
+}
+
 /// Closes the connection of both and waits until it is gone.
 inline void close_both(Node& a, Node& b, std::uint16_t port = 0) {
-  const cpc::ConnectionKey at_a = a.key_to(b, port);
-  const cpc::ConnectionKey at_b = b.key_to(a, port);
-  a.close(at_a, "done");
-  b.close(at_b, "done");
-  ck_assert(run_until({&a, &b},
-                      [&] { return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed; }));
+  a.close(a.key_to(b, port), "done");
+  b.close(b.key_from(a, port), "done");
+  check_gone(a, b, port);
 }
 
 inline void check_text_has(const std::string& text, const std::string& part) {

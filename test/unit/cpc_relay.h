@@ -17,6 +17,7 @@
 
 #include "cpc/file_descriptor.h"
 #include "cpc/oob_addresses.h"
+#include "cpc/xoob_offer.h"
 #include "test/unit/cpc_node.h"
 
 namespace fabric::test {
@@ -29,7 +30,13 @@ class Relay {
 
   /// Stands before the node that `target` leads to. Refuses connections until open().
   Relay(const cpc::PeerTarget& target, Rule rule) : target_(target), rule_(std::move(rule)) {
-    const auto offer = cpc::decode_oob_offer(target.offer);
+    cpc::XoobOffer published;
+    if (target.cpc == CpcKind::kXoob) {
+      published = *cpc::decode_xoob_offer(target.offer);
+    } else {
+      published.listener = target.offer;
+    }
+    const auto offer = cpc::decode_oob_offer(published.listener);
     ck_assert(offer.has_value());
     node_port_ = offer->port_v4;
     listener_ = cpc::FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -37,7 +44,8 @@ class Relay {
     ck_assert_int_eq(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     socklen_t size = sizeof address;
     ck_assert_int_eq(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    target_.offer = encode(cpc::OobOffer{ntohs(address.sin_port), 0, {{false, 8, {127, 0, 0, 1}}}});
+    published.listener = encode(cpc::OobOffer{ntohs(address.sin_port), 0, {{false, 8, {127, 0, 0, 1}}}});
+    target_.offer = target.cpc == CpcKind::kXoob ? encode(published) : published.listener;
   }
   ~Relay() {
     stop_ = true;

@@ -40,6 +40,7 @@ class RdmaDevice final : public RdmaVerbs {
   std::string problem;
   std::uint64_t posted = 0;  ///< requests, ever
   bool registers = true;     ///< false: the device is out of memory regions
+  std::uint64_t refuse_after = UINT64_MAX;  ///< takes no more requests than these
 
   [[nodiscard]] std::size_t under_way() const noexcept { return queue_.size(); }
   [[nodiscard]] std::size_t regions() const noexcept { return regions_.size(); }
@@ -56,6 +57,10 @@ class RdmaDevice final : public RdmaVerbs {
 
   int post(ibv_send_wr* first, ibv_send_wr** refused) noexcept override {
     for (ibv_send_wr* request = first; request != nullptr; request = request->next) {
+      if (posted == refuse_after) {
+        *refused = request;
+        return ENOMEM;
+      }
       if (occupied_ == entries_) {
         complain("the send queue overran");
         *refused = request;
@@ -129,6 +134,7 @@ class RdmaDevice final : public RdmaVerbs {
     std::uint64_t compare_add;
     std::uint64_t swap;
     std::uint32_t window_key;
+    std::uint32_t window_region;
     std::uint64_t window_address;
     std::uint64_t window_length;
     unsigned window_access;
@@ -171,6 +177,7 @@ class RdmaDevice final : public RdmaVerbs {
       request.swap = from.wr.atomic.swap;
     } else if (from.opcode == IBV_WR_BIND_MW) {
       request.window_key = from.bind_mw.rkey;
+      request.window_region = from.bind_mw.bind_info.mr->lkey;
       request.window_address = from.bind_mw.bind_info.addr;
       request.window_length = from.bind_mw.bind_info.length;
       request.window_access = from.bind_mw.bind_info.mw_access_flags;
@@ -204,6 +211,10 @@ class RdmaDevice final : public RdmaVerbs {
 
   void execute(const Request& request) {
     if (request.opcode == IBV_WR_BIND_MW) {
+      const auto whole = regions_.find(request.window_region);
+      if (link_ != Link::kIwarp || whole == regions_.end() || (whole->second.access & IBV_ACCESS_MW_BIND) == 0) {
+        return complain("a window that cannot be bound, or is of no use");
+      }
       windows_[request.window_key] = {request.window_address, request.window_length, request.window_access, nullptr};
       return;
     }

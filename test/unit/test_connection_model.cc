@@ -5,6 +5,7 @@
 
 #include "test/unit/check_main.h"
 #include "test/unit/connection_model.h"
+#include "test/unit/connection_model_actions.h"
 #include "test/unit/connection_model_cts.h"
 
 namespace fabric {
@@ -59,6 +60,25 @@ START_TEST(everybody_is_told) {
     options.both_must_connect = false;
     const std::string what = "harsh, wants " + std::to_string(wants[0]) + std::to_string(wants[1]);
     expect_no_fault(what.c_str(), options);
+  }
+}
+END_TEST
+
+/// Requests that take their time to leave, for there is no turn for them or TCP does not get through, and sockets that
+/// are given up for others in between. It costs no attempt.
+START_TEST(requests_wait_for_their_turn) {
+  for (const auto wants : {std::array<model::Byte, 2>{1, 0}, {0, 1}, {1, 1}}) {
+    for (model::Byte losses = 0; losses <= 1; ++losses) {
+      Options options;
+      options.wants = wants;
+      options.losses = losses;
+      options.retries = losses;
+      options.dials = true;
+      options.yields = 2;
+      const std::string what = "turns, wants " + std::to_string(wants[0]) + std::to_string(wants[1]) + ", " +
+                               std::to_string(losses) + " losses";
+      expect_no_fault(what.c_str(), options);
+    }
   }
 }
 END_TEST
@@ -192,6 +212,18 @@ START_TEST(everybody_is_told_of_an_exchange) {
 }
 END_TEST
 
+START_TEST(exchanges_wait_for_their_turn) {
+  for (const Kind& kind : kKinds) {
+    Options options = exchanging(kind);
+    options.dials = true;
+    options.losses = 1;
+    options.retries = 1;
+    options.breaks_until_reply = true;
+    expect_no_fault((std::string(kind.name) + ", turns").c_str(), options);
+  }
+}
+END_TEST
+
 START_TEST(sending_without_waiting_for_cts) {
   Options options = exchanging(kKinds[0]);
   options.bend_cts = [](cpc::CtsState, cpc::CtsEvent event, cpc::CtsStep step) {
@@ -275,7 +307,8 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "connection_model",
-      {both_connect_while_retries_last, everybody_is_told, both_claim_precedence, precedence_inverted_on_one_side,
+      {both_connect_while_retries_last, everybody_is_told, requests_wait_for_their_turn,
+       exchanges_wait_for_their_turn, both_claim_precedence, precedence_inverted_on_one_side,
        repeated_requests_not_recognised, retries_never_made, lost_channel_not_noticed, stale_requests_adopted,
        both_become_clear_to_send, everybody_is_told_of_an_exchange, sending_without_waiting_for_cts,
        passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen, handshake_buffer_not_posted,

@@ -13,6 +13,7 @@
 #include "cpc/cts_table.h"
 #include "cpc/trace.h"
 #include "cpc/transition_history.h"
+#include "cpc/xrc_sender_table.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {
@@ -36,7 +37,8 @@ void for_every_cell(Check check) {
         guards.channel_up = (bits & 16) != 0;
         guards.exchanges = (bits & 32) != 0;
         guards.wanted = (bits & 64) != 0;
-        if (guards.stale && !guards.repeated) {
+        guards.one_way = (bits & 128) != 0;
+        if ((guards.stale && !guards.repeated) || (guards.exchanges && guards.one_way)) {
           continue;
         }
         const auto from = static_cast<State>(state);
@@ -86,11 +88,19 @@ START_TEST(upcalls_match_the_states_entered) {
       ck_assert(has(result, Action::kDestroyQueuePairs) ==
                 (enters(State::kClosed) || (makes && state != State::kClosed)));
       ck_assert(makes == has(result, Action::kPostHandshake));
-      const bool never = state == State::kPosting || state == State::kConfirming;  // of such a connection
+      const bool never =  // of such a connection
+          state == State::kPosting || state == State::kQueued || state == State::kConfirming;
       ck_assert(!has(result, Action::kOpenChannel) || makes || never);
+    } else if (guards.one_way && (enters(State::kQueued) || state == State::kPosting)) {
+      // Who joins a sender asks for a turn at once, and has no other share.
+      ck_assert(makes == has(result, Action::kWantSender));
+      ck_assert(has(result, Action::kDestroyQueuePairs) == (state == State::kRequestSent));
+      ck_assert(!has(result, Action::kOpenChannel) || state == State::kPosting);
     } else {
-      ck_assert(has(result, Action::kDestroyQueuePairs) == enters(State::kClosed));
-      ck_assert(makes == (state == State::kClosed && has(result, Action::kAskForReceives)));
+      ck_assert(has(result, Action::kDestroyQueuePairs) == (enters(State::kClosed) || enters(State::kQueued)));
+      ck_assert(makes == ((state == State::kClosed && has(result, Action::kAskForReceives) &&
+                           (!guards.one_way || has(result, Action::kSendTarget))) ||
+                          has(result, Action::kWantSender)));
       ck_assert(!has(result, Action::kPostHandshake) && !has(result, Action::kTellPeerLeft));
     }
   });
@@ -194,6 +204,42 @@ START_TEST(a_peer_that_leaves_is_an_error_only_before_it_is_clear) {
 }
 END_TEST
 
+/// The active side asks for its turn, and starts anew when the target is gone; the passive side tells of the target at once.
+START_TEST(one_way_connections_share_a_sender) {
+  Guards guards;
+  guards.one_way = true;
+  expect(State::kPosting, Event::kReceivesPosted, guards, State::kQueued);
+  ck_assert(has(step(State::kPosting, Event::kReceivesPosted, guards), Action::kWantSender));
+  expect(State::kQueued, Event::kSenderReady, guards, State::kRequestSent);
+  expect(State::kRequestSent, Event::kTargetArrived, guards, State::kRequestSent);
+  expect(State::kRequestSent, Event::kTargetGoneArrived, guards, State::kFailed);
+  ck_assert(has(step(State::kClosed, Event::kRequestArrived, guards), Action::kSendTarget));
+  guards.retries_left = true;
+  expect(State::kRequestSent, Event::kTargetGoneArrived, guards, State::kQueued);
+  ck_assert(has(step(State::kRequestSent, Event::kTargetGoneArrived, guards), Action::kRetireSender));
+  expect(State::kConfirming, Event::kTargetGoneArrived, guards, State::kFailed);
+}
+END_TEST
+
+START_TEST(one_connection_has_the_target_made) {
+  ck_assert(sender_step(SenderState::kUnconnected, SenderEvent::kWanted, false).actions[0] == SenderAction::kMakeOwner);
+  for (const bool waiting : {false, true}) {
+    ck_assert(sender_step(SenderState::kConnecting, SenderEvent::kWanted, waiting).actions[0] == SenderAction::kPark);
+    const SenderStep failed = sender_step(SenderState::kConnecting, SenderEvent::kOwnerFailed, waiting);
+    ck_assert(failed.next == (waiting ? SenderState::kConnecting : SenderState::kUnconnected));
+    ck_assert((failed.actions[0] == SenderAction::kNextOwner) == waiting);
+  }
+  ck_assert(sender_step(SenderState::kConnected, SenderEvent::kWanted, false).actions[0] == SenderAction::kGoOn);
+  ck_assert(sender_step(SenderState::kConnected, SenderEvent::kTargetGone, false).next == SenderState::kRetired);
+  for (std::size_t state = 0; state < kSenderStates; ++state) {
+    for (std::size_t event = 0; event < kSenderEvents; ++event) {
+      const SenderStep one = sender_step(static_cast<SenderState>(state), static_cast<SenderEvent>(event), false);
+      ck_assert((one.outcome == SenderOutcome::kImpossible) == !one.why.empty());
+    }
+  }
+}
+END_TEST
+
 START_TEST(attempts_end) {
   Guards guards;
   for (const State state : {State::kRequestSent, State::kYielded}) {
@@ -215,6 +261,12 @@ START_TEST(names_are_all_there) {
   ck_assert(to_string(Action::kPostHandshake) == "PostHandshake");
   ck_assert(to_string(Action::kTellPeerLeft) == "TellPeerLeft");
   ck_assert(to_string(Action::kStartRetryTimer) == "StartRetryTimer");
+  ck_assert(to_string(State::kQueued) == "Queued");
+  ck_assert(to_string(Event::kTargetGoneArrived) == "TargetGoneArrived");
+  ck_assert(to_string(Action::kSendTarget) == "SendTarget");
+  ck_assert(to_string(SenderState::kRetired) == "Retired");
+  ck_assert(to_string(SenderEvent::kLastReleased) == "LastReleased");
+  ck_assert(to_string(SenderAction::kFlush) == "Flush");
 }
 END_TEST
 
@@ -269,6 +321,7 @@ int main() {
       {outcomes_are_explained, upcalls_match_the_states_entered, a_peer_can_only_fail_what_is_under_way,
        precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
        a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
-       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear, attempts_end, names_are_all_there,
+       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear,
+       one_way_connections_share_a_sender, one_connection_has_the_target_made, attempts_end, names_are_all_there,
        history_keeps_the_last_transitions, trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
 }

@@ -9,6 +9,7 @@ namespace fabric {
 namespace {
 
 using test::check_connected;
+using test::check_gone;
 using test::check_text_has;
 using test::fake_counts;
 using test::Fate;
@@ -18,7 +19,7 @@ using test::run_for;
 using test::run_until;
 using Flow = Relay::Flow;
 
-constexpr std::size_t kRequestBytes = 102;  ///< with two queues; a REPLY has as many
+constexpr std::size_t kRequestBytes = 107;  ///< with two queues; a REPLY has as many
 constexpr std::size_t kConfirmBytes = cpc::kMessageHeaderBytes;
 
 START_TEST(listener_comes_late) {
@@ -110,8 +111,7 @@ START_TEST(retries_end) {
   a.connect(a.key_to(b), relay.target());
   const cpc::ConnectionKey at_a = a.key_to(b);
   const cpc::ConnectionKey at_b = b.key_to(a);
-  ck_assert(run_until({&a, &b},
-                      [&] { return a.seen(at_a).fate == Fate::kDestroyed && b.seen(at_b).fate == Fate::kDestroyed; }));
+  check_gone(a, b);
   ck_assert_int_eq(relay.connections(), 3);
   check_text_has(a.seen(at_a).reason, "(attempt 3 of 3)");
   check_text_has(b.seen(at_b).reason, "did not come back within 500 ms");

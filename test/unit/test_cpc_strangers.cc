@@ -15,6 +15,7 @@ namespace fabric {
 namespace {
 
 using test::check_connected;
+using test::check_gone;
 using test::Fate;
 using test::Node;
 using test::Relay;
@@ -173,7 +174,7 @@ START_TEST(rude_peers_fail_alone) {
   cpc::Message confirm = request_to(b);
   confirm.header.type = cpc::MessageType::kConfirm;
   send_bytes(rude, encode(confirm));
-  ck_assert(run_until({&b}, [&] { return b.seen(key).fate == Fate::kDestroyed; }));
+  check_gone({&b}, b, key);
   test::check_text_has(b.seen(key).reason, "protocol error: ConfirmArrived in state Answering");
   b.posts = true;
   a.connect(b);

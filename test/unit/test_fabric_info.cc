@@ -2,6 +2,7 @@
 #include <sstream>
 #include <string>
 
+#include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/report.h"
 #include "test/unit/check_main.h"
 
@@ -46,6 +47,86 @@ START_TEST(the_sums_are_sums) {
 }
 END_TEST
 
+START_TEST(queue_pairs_of_p_and_s_queues) {
+  Question asked = question("P,120,16,8,4,4:S,4088,32,8,4,8,2");
+  asked.hosts = 3;
+  asked.node.processes = 4;
+  const QueuePairCounts counts = queue_pairs_of(asked);
+  ck_assert_uint_eq(counts.per_process, 11 * 2);
+  ck_assert_uint_eq(counts.senders_per_process, 0);
+  ck_assert_uint_eq(counts.targets_per_host, 0);
+  ck_assert_uint_eq(counts.per_host, 4 * 22);
+}
+END_TEST
+
+START_TEST(queue_pairs_of_x_queues) {
+  Question asked = question("X,256,64:X,65536,16");
+  asked.hosts = 3;
+  asked.node.processes = 4;
+  QueuePairCounts counts = queue_pairs_of(asked);
+  ck_assert_uint_eq(counts.senders_per_process, 3);
+  ck_assert_uint_eq(counts.per_process, 3);
+  ck_assert_uint_eq(counts.targets_per_host, 12);
+  ck_assert_uint_eq(counts.per_host, 4 * 3 + 12);
+  asked.node.processes = 1;
+  counts = queue_pairs_of(asked);
+  ck_assert_uint_eq(counts.per_process, 2);
+  ck_assert_uint_eq(counts.per_host, 2 + 2);
+  const std::string text = as_text(report(asked));
+  ck_assert_msg(text.find("3 hosts with 1 processes: 2 per process, 4 per host (2 of them shared by its processes)") !=
+                    std::string::npos,
+                "%s", text.c_str());
+}
+END_TEST
+
+START_TEST(every_context_has_queue_pairs) {
+  Question asked = question("P,120,16:S,4096,16");
+  asked.hosts = 2;
+  asked.node.processes = 2;
+  const std::uint64_t one = queue_pairs_of(asked).per_process;
+  asked.contexts.tx_ctx_cnt = 3;
+  ck_assert_uint_eq(queue_pairs_of(asked).per_process, 3 * one);
+}
+END_TEST
+
+START_TEST(operations_are_read_as_written) {
+  const auto read = parse_operation("read:1048576");
+  ck_assert(read && read->kind == RdmaKind::kRead && read->bytes == 1048576 && read->is_registered);
+  const auto write = parse_operation("write:1:unregistered");
+  ck_assert(write && write->kind == RdmaKind::kWrite && write->bytes == 1 && !write->is_registered);
+  ck_assert(parse_operation("add:8") && parse_operation("swap:8"));
+  const auto refusal = [](const char* text) {
+    const auto operation = parse_operation(text);
+    return operation ? std::string("accepted") : operation.error().text;
+  };
+  test::check_text(refusal("send:8"), "operation 'send:8': 'send' is none of write, read, add and swap");
+  test::check_text(refusal("read"), "operation 'read': after the colon comes a number of bytes, at least 1");
+  test::check_text(refusal("read:0"), "operation 'read:0': after the colon comes a number of bytes, at least 1");
+  test::check_text(refusal("read:99999999999999999999"),
+                   "operation 'read:99999999999999999999': after the colon comes a number of bytes, at least 1");
+  test::check_text(refusal("add:4"), "operation 'add:4': an atomic is of 8 bytes");
+  test::check_text(refusal("read:8:now"), "operation 'read:8:now': ':now' is not ':unregistered'");
+}
+END_TEST
+
+/// The plans of a RoCE and of an iWARP port differ as the planner says.
+START_TEST(plans_are_the_planners) {
+  const Question asked = question("P,4096,16");
+  const auto plan = [&](const char* text, Link link) {
+    return explain(asked, *parse_operation(text), {nullptr, link, 1U << 20, 64, 16}, DeviceCosts{});
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    ck_assert_msg(text.find(part) != std::string::npos, "%s", text.c_str());
+  };
+  has(plan("read:4194304", Link::kRoce), "read of 4194304 bytes in 1 pieces: 4 requests");
+  has(plan("write:64", Link::kRoce), "inline");
+  has(plan("write:4096:unregistered", Link::kRoce), "1 temporary registrations");
+  has(plan("write:4096", Link::kIwarp), "the last reads back a byte");
+  has(plan("add:8", Link::kIwarp), "a message to the target's processor");
+  has(plan("add:8", Link::kRoce), "fetch and add of 8 bytes");
+}
+END_TEST
+
 START_TEST(text_has_the_numbers) {
   const auto all = report(question("P,120,16,8,4,4"));
   const std::string text = as_text(all);
@@ -61,5 +142,7 @@ int main() {
   using namespace fabric;
   using namespace fabric::info;
   return test::run_suite(
-      "fabric_info", {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums, text_has_the_numbers});
+      "fabric_info", {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums, queue_pairs_of_p_and_s_queues,
+                      queue_pairs_of_x_queues, every_context_has_queue_pairs, operations_are_read_as_written,
+                      plans_are_the_planners, text_has_the_numbers});
 }

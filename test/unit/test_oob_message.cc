@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <functional>
+#include <iterator>
 #include <random>
 
 #include "common/wire.h"
@@ -25,13 +26,14 @@ Message example(MessageType type) {
   message.address.mtu = 5;
   message.address.subnet = {message.address.gid.raw, 64};
   message.ends = {{1, 2}, {0xffffff, 0xfffffe}, {0x10203, 0}};
+  message.xrc = {0xabcdef, {0x111111, 7}};
   message.reason = RefuseReason::kQueueMismatch;
   message.text = "we have 2 queues";
   return message;
 }
 
 constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply, MessageType::kConfirm,
-                                  MessageType::kRefuse};
+                                  MessageType::kRefuse, MessageType::kTarget};
 
 START_TEST(messages_come_back) {
   for (const MessageType type : kTypes) {
@@ -43,8 +45,8 @@ START_TEST(messages_come_back) {
     ck_assert_uint_eq(got->header.length, bytes.size());
     ck_assert(got->header.sender == sent.header.sender && got->header.target == sent.header.target);
     ck_assert(got->header.sender_port == 3 && got->header.target_port == 0x405 && got->header.attempt == 0x01000002);
-    if (type == MessageType::kRequest || type == MessageType::kReply) {
-      ck_assert(got->address == sent.address && got->ends == sent.ends);
+    if (type != MessageType::kConfirm && type != MessageType::kRefuse) {
+      ck_assert(got->address == sent.address && got->ends == sent.ends && got->xrc == sent.xrc);
     }
     if (type == MessageType::kRefuse) {
       ck_assert(got->reason == sent.reason && got->text == sent.text);
@@ -62,7 +64,10 @@ START_TEST(layout_is_as_documented) {
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 50), 0x1234);
   ck_assert_int_eq(std::to_integer<int>(bytes[85]), 3);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 94), 0xffffff);
-  ck_assert_uint_eq(bytes.size(), 86 + 3 * 8);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 110), 0xabcdef);
+  ck_assert_int_eq(std::to_integer<int>(bytes[114]), 2);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 115), 0x111111);
+  ck_assert_uint_eq(bytes.size(), 91 + 3 * 8 + 2 * 4);
 }
 END_TEST
 
@@ -89,21 +94,30 @@ void refused(const char* expected, MessageType type, const std::function<void(st
 START_TEST(every_field_is_checked) {
   using Bytes = std::vector<std::byte>;
   refused("magic", MessageType::kRequest, [](Bytes& b) { b[0] = std::byte{0}; });
-  refused("version 2", MessageType::kRequest, [](Bytes& b) { b[4] = std::byte{2}; });
-  refused("type 5", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{5}; });
+  refused("version 1", MessageType::kRequest, [](Bytes& b) { b[4] = std::byte{1}; });
+  refused("type 6", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{6}; });
   refused("CONFIRM of", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{3}; });
   refused("65535 bytes", MessageType::kRequest, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0xffff}); });
   refused("0 bytes", MessageType::kConfirm, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0}); });
   refused("link is 4", MessageType::kRequest, [](Bytes& b) { b[48] = std::byte{4}; });
   refused("MTU code is 0", MessageType::kReply, [](Bytes& b) { b[49] = std::byte{0}; });
   refused("129 bits", MessageType::kReply, [](Bytes& b) { b[84] = std::byte{129}; });
-  refused("queue count is 0", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{0}; });
-  refused("queue count is 17", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{17}; });
-  refused("24 bytes for 2", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{2}; });
+  refused("queue pair count is 0", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{0}; });
+  refused("queue pair count is 17", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{17}; });
+  // The rest of the third end is then read as what follows the ends.
+  refused("XRC queue count is 171", MessageType::kReply, [](Bytes& b) {
+    b[85] = std::byte{2};
+    b[106] = std::byte{171};
+  });
+  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[114] = std::byte{1}; });
+  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[114] = std::byte{3}; });
+  refused("XRC queue count is 17", MessageType::kTarget, [](Bytes& b) { b[114] = std::byte{17}; });
+  refused("target 4289449455 has more than 24 bits", MessageType::kTarget, [](Bytes& b) { b[110] = std::byte{0xff}; });
+  refused("XRC queue 1: number", MessageType::kReply, [](Bytes& b) { b[119] = std::byte{1}; });
   refused("24 bits", MessageType::kReply, [](Bytes& b) { b[86] = std::byte{1}; });
   refused("24 bits", MessageType::kReply, [](Bytes& b) { b[90] = std::byte{1}; });
   refused("reason is 0", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{0}; });
-  refused("reason is 8", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{8}; });
+  refused("reason is 9", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{9}; });
   refused("length of the refusal", MessageType::kRefuse, [](Bytes& b) { b[50] = std::byte{1}; });
   refused("cut off", MessageType::kRefuse, [](Bytes& b) { b.push_back(std::byte{0}); });
 }
@@ -128,7 +142,7 @@ END_TEST
 START_TEST(damaged_messages_do_no_harm) {
   std::minstd_rand random(99);
   for (int round = 0; round < 1000; ++round) {
-    std::vector<std::byte> bytes = encode(example(kTypes[random() % 4]));
+    std::vector<std::byte> bytes = encode(example(kTypes[random() % std::size(kTypes)]));
     switch (random() % 4) {
       case 0: bytes.resize(random() % bytes.size()); break;
       case 1: bytes.resize(bytes.size() + 1 + random() % 40); break;
@@ -147,7 +161,8 @@ START_TEST(damaged_messages_do_no_harm) {
       ck_assert(!got.error().text.empty());
       continue;
     }
-    ck_assert(got->ends.size() <= kMaxQueues && got->text.size() <= kMaxRefuseText);
+    ck_assert(got->ends.size() <= kMaxQueues && got->xrc.srqs.size() <= kMaxQueues);
+    ck_assert(got->text.size() <= kMaxRefuseText);
     ck_assert(got->header.type == MessageType::kRefuse || encode(*got) == bytes);  // a text is cleaned
   }
 }

@@ -20,7 +20,8 @@ constexpr std::size_t kLengthAt = 6;
 constexpr std::size_t kListAt = 10 + 16;
 constexpr std::size_t kPortsAt = kListAt + 2 + 8;
 constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1;
-constexpr std::size_t kOffersAt = kPortsAt + 1 + 2 * kPortSize;
+constexpr std::size_t kContextsAt = kPortsAt + 1 + 2 * kPortSize;
+constexpr std::size_t kOffersAt = kContextsAt + 1;
 constexpr std::size_t kBlobSizeAt = kOffersAt + 1 + 1 + 1 + 8;
 
 ProcessInfo sample() {
@@ -33,6 +34,7 @@ ProcessInfo sample() {
   info.ports[0] = {.link = Link::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5,
                    .subnet = {{0xfe, 0x80}, 64}};
   info.ports[1] = {.link = Link::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}};
+  info.contexts = 2;
   info.offers.push_back({CpcKind::kOob, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
   info.offers.push_back({CpcKind::kRdmaCm, 0, 0b10, {}});
   return info;
@@ -64,7 +66,7 @@ START_TEST(the_layout_is_as_written) {
   const Bytes bytes = encode(sample());
   ck_assert_uint_eq(bytes.size(), kBlobSizeAt + 2 + 3 + 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x46414249);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 1);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 2);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + kLengthAt), bytes.size());
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kPortsAt + 2), 0x1234);
   ck_assert_uint_eq(load_be<std::uint64_t>(bytes.data() + kOffersAt + 3), 0b11);
@@ -89,7 +91,7 @@ START_TEST(refuses_a_wrong_header) {
   check_text(refusal({}), "process info: size is 0, must be at least 10 bytes");
   check_text(refusal(Bytes(9)), "process info: size is 9, must be at least 10 bytes");
   check_text(refusal(changed(3, 'J')), "process info: magic is 0x4641424a, must be 0x46414249");
-  check_text(refusal(changed(kVersionAt + 1, 2)), "process info: version is 2, must be 1");
+  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 2");
   const Bytes good = encode(sample());
   const std::string size = std::to_string(good.size());
   check_text(refusal(changed(kLengthAt, 1)), "process info: length is " + std::to_string(good.size() + (1 << 24)) +
@@ -138,6 +140,10 @@ START_TEST(refuses_wrong_ports) {
   check_text(refusal(changed(second, 4)), "process info: port 1: link is 4, " + links);
   check_text(refusal(changed(second + 19, 0)), "process info: port 1: mtu is 0, must be 1 to 5");
   check_text(refusal(changed(second + 19, 6)), "process info: port 1: mtu is 6, must be 1 to 5");
+  check_text(refusal(changed(kContextsAt, 0)),
+             "process info: number of transmit contexts is 0, must be a divisor of 2, the number of ports");
+  check_text(refusal(changed(kContextsAt, 3)),
+             "process info: number of transmit contexts is 3, must be a divisor of 2, the number of ports");
   check_text(refusal(changed(second - 1, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
 }
 END_TEST

@@ -10,6 +10,7 @@
 
 #include "common/rdma_planner.h"
 #include "test/unit/check_main.h"
+#include "test/unit/foresee.h"
 #include "test/unit/rdma_device.h"
 
 namespace fabric {
@@ -115,8 +116,9 @@ END_TEST
 
 START_TEST(windows_are_bound_and_invalidated) {
   Bench bench({.link = Link::kIwarp, .windows = true});
-  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  auto read = operation(RdmaKind::kRead, {{memory, 64, mr, IBV_ACCESS_LOCAL_WRITE}});
+  constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
+  auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
   ck_assert_uint_eq(bench.planner.sqes_needed(read), 3);
   ck_assert(bench.planner.post(read, bench.device) == RdmaPosted::kYes);
   ck_assert_uint_eq(bench.device.posted, 3);
@@ -128,6 +130,51 @@ START_TEST(windows_are_bound_and_invalidated) {
   ck_assert_uint_eq(done.size(), 1);
   bench.planner.complete(read);
   ck_assert(bench.pool.is_whole() && bench.credits.is_full());
+}
+END_TEST
+
+START_TEST(windows_are_for_sinks_of_iwarp_that_allow_them) {
+  constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+  Bench iwarp({.link = Link::kIwarp, .windows = true, .force_mr = true});
+  ibv_mr* mr = iwarp.device.add_region(memory, sizeof memory, kBindable);
+  const LocalMemory bindable{memory, 64, mr, kBindable};
+  ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {bindable})).windows, 1);
+  ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kWrite, {bindable})).windows, 0);
+  ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {{memory, 64, mr, IBV_ACCESS_LOCAL_WRITE}})).windows, 0);
+  Bench roce({.link = Link::kRoce, .windows = true, .force_mr = true});
+  const RdmaPlan plan = roce.planner.plan(operation(RdmaKind::kRead, {bindable}));
+  ck_assert(plan.windows == 0 && plan.registrations == 1);
+}
+END_TEST
+
+START_TEST(what_is_refused_at_once_leaves_nothing) {
+  Bench bench({.link = Link::kRoce, .max_message = 16, .outstanding_reads = 16});
+  auto write = operation(RdmaKind::kWrite, {{memory, 64, nullptr, 0}});
+  bench.device.refuse_after = 0;
+  ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kRefused);
+  ck_assert(bench.pool.is_whole() && bench.credits.is_full() && bench.device.regions() == 0);
+}
+END_TEST
+
+START_TEST(what_is_refused_half_way_keeps_its_memory) {
+  for (const std::uint64_t taken : {1, 8, 9}) {  // a batch is of 8
+    Bench bench({.link = Link::kRoce, .max_message = 16, .outstanding_reads = 16});
+    auto write = operation(RdmaKind::kWrite, {{memory, 160, nullptr, 0}});
+    bench.device.refuse_after = taken;
+    ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kBroken);
+    ck_assert_uint_eq(bench.device.under_way(), taken);
+    ck_assert_uint_eq(bench.device.regions(), 1);
+    std::deque<RdmaDevice::Completion> done;
+    while (bench.device.under_way() > 0) {
+      bench.device.step(true, done);
+    }
+    for (const RdmaDevice::Completion& one : done) {
+      ck_assert(!one.good && one.id == write.part_id);
+    }
+    bench.planner.error(write);
+    ck_assert(bench.pool.is_whole() && bench.credits.is_full() && bench.device.regions() == 0);
+    test::check_text(bench.device.problem, "");
+  }
 }
 END_TEST
 
@@ -182,7 +229,9 @@ class Storm {
     for (std::size_t i = 0; i < kOperations; ++i) {
       // Some memory is registered for everything, some for reading only, some not at all.
       const unsigned access =
-          i % 3 == 0 ? access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits.link) : 0;
+          i % 3 == 0 ? access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits.link)
+          : i % 2 == 0 ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
+                       : 0;
       slots_[i].access = access;
       slots_[i].mr = i % 3 == 2 ? nullptr : bench_.device.add_region(memory_of(i), kLocalEach, access);
     }
@@ -299,29 +348,8 @@ class Storm {
     return operation.remote_address - RdmaDevice::kRemoteBase;
   }
 
-  /// What the operation will do, since the queue keeps its order.
   void foresee(Slot& slot) {
-    const RdmaOperation& operation = slot.operation;
-    std::byte* there = model_.data() + offset(operation);
-    slot.expected.clear();
-    if (operation.kind == RdmaKind::kWrite) {
-      for (std::size_t i = 0; i < operation.pieces; ++i) {
-        std::memcpy(there, operation.local[i].address, operation.local[i].length);
-        there += operation.local[i].length;
-      }
-      return;
-    }
-    slot.expected.assign(there, there + operation.length());
-    if (operation.kind != RdmaKind::kRead) {
-      std::uint64_t value = 0;
-      std::memcpy(&value, there, 8);
-      if (operation.kind == RdmaKind::kFetchAdd) {
-        value += operation.operand;
-      } else if (value == operation.compare) {
-        value = operation.operand;
-      }
-      std::memcpy(there, &value, 8);
-    }
+    test::foresee(slot.operation, model_.data() + offset(slot.operation), slot.expected);
   }
 
   void step(bool fails) {
@@ -415,6 +443,8 @@ int main() {
   return test::run_suite(
       "rdma_planner", {one_list_if_it_fits, iwarp_reads_have_one_piece_and_a_writable_sink, long_messages_are_cut,
                        small_writes_need_no_registration, iwarp_writes_are_read_back, windows_are_bound_and_invalidated,
+                       windows_are_for_sinks_of_iwarp_that_allow_them, what_is_refused_at_once_leaves_nothing,
+                       what_is_refused_half_way_keeps_its_memory,
                        none_left_is_an_answer, reads_wait_for_each_other, plans_are_explained,
                        random_operations_infiniband, random_operations_roce, random_operations_iwarp});
 }

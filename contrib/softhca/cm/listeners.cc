@@ -30,7 +30,8 @@ bool overlap(const CmListener& a, const CmListener& b) {
 
 template <typename F>
 bool any_entry(Hub& hub, F f) {
-  return std::any_of(std::begin(hub.listeners), std::end(hub.listeners), [&](CmListener& entry) {
+  CmListener* const end = hub.listeners + hub.listeners_end.load(std::memory_order_acquire);
+  return std::any_of(hub.listeners, end, [&](CmListener& entry) {
     return entry.in_use.load(std::memory_order_acquire) != kFree && f(entry);
   });
 }
@@ -45,9 +46,15 @@ bool taken(Fabric& fabric, const CmListener& wanted) {
 }
 
 CmListener* unused(Fabric& fabric) {
-  for (CmListener& entry : fabric.hub().listeners)
-    if (entry.in_use.load(std::memory_order_relaxed) == kFree) return &entry;
-  for (CmListener& entry : fabric.hub().listeners)
+  Hub& hub = fabric.hub();
+  const uint32_t end = hub.listeners_end.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < end; ++i)
+    if (hub.listeners[i].in_use.load(std::memory_order_relaxed) == kFree) return &hub.listeners[i];
+  if (end < kMaxListeners) {
+    hub.listeners_end.store(end + 1, std::memory_order_release);
+    return &hub.listeners[end];
+  }
+  for (CmListener& entry : hub.listeners)
     if (!owner_lives(fabric, entry)) return &entry;
   return nullptr;
 }

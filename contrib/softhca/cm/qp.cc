@@ -10,6 +10,7 @@
 #include "cm/address.h"
 #include "cm/identifier.h"
 #include "device/port.h"
+#include "verbs/call.h"
 #include "verbs/objects.h"
 
 namespace softhca::cm {
@@ -275,16 +276,7 @@ int create_qp_ex(Id& id, ibv_qp_init_attr_ex* attr) {
 
 int create_qp(Id& id, ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (attr == nullptr) return EINVAL;
-  ibv_qp_init_attr_ex ex{};
-  ex.qp_context = attr->qp_context;
-  ex.send_cq = attr->send_cq;
-  ex.recv_cq = attr->recv_cq;
-  ex.srq = attr->srq;
-  ex.cap = attr->cap;
-  ex.qp_type = attr->qp_type;
-  ex.sq_sig_all = attr->sq_sig_all;
-  ex.comp_mask = pd != nullptr ? IBV_QP_INIT_ATTR_PD : 0;
-  ex.pd = pd;
+  ibv_qp_init_attr_ex ex = extended(*attr, pd);
   const int error = create_qp_ex(id, &ex);
   if (error != 0) return error;
   attr->send_cq = ex.send_cq;

@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "transport/futex.h"
 
@@ -55,6 +58,24 @@ Slot* FabricView::live_slot(unsigned slot) {
 void FabricView::for_each_live(const std::function<void(unsigned, Slot&)>& each) {
   for (unsigned number = 1; number < kSlots; ++number)
     if (Slot* slot = live_slot(number)) each(number, *slot);
+}
+
+// Read, not mapped: the table is large and all but empty, and what is looked at by way of a mapping takes memory.
+size_t FabricView::memory_regions(unsigned slot) const {
+  size_t found = 0;
+  std::vector<unsigned char> entries(1024 * sizeof(MrEntry));
+  for (size_t first = 0; first < kMrsPerSlot; first += 1024) {
+    const size_t count = std::min<size_t>(1024, kMrsPerSlot - first);
+    const size_t at = slot * kSlotBytes + offsetof(Slot, mrs) + first * sizeof(MrEntry);
+    if (pread(file_, entries.data(), count * sizeof(MrEntry), static_cast<off_t>(at)) < 0)
+      give_up(std::string("the memory regions cannot be read: ") + strerror(errno));
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t key = 0;
+      memcpy(&key, &entries[i * sizeof(MrEntry) + offsetof(MrEntry, key)], sizeof key);
+      found += key != 0 ? 1 : 0;
+    }
+  }
+  return found;
 }
 
 void FabricView::ring(Slot& slot, uint32_t attention) {

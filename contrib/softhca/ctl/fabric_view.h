@@ -22,6 +22,10 @@ class FabricView {
   // nullptr: nobody has this slot.
   Slot* live_slot(unsigned slot);
   void for_each_live(const std::function<void(unsigned number, Slot& slot)>& each);
+  // Memory regions and windows of a slot.
+  size_t memory_regions(unsigned slot) const;
+  // By its index in Hub::target_users.
+  const QpShared& xrc_target(unsigned index) { return map(kHubSlot).qps[index]; }
   // Has that process's engine look.
   static void ring(Slot& slot, uint32_t attention);
 

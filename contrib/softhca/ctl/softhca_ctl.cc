@@ -108,7 +108,7 @@ void kill_process(Arguments arguments) {
 void list(Arguments) {
   static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   FabricView fabric;
-  fabric.for_each_live([](unsigned number, Slot& slot) {
+  fabric.for_each_live([&](unsigned number, Slot& slot) {
     printf("slot %u pid %d node %u\n", number, slot.header.pid, slot.header.node);
     for (unsigned i = 0; i < kCqsPerSlot; ++i) {
       const CqShared& cq = slot.cqs[i];
@@ -122,7 +122,13 @@ void list(Arguments) {
              state < std::size(kStates) ? kStates[state] : "?", qp.dest_qpn, qp.messages.load(),
              qp.rq.posted.load() - qp.rq.taken.load());
     }
-  });  for (const CmListener& listener : fabric.hub().listeners)
+    for (unsigned i = 0; i < kSrqsPerSlot; ++i)
+      if (slot.srqs[i].in_use.load() != 0) printf("  srq %u\n", i);
+    if (const size_t regions = fabric.memory_regions(number); regions != 0) printf("  %zu memory regions\n", regions);
+  });
+  for (unsigned i = 0; i < fabric.hub().targets_end.load(); ++i)
+    if (const uint32_t qpn = fabric.xrc_target(i).qp_num.load(); qpn != 0) printf("xrc target 0x%06x\n", qpn);
+  for (const CmListener& listener : fabric.hub().listeners)
     if (listener.in_use.load(std::memory_order_acquire) == 2 && fabric.live_slot(listener.slot) != nullptr)
       printf("slot %u listens on port %u of port space 0x%x\n", listener.slot, listener.port, listener.port_space);
 }
@@ -193,7 +199,7 @@ struct Command {
   const char* help;
 };
 constexpr Command kCommands[] = {
-    {"list", "", 0, list, "the processes of the fabric with their queues, and who listens for connections"},
+    {"list", "", 0, list, "the processes of the fabric with what they have made, and who listens for connections"},
     {"faults", "FILE|-", 1, set_faults, "these fault rules hold from now on"},
     {"port-down", "NODE DEVICE PORT", 3, port_down, "the link of a port goes down"},
     {"port-up", "NODE DEVICE PORT", 3, port_up, "and comes up again"},

@@ -73,7 +73,7 @@ ibv_port_attr port_attributes(Fabric& fabric, uint32_t port_id) {
   a.max_mtu = a.active_mtu = IBV_MTU_4096;
   a.gid_tbl_len = static_cast<int>(gid_count(config));
   a.pkey_tbl_len = static_cast<uint16_t>(pkey_count(config));
-  a.max_msg_sz = kMaxMessage;
+  a.max_msg_sz = config.max_message;
   a.lid = lid_of(fabric, port_id);
   a.max_vl_num = 1;
   a.active_width = kWidth4x;

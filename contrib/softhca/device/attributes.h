@@ -10,7 +10,6 @@ namespace softhca {
 
 constexpr unsigned kMaxSge = 16;
 constexpr unsigned kMaxRdAtomic = 16;
-constexpr uint32_t kMaxMessage = 1U << 30;
 
 // Needs no fabric to be joined: `node` is this process's.
 ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned device);

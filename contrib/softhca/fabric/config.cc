@@ -47,6 +47,7 @@ const Option kOptions[] = {
     {"max_inline", "N", "bytes of inline data in a work request (220)", Number{&Config::max_inline, 0, 4096}},
     {"max_wr", "N", "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
     {"max_cqe", "N", "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
+    {"max_message", "N", "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
 };
 
 std::string_view trimmed(std::string_view text) {

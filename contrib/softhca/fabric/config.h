@@ -26,6 +26,7 @@ struct Config {
   unsigned max_inline = 220;
   unsigned max_wr = 16384;
   unsigned max_cqe = 65536;
+  unsigned max_message = 1U << 30;  // bytes of a message
 };
 
 // Errors are one line each, "line N: ..."; empty when all is well.

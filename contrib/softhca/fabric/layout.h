@@ -291,7 +291,7 @@ constexpr unsigned kMaxDevices = 4;
 constexpr unsigned kMaxPorts = 2;
 constexpr unsigned kMaxXrcds = 256;
 constexpr unsigned kMaxTargets = 4096;
-constexpr unsigned kMaxListeners = 4096;
+constexpr unsigned kMaxListeners = 32768;
 
 // A port of a device of a node, as one number that is never 0.
 constexpr uint32_t port_id_of(unsigned node, unsigned device, unsigned port) {
@@ -352,6 +352,7 @@ struct Hub {
     std::atomic<uint64_t> open[kSlots / 64];
   } target_users[kMaxTargets];
   RobustLock listeners_lock;
+  std::atomic<uint32_t> listeners_end;  // entries from here on have never been used
   CmListener listeners[kMaxListeners];
 };
 static_assert(offsetof(Slot, arena) + sizeof(Hub) < kSlotBytes);

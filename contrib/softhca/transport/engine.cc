@@ -121,12 +121,14 @@ void look_at_watched(Fabric& fabric) {
       if (l.death != nullptr) l.death(w.slot, w.incarnation);
 }
 
-void look_at_qps(Slot& self) {
+void look_at_qps(Fabric& fabric) {
+  Slot& self = fabric.self();
   std::lock_guard guard(lookup_mutex());
   self.qp_events.drain([](unsigned index) {
     if (Qp* qp = tables().qps[index].load(std::memory_order_acquire); qp != nullptr) look_at_qp(*qp);
   });
-  for (unsigned i = 0; i < kMaxTargets; ++i)
+  const uint32_t targets = std::min<uint32_t>(fabric.hub().targets_end.load(std::memory_order_acquire), kMaxTargets);
+  for (unsigned i = 0; i < targets; ++i)
     if (Qp* qp = tables().targets[i].load(std::memory_order_acquire); qp != nullptr) look_at_qp(*qp);
 }
 
@@ -147,7 +149,7 @@ void look_at_srqs(Slot& self) {
 void attend(Fabric& fabric, uint32_t bits) {
   if ((bits & kLookCopies) != 0) start_copier(fabric);
   if ((bits & kLookCqs) != 0) look_at_cqs(fabric.self());
-  if ((bits & kLookQps) != 0) look_at_qps(fabric.self());
+  if ((bits & kLookQps) != 0) look_at_qps(fabric);
   if ((bits & kLookSrqs) != 0) look_at_srqs(fabric.self());
   if ((bits & kLookFaults) != 0)
     if (const std::string errors = faults::load(fabric); !errors.empty())

@@ -46,7 +46,8 @@ unsigned opcodes_of(uint32_t type, Personality personality) {
 bool has_payload(ibv_wr_opcode opcode) { return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW; }
 
 // Lengths and numbers; sets the entry's data.
-int copy_data(const Qp& qp, const ibv_send_wr& wr, bool iwarp, SendEntry& entry) {
+int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEntry& entry) {
+  const bool iwarp = config.personality == Personality::Iwarp;
   entry.length = 0;
   entry.num_sge = 0;
   if (!has_payload(wr.opcode)) return 0;
@@ -57,7 +58,7 @@ int copy_data(const Qp& qp, const ibv_send_wr& wr, bool iwarp, SendEntry& entry)
   if (is_atomic(wr.opcode) && length != sizeof(uint64_t)) return EINVAL;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (inlined && (length > qp.sq.max_inline || !(is_send(wr.opcode) || is_write(wr.opcode)))) return EINVAL;
-  if (length > (qp.qp_base.qp_type == IBV_QPT_UD ? kUdMtu : kMaxMessage)) return EINVAL;
+  if (length > (qp.qp_base.qp_type == IBV_QPT_UD ? kUdMtu : config.max_message)) return EINVAL;
   entry.length = static_cast<uint32_t>(length);
   if (!inlined) {
     entry.num_sge = static_cast<uint32_t>(wr.num_sge);
@@ -147,7 +148,7 @@ int append(Qp& qp, const ibv_send_wr& wr) {
   entry.wr_id = wr.wr_id;
   entry.opcode = wr.opcode;
   entry.flags = wr.send_flags;
-  if (const int error = copy_data(qp, wr, fabric.config().personality == Personality::Iwarp, entry)) return error;
+  if (const int error = copy_data(qp, wr, fabric.config(), entry)) return error;
   if (const int error = copy_parameters(qp, wr, entry)) return error;
   entry.attempts = 0;
   entry.rnr_attempts = 0;

@@ -50,6 +50,21 @@ inline bool valid_port(unsigned port) { return port >= 1 && port <= Fabric::get(
 
 inline bool is_iwarp() { return Fabric::get()->config().personality == Personality::Iwarp; }
 
+// The short form of what a QP shall be as the long one.
+inline ibv_qp_init_attr_ex extended(const ibv_qp_init_attr& attr, ibv_pd* pd) {
+  ibv_qp_init_attr_ex ex{};
+  ex.qp_context = attr.qp_context;
+  ex.send_cq = attr.send_cq;
+  ex.recv_cq = attr.recv_cq;
+  ex.srq = attr.srq;
+  ex.cap = attr.cap;
+  ex.qp_type = attr.qp_type;
+  ex.sq_sig_all = attr.sq_sig_all;
+  ex.comp_mask = pd != nullptr ? IBV_QP_INIT_ATTR_PD : 0;
+  ex.pd = pd;
+  return ex;
+}
+
 // Waits until every event of an object that was raised and not withdrawn has been acknowledged: `acked` is the public
 // struct's counter, which ibv_ack_* advance under its mutex.
 inline void wait_for_acks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& acked,

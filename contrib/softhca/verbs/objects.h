@@ -108,7 +108,6 @@ struct Qp : ibv_qp_ex {
   ibv_qp_cap cap;
   bool sq_sig_all{false};
   bool target{false};   // XRC target, perhaps opened by ibv_open_qp
-  bool by_cm{false};    // iWARP: the connection manager moves it, the user must not
   ibv_qp_attr attr{};   // as last set: ibv_query_qp gives it back
   std::mutex post_mutex;  // posters of receives
   std::mutex sq_mutex;    // everything of the requester below

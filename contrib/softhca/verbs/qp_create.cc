@@ -234,18 +234,9 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
 using namespace softhca;
 
 SOFTHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  ibv_qp_init_attr_ex extended{};
-  extended.qp_context = attr->qp_context;
-  extended.send_cq = attr->send_cq;
-  extended.recv_cq = attr->recv_cq;
-  extended.srq = attr->srq;
-  extended.cap = attr->cap;
-  extended.qp_type = attr->qp_type;
-  extended.sq_sig_all = attr->sq_sig_all;
-  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
-  extended.pd = pd;
-  ibv_qp* qp = create(*Context::of(pd->context), extended);
-  if (qp != nullptr) attr->cap = extended.cap;
+  ibv_qp_init_attr_ex ex = extended(*attr, pd);
+  ibv_qp* qp = create(*Context::of(pd->context), ex);
+  if (qp != nullptr) attr->cap = ex.cap;
   return qp;
 }
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Many connections at once: how many sockets a process has then, and that everybody's turn comes, whoever computes.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <string_view>
+
+#include "cpc/oob_message.h"
+#include "cpc/strangers.h"
+#include "test/unit/cpc_relay.h"
+
+namespace fabric {
+namespace {
+
+using test::check_connected;
+using test::Fate;
+using test::Node;
+using test::Relay;
+
+/// Sockets that this process has open.
+int count_sockets() {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    std::array<char, 64> what{};
+    if (readlinkat(dirfd(folder), entry->d_name, what.data(), what.size() - 1) > 0 &&
+        std::string_view(what.data()).starts_with("socket:")) {
+      ++count;
+    }
+  }
+  closedir(folder);
+  return count;
+}
+
+/// As many come to be open, beyond `before`, and no more.
+void check_most_sockets(std::initializer_list<Node*> nodes, int before, int expected) {
+  int most = 0;
+  const auto look = [&] { return most = std::max(most, count_sockets() - before); };
+  ck_assert_msg(test::run_until(nodes, [&] { return look() >= expected; }), "%d sockets, not %d", most, expected);
+  (void)test::run_until(nodes, [&] { return look() > expected; }, 0.3);
+  ck_assert_int_eq(most, expected);
+}
+
+Node::Options limited(std::uint32_t rank, std::size_t limit, std::uint16_t ports) {
+  auto options = Node::options(rank);
+  options.settings.connect_limit = limit;
+  options.ports = ports;
+  return options;
+}
+
+bool all_connected(Node& a, const Node& b, std::uint16_t ports) {
+  for (std::uint16_t port = 0; port < ports; ++port) {
+    if (a.seen(a.key_to(b, port)).fate != Fate::kConnected) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Connections that one side opens and the other answers; sockets of both are in this process.
+START_TEST(no_more_sockets_than_allowed) {
+  constexpr std::uint16_t kPorts = 60;
+  for (const std::size_t limit : {1, 3, 8}) {
+    Node a(limited(1, limit, kPorts));
+    Node b(limited(2, 1000, kPorts));
+    b.posts = false;  // so that whatever is opened stays open
+    const int before = count_sockets();
+    for (std::uint16_t port = 0; port < kPorts; ++port) {
+      a.connect(b, port);
+    }
+    check_most_sockets({&a, &b}, before, 2 * static_cast<int>(limit));
+    b.posts = true;
+    ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
+    ck_assert(test::run_until({&a, &b}, [&] { return count_sockets() == before; }, 5));  // closed after use
+  }
+}
+END_TEST
+
+/// The same where it is the listener that has the limit: what it does not accept waits in its backlog.
+START_TEST(no_more_accepted_than_allowed) {
+  constexpr std::uint16_t kPorts = 60;
+  Node a(limited(1, 1000, kPorts));
+  Node b(limited(2, 5, kPorts));
+  b.posts = false;
+  const int before = count_sockets();
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    a.connect(b, port);
+  }
+  check_most_sockets({&a, &b}, before, kPorts + 5);
+  b.posts = true;
+  ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
+  ck_assert_uint_eq(cpc::strangers_turned_away, 0);
+}
+END_TEST
+
+/// One peer computes, for long; the other's turn comes all the same, and then the first's.
+START_TEST(a_peer_that_computes_holds_nobody_up) {
+  constexpr std::uint16_t kPorts = 4;
+  Node a(limited(1, 2, kPorts));
+  Node busy(limited(2, 100, kPorts));
+  Node idle(limited(3, 100, kPorts));
+  busy.posts = false;
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    a.connect(busy, port);
+  }
+  test::run_for({&a, &busy, &idle}, 50);
+  a.connect(idle, 0);
+  check_connected(a, idle);
+  test::run_for({&a, &busy, &idle}, 1500);  // turns come and go
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    ck_assert(busy.seen(busy.key_to(a, port)).fate == Fate::kAsked);
+  }
+  busy.posts = true;
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    check_connected(a, busy, port);
+  }
+}
+END_TEST
+
+/// All want all, with one turn each.
+START_TEST(a_crowd_with_one_turn_each) {
+  constexpr std::uint32_t kNodes = 8;
+  std::deque<Node> nodes;
+  for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
+    nodes.emplace_back(limited(rank, 1, 1));
+  }
+  for (Node& a : nodes) {
+    for (Node& b : nodes) {
+      if (&a != &b) {
+        a.connect(b);
+      }
+    }
+  }
+  const bool done = test::run_until(
+      {&nodes[0], &nodes[1], &nodes[2], &nodes[3], &nodes[4], &nodes[5], &nodes[6], &nodes[7]}, [&] {
+        return std::all_of(nodes.begin(), nodes.end(), [&](Node& a) {
+          return std::all_of(nodes.begin(), nodes.end(), [&](Node& b) {
+            return &a == &b || a.seen(a.key_to(b)).fate == Fate::kConnected;
+          });
+        });
+      });
+  ck_assert(done);
+  for (Node& a : nodes) {
+    for (Node& b : nodes) {
+      ck_assert(&a == &b || (a.seen(a.key_to(b)).connected == 1 && a.seen(a.key_to(b)).failed == 0));
+    }
+  }
+}
+END_TEST
+
+/// TCP gets through in one direction only, and not in that of the side whose request would have precedence.
+START_TEST(a_firewall_with_one_way) {
+  auto options = Node::options(1);
+  options.settings.connect_timeout_ms = 300;
+  Node a(options);
+  auto patient = Node::options(2);
+  patient.settings.handshake_timeout_ms = 60000;
+  Node b(patient);
+  auto wall = b.target();  // an address that nobody answers
+  auto offer = *cpc::decode_oob_offer(wall.offer);
+  offer.addresses = {{false, 24, {192, 0, 2, 1}}};
+  wall.offer = encode(offer);
+  a.connect(a.key_to(b), wall);
+  test::run_for({&a, &b}, 100);
+  b.connect(a);
+  check_connected(a, b, 0, 5);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("cpc_limits",
+                         {no_more_sockets_than_allowed, no_more_accepted_than_allowed,
+                          a_peer_that_computes_holds_nobody_up, a_crowd_with_one_turn_each, a_firewall_with_one_way},
+                         120);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <random>
+#include <string>
+
+#include "cpc/queue_fit.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+constexpr const char* kDefault = "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64";
+constexpr DeviceRoom kLarge{32768, 32768, 4194303, 1U << 30, 100000};
+
+QueuePairSettings settings(std::uint32_t rdma_depth = 64) {
+  QueuePairSettings result;
+  result.rdma_depth = rdma_depth;
+  return result;
+}
+
+Result<QueueFit> fit(const char* list, const DeviceRoom& device, std::uint32_t cq_size = 8192,
+                     std::uint32_t peers = 4) {
+  return fit_queues(*ReceiveQueues::parse(list), Link::kRoce, settings(), cq_size, peers, device);
+}
+
+START_TEST(a_large_device_changes_nothing) {
+  const auto all = fit(kDefault, kLarge);
+  ck_assert(all.has_value());
+  test::check_text(all->queues.canonical(), ReceiveQueues::parse(kDefault)->canonical());
+  ck_assert_uint_eq(all->rdma_depth, 64);
+  ck_assert_uint_eq(all->cq_entries, 8192);
+  ck_assert_uint_eq(all->last_cq_entries, 8192);
+  ck_assert_uint_eq(all->most_cqs, CompletionQueueSet::kMaxQueues);
+  test::check_text(explain(all->changes), "");
+}
+END_TEST
+
+START_TEST(shared_queues_get_fewer_receives) {
+  DeviceRoom device = kLarge;
+  device.max_srq_wr = 512;
+  const auto all = fit(kDefault, device);
+  ck_assert(all.has_value());
+  test::check_text(all->queues.canonical(),
+                   "P,128,256,192,128,4:S,2048,512,504,64,128,24:S,12288,512,504,64,128,24:S,65536,512,448,64,128,24");
+  test::check_text(explain(all->changes),
+                   "rd_num of queue 1: 512 (1024 were asked for, and the device takes 512 receives per shared queue); "
+                   "rd_num of queue 2: 512 (1024 were asked for, and the device takes 512 receives per shared queue)");
+}
+END_TEST
+
+START_TEST(completion_queues_limit_the_shared_receives) {
+  DeviceRoom device = kLarge;
+  device.max_cqe = 1024;
+  const auto all = fit(kDefault, device);
+  ck_assert(all.has_value());
+  ck_assert_uint_eq(all->cq_entries, 1024);
+  std::uint32_t shared = 0;
+  for (const QueueSpec& spec : all->queues.queues()) {
+    shared += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
+  }
+  const QueueDepths first = queue_depths(all->queues, 0, Link::kRoce, settings());
+  ck_assert_uint_le(shared + first.send + first.receive, 1024);
+  ck_assert_uint_gt(shared, 480);
+}
+END_TEST
+
+START_TEST(a_completion_queue_that_is_too_small_is_made_larger) {
+  const auto all = fit("P,4096,64:S,65536,100", kLarge, 16);
+  ck_assert(all.has_value());
+  ck_assert_uint_gt(all->cq_entries, 200);
+  ck_assert(explain(all->changes).find("16 were asked for, but a queue pair") != std::string::npos);
+}
+END_TEST
+
+START_TEST(rdma_goes_down_before_messages) {
+  DeviceRoom device = kLarge;
+  device.max_qp_wr = 100;
+  const auto all = fit("S,65536,512,448,64", device);
+  ck_assert(all.has_value());
+  ck_assert_uint_eq(all->rdma_depth, 34);  // one for the marker, one for the handshake
+  ck_assert_uint_eq(all->queues[0].sd_max, 64);
+  device.max_qp_wr = 40;
+  const auto less = fit("S,65536,512,448,64", device);
+  ck_assert(less.has_value());
+  ck_assert_uint_eq(less->rdma_depth, 1);
+  ck_assert_uint_eq(less->queues[0].sd_max, 37);
+}
+END_TEST
+
+START_TEST(a_p_queue_is_what_both_sides_count_on) {
+  DeviceRoom device = kLarge;
+  device.max_qp_wr = 200;
+  const auto none = fit(kDefault, device);
+  ck_assert(!none.has_value());
+  test::check_text(none.error().text, "queue 0 of btl_fabric_receive_queues needs 262 work requests (rd_num + rd_rsv, and "
+                                      "some of our own), and the device takes 200 work requests per queue pair");
+}
+END_TEST
+
+START_TEST(messages_fit_the_port) {
+  DeviceRoom device = kLarge;
+  device.max_message = 65536;
+  const auto none = fit("P,65536,16", device);
+  ck_assert(!none.has_value());
+  ck_assert(none.error().text.find("and the longest of the device is of 65536") != std::string::npos);
+}
+END_TEST
+
+START_TEST(few_completion_queues_are_large) {
+  DeviceRoom device = kLarge;
+  device.completion_queues = 2;
+  const auto all = fit("P,4096,64", device, 1024, 100);
+  ck_assert(all.has_value());
+  ck_assert_uint_eq(all->most_cqs, 2);
+  const QueueDepths one = queue_depths(all->queues, 0, Link::kRoce, settings());
+  ck_assert_uint_eq(all->last_cq_entries, 100 * (one.send + one.receive) - 1024);
+}
+END_TEST
+
+START_TEST(what_is_given_fits) {
+  std::mt19937 random(3);
+  const auto up_to = [&random](unsigned most) { return static_cast<std::uint32_t>(random() % (most + 1)); };
+  unsigned good = 0;
+  for (unsigned round = 0; round < 3000; ++round) {
+    const DeviceRoom device{1 + up_to(1000), up_to(2000), 1 + up_to(5000), 1 + up_to(100000), up_to(100)};
+    const char* const lists[] = {kDefault, "S,2048,1024,1008,64:S,65536,512,448,64", "P,4096,8:P,65536,4", "S,4096,2,1"};
+    const auto all = fit(lists[up_to(3)], device, 16 + up_to(9000), 1 + up_to(300));
+    if (!all) {
+      ck_assert(!all.error().text.empty());
+      continue;
+    }
+    ++good;
+    QueuePairSettings given = settings(all->rdma_depth);
+    std::uint32_t shared = 0;
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < all->queues.count(); ++i) {
+      const QueueSpec& spec = all->queues[i];
+      const QueueDepths depths = queue_depths(all->queues, i, Link::kRoce, given);
+      ck_assert(depths.send <= device.max_qp_wr && depths.receive <= device.max_qp_wr);
+      most = std::max(most, depths.send + depths.receive);
+      if (spec.kind == QueueKind::kShared) {
+        shared += spec.rd_num;
+        ck_assert(spec.rd_num >= 1 && spec.rd_num <= device.max_srq_wr && spec.rd_low < spec.rd_num &&
+                  spec.rd_init >= 1 && spec.rd_init <= spec.rd_num && spec.sd_max >= 1);
+      }
+    }
+    ck_assert(shared + most <= all->cq_entries && all->cq_entries <= all->last_cq_entries &&
+              all->last_cq_entries <= device.max_cqe && all->most_cqs >= 1);
+  }
+  ck_assert_uint_gt(good, 300);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric;
+  using namespace fabric::cpc;
+  return test::run_suite("queue_fit", {a_large_device_changes_nothing, shared_queues_get_fewer_receives,
+                                       completion_queues_limit_the_shared_receives,
+                                       a_completion_queue_that_is_too_small_is_made_larger, rdma_goes_down_before_messages,
+                                       a_p_queue_is_what_both_sides_count_on, messages_fit_the_port,
+                                       few_completion_queues_are_large, what_is_given_fits});
+}

@@ -102,6 +102,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/cm/wire.h \
 	contrib/softhca/faults/faults.cc \
 	contrib/softhca/faults/faults.h \
+	contrib/softhca/faults/kill_at.h \
 	contrib/softhca/faults/rules.cc \
 	contrib/softhca/faults/rules.h
 contrib_softhca_libsofthca_objects_la_CPPFLAGS = $(softhca_cppflags)

@@ -205,10 +205,11 @@ START_TEST(every_kind_of_rule_is_read) {
                                  "fail call=ibv_create_qp errno=ENOMEM nth=3\n"
                                  "cm action=silence\n"
                                  "kill at=middle min_bytes=4096 slot=2\n"
-                                 "kill",
+                                 "kill\n"
+                                 "kill at=completed",
                                  rules),
              "");
-  ck_assert_uint_eq(rules.size(), 9);
+  ck_assert_uint_eq(rules.size(), 10);
   ck_assert_uint_eq(rules[1].us, 50);
   ck_assert_uint_eq(rules[1].ops, faults::kOpWrite);
   ck_assert_int_eq(rules[3].status, IBV_WC_REM_ACCESS_ERR);
@@ -217,8 +218,9 @@ START_TEST(every_kind_of_rule_is_read) {
   ck_assert(rules[4].prob == 0.25);
   ck_assert_int_eq(rules[5].error, ENOMEM);
   ck_assert(rules[6].silent);
-  ck_assert(rules[7].middle);
-  ck_assert(!rules[8].middle);
+  ck_assert(rules[7].kill_at == KillAt::Middle);
+  ck_assert(rules[8].kill_at == KillAt::Before);
+  ck_assert(rules[9].kill_at == KillAt::Completed);
 }
 END_TEST
 
@@ -247,7 +249,7 @@ START_TEST(a_wrong_rule_is_named_with_its_line) {
       {"fail call=ibv_reg_mr errno=12", "line 1: errno is the name of an errno, not \"12\"\n"},
       {"fail call=ibv_reg_mr errno=ENOMEM op=send", "line 1: op has no meaning in this rule\n"},
       {"cm action=ignore", "line 1: action is reject|silence, not \"ignore\"\n"},
-      {"kill at=end", "line 1: at is before|middle, not \"end\"\n"},
+      {"kill at=end", "line 1: at is before|middle|completing|completed, not \"end\"\n"},
   };
   for (const auto& c : kCases) check_text(faults::check(c.text), c.error);
 }

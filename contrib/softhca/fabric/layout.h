@@ -124,6 +124,9 @@ struct alignas(128) CqShared {
   uint32_t cqe;              // what the user was given: more entries than this is an overrun
   uint64_t offset;           // of the ring, in the owner's slot
   std::atomic<uint32_t> tail;  // who holds the lock
+  // Who holds the lock, while it adds the entry of a request that it has taken from a QP of this slot: `tail` of before << 32 |
+  // that QP's index + 1; else 0. If it dies, the next to hold the lock sees from this whether the entry is there.
+  std::atomic<uint64_t> adding;
   std::atomic<uint32_t> armed;  // CqArm: owner sets, who adds an entry fires it
   std::atomic<uint32_t> overrun;  // 1: an entry was lost; 2: and the owner was told
   uint32_t head_seen;        // who holds the lock: a head of before, so that the owner's is seldom looked at

@@ -97,7 +97,7 @@ Verdict on_request(Qp& qp, const SendEntry& entry) {
       case Action::Delay: return {.action = Verdict::Delay, .delay_us = rule.us};
       case Action::Rnr: return {.action = Verdict::Rnr};
       case Action::Error: return {.action = Verdict::Error, .status = rule.status};
-      case Action::Kill: return {.action = rule.middle ? Verdict::KillMiddle : Verdict::KillBefore};
+      case Action::Kill: return {.action = Verdict::Kill, .kill_at = rule.kill_at};
       default: break;
     }
   }

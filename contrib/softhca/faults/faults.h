@@ -9,19 +9,22 @@
 //   error  status=NAME [match...]  the request completes with this ibv_wc_status, and the QP fails
 //   fail   call=NAME errno=NAME [match...]   a verbs or rdma_cm call fails (ibv_create_qp, ibv_reg_mr, rdma_connect, ...)
 //   cm     action=reject|silence [match...]  connection requests
-//   kill   [match...]              the process that executes it dies (SIGKILL), before (at=before) or in the middle (at=middle)
+//   kill   [at=WHEN] [match...]    the process that executes it dies (SIGKILL): before it, in the middle of it, or while it
+//                                  completes the receive request (at=completing: the completion is not there yet; at=completed)
 // match: op=send|write|read|atomic|any qpn=N node=N device=N slot=N nth=N (only the n-th match, from 1) every=N count=N
 //        prob=P (0..1, seeded by seed=N and the order of operations, so that a run can be repeated) min_bytes=N
 #include <cstdint>
 #include <string>
 
+#include "faults/kill_at.h"
 #include "verbs/objects.h"
 
 namespace softhca::faults {
 
 struct Verdict {
-  enum Action : uint8_t { None, Drop, Delay, Rnr, Error, KillBefore, KillMiddle } action = None;
+  enum Action : uint8_t { None, Drop, Delay, Rnr, Error, Kill } action = None;
   uint32_t delay_us = 0;
+  KillAt kill_at = KillAt::Nowhere;
   ibv_wc_status status = IBV_WC_SUCCESS;
 };
 

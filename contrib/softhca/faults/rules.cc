@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "faults/rules.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace softhca::faults {
 namespace {
@@ -107,8 +109,14 @@ bool set_cm(Rule& rule, std::string_view value) {
   return rule.silent || value == "reject";
 }
 bool set_at(Rule& rule, std::string_view value) {
-  rule.middle = value == "middle";
-  return rule.middle || value == "before";
+  constexpr std::pair<std::string_view, KillAt> kPlaces[] = {{"before", KillAt::Before},
+                                                             {"middle", KillAt::Middle},
+                                                             {"completing", KillAt::Completing},
+                                                             {"completed", KillAt::Completed}};
+  const auto* place = std::ranges::find(kPlaces, value, &std::pair<std::string_view, KillAt>::first);
+  if (place == std::end(kPlaces)) return false;
+  rule.kill_at = place->second;
+  return true;
 }
 
 struct Key {
@@ -124,7 +132,7 @@ constexpr Key kKeys[] = {
     {"call", "ibv_... or rdma_...", bit(Action::Fail), bit(Action::Fail), set_call},
     {"errno", "the name of an errno", bit(Action::Fail), bit(Action::Fail), set_errno},
     {"action", "reject|silence", bit(Action::Cm), bit(Action::Cm), set_cm},
-    {"at", "before|middle", bit(Action::Kill), 0, set_at},
+    {"at", "before|middle|completing|completed", bit(Action::Kill), 0, set_at},
     {"op", "send|write|read|atomic|any", kRequests, 0, set_op},
     {"qpn", "N", kRequests, 0, set_number<&Rule::qpn>},
     {"device", "N", kRequests, 0, set_number<&Rule::device>},

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "faults/kill_at.h"
+
 namespace softhca::faults {
 
 enum class Action : uint8_t { Drop, Delay, Rnr, Error, Kill, Fail, Cm };
@@ -25,7 +27,7 @@ struct Rule {
   std::string call;
   int error = 0;
   bool silent = false;
-  bool middle = false;
+  KillAt kill_at = KillAt::Before;
   // When
   uint8_t ops = kOpAny;
   uint32_t qpn = kAny;

@@ -75,8 +75,9 @@ Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, cons
   completion.wr_id = arrival.wr_id;
   completion.qp_num = qp.qp_num.load(std::memory_order_relaxed);
   completion.srqn = owner.srqn;
-  return complete(fabric, owner.number, *owner.slot, owner.recv_cq, completion, landing, &qp) ? Delivery::Done
-                                                                                              : Delivery::Overrun;
+  return complete(fabric, owner.number, *owner.slot, owner.recv_cq, completion, landing, &qp, arrival.kill_at)
+             ? Delivery::Done
+             : Delivery::Overrun;
 }
 
 Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, std::span<const iovec> message,

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "fabric/fabric.h"
+#include "faults/kill_at.h"
 #include "transport/gather.h"
 
 namespace softhca {
@@ -26,6 +27,7 @@ struct Arrival {
   uint64_t length;  // of all elements
   unsigned num_sge;
   Sge sge[kMaxSge];
+  KillAt kill_at = KillAt::Nowhere;  // a fault
 };
 
 // Takes the next receive request. false: there is none.

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "transport/engine.h"
+#include "transport/message.h"
 #include "transport/transport.h"
 
 namespace softhca {
@@ -33,13 +34,37 @@ void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index
   engine::ring(slot, kLookCqs);
 }
 
+// What CqShared::adding says of a taker that is one of the slot's own QPs; 0 for those of the hub, which nobody flushes.
+uint64_t adding_for(const Slot& slot, const QpShared* taker, uint32_t tail) {
+  const auto index = static_cast<uint64_t>(taker - slot.qps);
+  return taker >= slot.qps && index < kQpsPerSlot ? uint64_t{tail} << 32 | (index + 1) : 0;
+}
+
+// Under the CQ's lock: who held it before may have died between adding an entry and saying so.
+void finish_adding(Slot& slot, CqShared& cq) {
+  const uint64_t adding = cq.adding.load(std::memory_order_relaxed);
+  if (adding == 0) [[likely]]
+    return;
+  const uint32_t index = (static_cast<uint32_t>(adding) - 1) % kQpsPerSlot;
+  if (cq.tail.load(std::memory_order_relaxed) != adding >> 32)
+    slot.qps[index].taken_valid.store(0, std::memory_order_release);
+  cq.adding.store(0, std::memory_order_release);
+}
+
 }  // namespace
 
+void settle_taken(Fabric& fabric, QpShared& taker) {
+  CqShared& cq = fabric.self().cqs[taker.recv_cq % kCqsPerSlot];
+  RobustGuard guard(cq.lock, fabric.stamp());
+  finish_adding(fabric.self(), cq);
+}
+
 bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry, const void* payload,
-              QpShared* taker) {
+              QpShared* taker, KillAt kill_at) {
   index %= kCqsPerSlot;
   CqShared& cq = slot.cqs[index];
   cq.lock.lock(fabric.stamp());
+  finish_adding(slot, cq);
   const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
   CqEntry* to = cq.in_use.load(std::memory_order_relaxed) != 0 ? entry_at(slot, cq, tail) : nullptr;
   if (to == nullptr || full(cq, tail)) {
@@ -53,8 +78,18 @@ bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, 
   std::memcpy(to, &entry, offsetof(CqEntry, landing));
   if (entry.landing_len != 0) std::memcpy(to->landing, payload, entry.landing_len);
   if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
-  if (taker != nullptr) taker->taken_valid.store(0, std::memory_order_relaxed);
+  if (taker != nullptr) {
+    cq.adding.store(adding_for(slot, taker, tail), std::memory_order_release);
+    if (kill_at == KillAt::Completing) [[unlikely]]
+      kill_this_process();
+  }
   cq.tail.store(tail + 1, std::memory_order_seq_cst);
+  if (taker != nullptr) {
+    if (kill_at == KillAt::Completed) [[unlikely]]
+      kill_this_process();
+    taker->taken_valid.store(0, std::memory_order_release);
+    cq.adding.store(0, std::memory_order_release);
+  }
   cq.lock.unlock();
 
   uint32_t armed = cq.armed.load(std::memory_order_seq_cst);

@@ -75,8 +75,9 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
   if (!m.fabric.believed_alive(slot_number, incarnation)) return;
   if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
   Arrival arrival;
+  arrival.kill_at = m.kill_at;
   if (!take(m.fabric, owner, dest, arrival)) return;
-  if (m.kill_in_the_middle) kill_this_process();
+  if (m.kill_at == KillAt::Middle) kill_this_process();
 
   const SendEntry& request = m.request;
   uint8_t header[sizeof(ibv_grh)] = {};

@@ -24,6 +24,8 @@ void complete_flushed(Fabric& fabric, Qp& qp, uint64_t wr_id) {
 // A request that a peer has taken and then died.
 void flush_taken(Fabric& fabric, Qp& qp) {
   QpShared& shared = *qp.shared;
+  if (shared.taken_valid.load(std::memory_order_acquire) == 0) return;
+  settle_taken(fabric, shared);
   const uint32_t valid = shared.taken_valid.exchange(0);
   if (valid == 0) return;
   // It died before it advanced the ring: the request is flushed with the rest.

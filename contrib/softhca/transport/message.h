@@ -19,7 +19,7 @@ struct Message {
   const SendEntry& request;
   std::span<const iovec> local;  // what is sent, or where the answer goes
   uint32_t packets;
-  bool kill_in_the_middle;       // a fault
+  KillAt kill_at;                // a fault
 };
 
 struct Reply {

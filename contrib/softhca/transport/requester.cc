@@ -120,7 +120,7 @@ void wait_for_receiver(Fabric& fabric, Qp& qp, SendEntry& entry, uint8_t timer) 
 // Without room for the completion the QP has failed by now.
 void succeed(Qp& qp) { (void)retire_first(qp, IBV_WC_SUCCESS); }
 
-void execute(Fabric& fabric, Qp& qp, SendEntry& entry, bool kill_in_the_middle) {
+void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at) {
   iovec list[kMaxPieces];
   unsigned count = 0;
   if (entry.opcode == IBV_WR_BIND_MW) {
@@ -134,7 +134,7 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, bool kill_in_the_middle) 
     return succeed(qp);
   }
   if (!gather_local(fabric, qp, entry, list, &count)) return fail_first(qp, IBV_WC_LOC_PROT_ERR);
-  const Message message{fabric, qp, entry, {list, count}, packets_of(qp, entry), kill_in_the_middle};
+  const Message message{fabric, qp, entry, {list, count}, packets_of(qp, entry), kill_at};
   const Reply reply = connected(qp) ? respond(message) : send_datagram(message);
   if (reply.kind == Reply::Error && (acknowledged(qp) || reply.status == IBV_WC_LOC_PROT_ERR))
     return fail_first(qp, reply.status);
@@ -150,7 +150,7 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
   entry.started = 1;
   switch (verdict.action) {
     case faults::Verdict::None:
-      return execute(fabric, qp, entry, false);
+      return execute(fabric, qp, entry, KillAt::Nowhere);
     case faults::Verdict::Drop:
       if (!acknowledged(qp)) return succeed(qp);
       entry.started = 0;  // the next try may be lost as well
@@ -163,11 +163,9 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
       return wait_until(qp, SendWait::Delayed, Fabric::now_ns() + verdict.delay_us * kUs);
     case faults::Verdict::Error:
       return fail_first(qp, verdict.status);
-    case faults::Verdict::KillBefore:
-      kill_this_process();
-      return;
-    case faults::Verdict::KillMiddle:
-      return execute(fabric, qp, entry, true);
+    case faults::Verdict::Kill:
+      if (verdict.kill_at == KillAt::Before) kill_this_process();
+      return execute(fabric, qp, entry, verdict.kill_at);
   }
 }
 
@@ -247,7 +245,7 @@ void run_send_queue(Qp& qp) {
     if (entry.started == 0 && faults::active.load(std::memory_order_relaxed)) [[unlikely]]
       execute_with_faults(fabric, qp, entry);
     else
-      execute(fabric, qp, entry, false);
+      execute(fabric, qp, entry, KillAt::Nowhere);
     if (sq.wait != SendWait::None) return;
   }
   if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_SQD) drained(qp);

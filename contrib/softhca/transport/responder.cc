@@ -110,8 +110,9 @@ Reply not_ready(const Message& m, QpShared& dest) {
 
 Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
   Arrival arrival;
+  arrival.kill_at = m.kill_at;
   if (!take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
-  if (m.kill_in_the_middle) kill_this_process();
+  if (m.kill_at == KillAt::Middle) kill_this_process();
   if (m.request.opcode == IBV_WR_SEND_WITH_INV &&
       invalidate_key(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.imm_or_rkey) != 0) {
     untake(m.fabric, owner, dest);
@@ -134,9 +135,10 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   if (request.length != 0 && !allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_WRITE, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   Arrival arrival;
+  arrival.kill_at = m.kill_at;
   const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (immediate && !take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
-  if (m.kill_in_the_middle) kill_this_process();
+  if (m.kill_at == KillAt::Middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
   const Copy copied = request.length == 0 ? Copy::Done
                                           : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1});
@@ -157,7 +159,7 @@ Reply read(const Message& m, QpShared& dest, const Owner& owner) {
   uint64_t addr = 0;
   if (!allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_READ, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
-  if (m.kill_in_the_middle) kill_this_process();
+  if (m.kill_at == KillAt::Middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
   switch (read_from(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1})) {
     case Copy::Done:
@@ -179,7 +181,7 @@ Reply atomic(const Message& m, QpShared& dest, const Owner& owner) {
   uint64_t addr = 0;
   if (!allows(m, dest, owner, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
-  if (m.kill_in_the_middle) kill_this_process();
+  if (m.kill_at == KillAt::Middle) kill_this_process();
   uint64_t before = 0;
   if (!execute_atomic(m.fabric, owner, addr, request, &before))
     return m.fabric.alive(owner.number, owner.incarnation) ? refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR)

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "faults/kill_at.h"
 #include "verbs/objects.h"
 
 namespace softhca {
@@ -46,9 +47,12 @@ void flush_receives(Qp& qp);
 
 // Adds a completion to a CQ of any process, and tells the owner if the CQ is armed for it. The landing bytes are copied from
 // `payload` (at most kLandingBytes), the rest of the entry from `entry`. False: overrun; the owner gets IBV_EVENT_CQ_ERR.
-// `taker`: the QP whose taken receive request this completes.
+// `taker`: the QP whose taken receive request this completes; the process may be told to die at that.
 bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t cq, const CqEntry& entry, const void* payload,
-              QpShared* taker = nullptr);
+              QpShared* taker = nullptr, KillAt kill_at = KillAt::Nowhere);
+// A process may have died while it completed a request that it took from `taker`, one of this process's QPs (whose lock is
+// held): if the completion is in the CQ, the request is taken no longer.
+void settle_taken(Fabric& fabric, QpShared& taker);
 // Removes a QP's or SRQ's entries (reset, destroy).
 void purge(Cq& cq, uint32_t qp_num);
 // Moves the ring to one of that many entries; takes Cq::mutex and the shared lock itself. 0 or an errno.

@@ -29,6 +29,7 @@ bool publish(Cq& cq, uint32_t cqe) {
   shared.cqe = cqe;
   shared.offset = offset;
   shared.tail.store(0, std::memory_order_relaxed);
+  shared.adding.store(0, std::memory_order_relaxed);
   shared.head_seen = 0;
   shared.stamped = 0;
   shared.head.store(0, std::memory_order_relaxed);

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Transmit contexts: queue pairs, completion queues, buffers and a lock each.
+
+with_contexts() { # CONTEXTS NP [MPIRUN ARGUMENT...]
+  fabric "$2" --mca btl_fabric_tx_contexts "$1" "${@:3}" "$check" --threads 4 --max 65536 && says 'checks passed'
+}
+case_tx_contexts() {
+  local method
+  for method in $(methods); do
+    with_contexts 3 2 --mca btl_fabric_cpc_include "$method" || { echo "by $method"; return 1; }
+  done
+}
+case_tx_contexts_four_processes() { with_contexts 2 4; }
+case_tx_contexts_tiny_queues() { with_contexts 2 2 --mca btl_fabric_receive_queues P,4096,2,1; }
+case_tx_contexts_one_thread() { # works in the first of them
+  fabric 2 --mca btl_fabric_tx_contexts 4 "$check" $small && says 'checks passed'
+}
+case_tx_contexts_rma() {
+  fabric 3 --mca osc rdma --mca btl_fabric_tx_contexts 2 "$check" --rma --max 65536 && says 'checks passed'
+}
+case_tx_contexts_spawn() { fabric 2 --mca btl_fabric_tx_contexts 2 "$check" --spawn && says 'checks passed'; }
+case_tx_contexts_differ() { # threads of contexts that the peer has not got use those that it has
+  fabric_pair tx_contexts=2 tx_contexts=5 --threads 6 --max 65536 && says 'checks passed'
+}
+case_tx_contexts_x_queues() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
+  [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
+  with_contexts 2 4 --mca btl_fabric_receive_queues "$x_queues"
+}
+# connected NUMBER... : the contexts of which the timeline of rank 0 in the file contexts0 has connections.
+connected() {
+  local made
+  made=$(grep -o '"to": "Connected".*"local_port": [0-9]*' "$work/contexts0" | grep -o '[0-9]*$' | sort -nu | tr '\n' ' ')
+  [ "$made" = "$* " ] || { echo "connections of contexts $made"; return 1; }
+}
+case_tx_contexts_have_connections_each() {
+  with_contexts 4 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_trace "$work/contexts%r" && connected 0 1 2 3
+}
+case_tx_contexts_named_by_a_message() { # first contact is in context 0
+  once
+  [[ $(mpirun --version) == *' 4.1'* ]] || { echo 'SKIP check_order is written for Open MPI 4.1'; exit 77; }
+  mpicc -O1 -isystem "$(ompi_info --parsable --path pkgincludedir | sed 's/^path:pkgincludedir://')" \
+    -o "$work/check_order" "$here/../stock/check_order.c" -lopen-pal || return 1
+  local context
+  for context in 2 3; do
+    fabric 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_tx_contexts 4 --mca btl_fabric_trace "$work/contexts%r" \
+      "$work/check_order" $context && says '500 messages arrived' && connected 0 $context || return 1
+  done
+}
+case_tx_contexts_within_the_ports_there_can_be() { # 64, whatever the parameter says
+  fabric 2 --mca btl_fabric_tx_contexts 64 --mca btl_base_verbose 5 "$check" --threads 4 --max 4096 && says 'checks passed' &&
+    says '32 transmit contexts instead of'
+}
+case_tx_contexts_none() {
+  fabric 2 --mca btl_fabric_tx_contexts 0 "$check" $small
+  refuses $? && says 'btl_fabric_tx_contexts is 0'
+}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# The end of a peer, peers that are late, storms and strangers.
+
+# methods : the connection methods of this kind of link; with --again those that the other has not.
+methods() {
+  case $link in
+    ib)
+      case $again,$dev_a in
+        yes,softhca*) echo ibcm ;;
+        no,softhca*) echo oob rdmacm ibcm ;;
+        *) echo oob ;;
+      esac ;;
+    iwarp) echo rdmacm ;;
+    *) echo oob rdmacm ;;
+  esac
+}
+# dies WHEN : by every method, whoever sends to a dead process gets the error of its transport in bounded time, although mpirun
+# does not end the job.
+dies() {
+  [ -x "$work/check_death" ] || mpicc -O1 -o "$work/check_death" "$here/../stock/check_death.c" || return 1
+  local method
+  for method in $(methods); do
+    fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retries 3 \
+      --mca btl_fabric_timeout 14 "$work/check_death" "$1"
+    [ $? -ne 124 ] || { echo "$method: the job hung"; return 1; }
+    says_not 'was not told' && grep -qE 'could not connect two processes|transfer .*failed|Transfer .*failed' out ||
+      { echo "by $method"; return 1; }
+  done
+}
+case_death_before_contact() { dies before; }
+case_death_after_contact() { dies after; }
+case_death_without_finalize() { dies leaves; }
+case_death_while_waited_for() { dies waits; }
+# A rank that computes for longer than every timeout of connection set-up, which are short for that, while the others connect.
+case_peer_computes_longer_than_timeouts() {
+  once iwarp
+  local method
+  for method in $(methods); do
+    fabric 3 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_timeout 500 \
+      --mca btl_fabric_handshake_timeout 500 --mca btl_fabric_rdmacm_resolve_timeout 500 \
+      --mca btl_fabric_connect_retries 1 "$check" --compute 6 && says 'checks passed' || { echo "by $method"; return 1; }
+  done
+}
+# MPI_Comm_spawn, exchange and disconnect, again and again, while the fabric loses and delays messages, and every process refuses
+# connection requests by a communication manager: three of the first six, which are two or three attempts, as an attempt is as
+# many requests as there are queues. (Every fifth for ever would leave one attempt of five.)
+case_storm() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has faults by rule'; exit 77 ;; esac
+  local method ctl file
+  ctl=$(command -v softhca-ctl || echo "$FABRIC_BUILD/contrib/softhca/softhca-ctl")
+  printf 'drop op=send prob=0.01\ndelay us=300 prob=0.05\ncm action=reject every=2 count=3\n' > faults
+  for method in $(methods); do
+    "$ctl" faults faults || return 1
+    fabric 2 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 12 \
+      --mca btl_fabric_trace "$work/storm.%j.%r" "$check" --spawn --rounds 3 --max 8192
+    local status=$?
+    : > nothing && "$ctl" faults nothing
+    [ $status -eq 0 ] && says 'checks passed' || { echo "by $method: exit status $status"; return 1; }
+    # The faults took place: attempts were refused, and others followed.
+    [ "$method" = oob ] || grep -q '"name": "RetryTimer"' storm.* || { echo "by $method: nothing was tried again"; return 1; }
+    for file in storm.*; do # in the timeline each peer leaves once
+      [ -z "$(grep '"name": "PeerLeft"' "$file" | grep -o '"peer_job".*"direction"' | sort | uniq -d)" ] ||
+        { echo "by $method: peers leave several times in the timeline"; return 1; }
+    done
+    rm -f storm.*
+  done
+}
+
+# Whoever connects to the port that peers connect to and does not know the job's token is turned away, and the job never notices.
+case_strangers() {
+  once
+  need ss 'ss (package iproute2) is not installed'
+  fabric 2 "$check" --max 65536 --flood 20000 --rounds 2 &
+  local job=$! pids ports='' i=0
+  while [ -z "$ports" ] && [ $i -lt 200 ]; do
+    sleep 0.1
+    i=$((i + 1))
+    pids=$(ranks_of $job | sed 's/.*/pid=&,/')
+    ports=$(ss -ltnpH 2> /dev/null | grep -F "${pids:-none}" | awk '{sub(/.*:/, "", $4); print $4}' | sort -u)
+  done
+  [ -n "$ports" ] || { echo 'no listening port was seen'; wait $job; return 1; }
+  local port n=0
+  for port in $ports; do
+    for i in 1 2 3 4 5; do
+      (exec 3<> "/dev/tcp/127.0.0.1/$port" && head -c $((i * 1000)) /dev/urandom >&3) 2> /dev/null && n=$((n + 1))
+      (exec 3<> "/dev/tcp/127.0.0.1/$port" && printf 'FB' >&3 && sleep 1) 2> /dev/null && n=$((n + 1))
+      (exec 3<> "/dev/tcp/127.0.0.1/$port" && sleep 2) 2> /dev/null &
+    done
+  done
+  wait $job && says 'checks passed' && { [ $n -gt 0 ] || { echo 'no stranger got through to the port'; false; }; }
+}
+
+case_a_killed_peer_ends_the_job() { kills_a_peer fabric; }
+
+case_nothing_is_left_behind() {
+  need rdma 'rdma (package iproute2) is not installed'
+  fabric 2 "$check" $small || return 1
+  sleep 1
+  local left
+  left=$(rdma resource show qp 2> /dev/null | grep -c check_mpi)
+  [ "$left" -eq 0 ] || { echo "$left queue pairs are left"; return 1; }
+}

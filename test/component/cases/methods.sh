@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# The choice of a connection method; the network that oob uses; ibcm.
+
+case_unknown_connection_method() {
+  once
+  fabric 2 --mca btl_fabric_cpc_include oob,carrier "$check" $small
+  says '"carrier" is no connection method: there are oob, xoob, rdmacm and ibcm'
+}
+case_connection_methods_include_and_exclude() {
+  once
+  fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_cpc_exclude rdmacm "$check" $small
+  says 'btl_fabric_cpc_include (oob) and btl_fabric_cpc_exclude (rdmacm) are both set'
+}
+# --- The network that oob uses
+
+oob() { # NP [MPIRUN ARGUMENT...]
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  local np=$1
+  shift
+  fabric "$np" --mca btl_fabric_cpc_include oob "$@"
+}
+case_oob_on_one_interface() { once; oob 2 --mca btl_fabric_oob_if_include lo "$check" $small && says 'checks passed'; }
+case_oob_on_one_network() {
+  once
+  oob 2 --mca btl_fabric_oob_if_include 10.0.0.0/8,127.0.0.0/8 "$check" $small && says 'checks passed'
+}
+case_oob_on_ipv6() { # alone: in a network namespace with nothing else than loopback
+  once
+  local option
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only on softhca: kernel devices stay in their namespace'; exit 77 ;; esac
+  for option in -n -rn; do
+    unshare $option true 2> /dev/null || continue
+    runs unshare $option "$here/on-ipv6" "$check" $small && says 'checks passed'
+    return
+  done
+  echo 'SKIP no network namespaces'
+  exit 77
+}
+case_oob_with_one_socket_each() {
+  once
+  oob 8 --mca btl_fabric_connect_limit 1 "$check" --max 4096 --flood 100 && says 'checks passed'
+}
+case_oob_bad_lists() {
+  once
+  fabric 1 --mca btl_fabric_oob_if_include lo,10.0.0.0/40 "$check" $small
+  says 'btl_fabric_oob_if_include: "10.0.0.0/40" has no prefix length after the slash: it is a number from 0 to 32' ||
+    return 1
+  fabric 1 --mca btl_fabric_oob_if_exclude 'lo,' "$check" $small
+  says 'btl_fabric_oob_if_exclude: "" is neither an interface nor a network' || return 1
+  fabric 1 --mca btl_fabric_oob_if_include lo --mca btl_fabric_oob_if_exclude eth0 "$check" $small
+  says 'btl_fabric_oob_if_include (lo) and btl_fabric_oob_if_exclude (eth0) are both set'
+}
+case_oob_without_an_interface() { # named, with what there is
+  once
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_oob_if_include nosuch0 "$check" $small
+  refuses $? && says '(nosuch0) leaves no address of this host, which has lo 127.0.0.1/8'
+}
+
+ibcm() { # NP [MPIRUN ARGUMENT...]
+  [ "$link" = ib ] || { echo 'SKIP the devices are not InfiniBand'; exit 77; }
+  local np=$1
+  shift
+  fabric "$np" --mca btl_fabric_cpc_include ibcm "$@"
+}
+case_ibcm_two_processes() { ibcm 2 "$check" && says 'checks passed'; }
+case_ibcm_four_processes() { ibcm 4 "$check" $small && says 'checks passed'; }
+case_ibcm_eight_processes() { ibcm 8 "$check" --max 16384 --flood 500 && says 'checks passed'; }
+case_ibcm_queues() { queue_lists ibcm 2; }
+case_ibcm_threads() { ibcm 2 "$check" --threads 3 && says 'checks passed'; }
+case_ibcm_spawn() { ibcm 2 "$check" --spawn && says 'checks passed'; }
+case_ibcm_peer_computes() { ibcm 3 "$check" --compute 3 && says 'checks passed'; }
+case_ibcm_killed_peer() { kills_a_peer ibcm; }
+case_ibcm_needs_infiniband() {
+  roce_only
+  fabric 2 --mca btl_fabric_cpc_include ibcm "$check" $small
+  refuses $? && says 'native InfiniBand addressing (AF_IB) is for InfiniBand only'
+}
+case_no_common_connection_method() {
+  once
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP ports have one connection method'; exit 77; }
+  fabric_pair cpc_include=oob cpc_include=rdmacm $small
+  refuses $? && says 'no way to connect them' && says 'oob: not at the peer (btl_fabric_cpc_include or cpc_exclude' &&
+    says 'rdmacm: not here (btl_fabric_cpc_include or cpc_exclude'
+}

@@ -3,6 +3,7 @@
 // 500 rounds of connecting, checking who is connected to whom, and closing, while channels break, verbs calls fail, main
 // threads compute or change their minds, and processes die: each round by its own seed, and each must end right.
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <random>
 #include <string>
@@ -209,8 +210,13 @@ END_TEST
 }  // namespace
 }  // namespace fabric
 
-int main() {
+/// test_cpc_storm [HUNDRED]: all rounds, or one hundred of them, from 0 (cpc_storm.test runs them side by side).
+int main(int argc, char** argv) {
   using namespace fabric;
-  return test::run_suite(
-      "cpc_storm", {rounds_0_to_99, rounds_100_to_199, rounds_200_to_299, rounds_300_to_399, rounds_400_to_499}, 200);
+  constexpr double kSeconds = 200;
+  const std::array all = {rounds_0_to_99, rounds_100_to_199, rounds_200_to_299, rounds_300_to_399, rounds_400_to_499};
+  if (argc > 1) {
+    return test::run_suite("cpc_storm", {all.at(std::stoul(argv[1]))}, kSeconds);
+  }
+  return test::run_suite("cpc_storm", {all[0], all[1], all[2], all[3], all[4]}, kSeconds);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Every order of events of two peers that connect, over the table that the product runs; and faults that must be found.
-#include <cstdio>
+#include <string>
 
 #include "test/unit/check_main.h"
+#include "test/unit/check_model.h"
 #include "test/unit/connection_model.h"
 #include "test/unit/connection_model_actions.h"
 #include "test/unit/connection_model_cts.h"
@@ -16,18 +17,11 @@ using model::Explorer;
 using model::Guards;
 using model::Options;
 
-void expect_no_fault(const char* what, const Options& options) {
-  Explorer explorer(options);
-  const auto fault = explorer.explore();
-  std::printf("%s: %zu states\n", what, explorer.states());
-  ck_assert_msg(!fault, "%s: %s", what, fault ? fault->c_str() : "");
+void expect_no_fault(const std::string& what, const Options& options) {
+  test::check_model<Explorer>(what, options, false);
 }
-
-void expect_fault(const char* what, const Options& options) {
-  Explorer explorer(options);
-  const auto fault = explorer.explore();
-  std::printf("%s: found: %s\n", what, fault ? fault->c_str() : "nothing");
-  ck_assert_msg(fault.has_value(), "%s was not found", what);
+void expect_fault(const std::string& what, const Options& options) {
+  test::check_model<Explorer>(what, options, true);
 }
 
 /// As many channels break as there are retries: both always end up connected, to each other.

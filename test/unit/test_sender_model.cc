@@ -2,9 +2,10 @@
 //
 // Every order of events of a process that connects to two or three processes of one node over a shared sender, over the tables that
 // the product runs; and faults that must be found.
-#include <cstdio>
+#include <string>
 
 #include "test/unit/check_main.h"
+#include "test/unit/check_model.h"
 #include "test/unit/sender_model.h"
 
 namespace fabric {
@@ -20,17 +21,10 @@ using model::SenderState;
 using model::SenderStep;
 
 void expect_no_fault(const std::string& what, const SenderOptions& options) {
-  SenderExplorer explorer(options);
-  const auto fault = explorer.explore();
-  std::printf("%s: %zu states\n", what.c_str(), explorer.states());
-  ck_assert_msg(!fault, "%s: %s", what.c_str(), fault ? fault->c_str() : "");
+  test::check_model<SenderExplorer>(what, options, false);
 }
-
-void expect_fault(const char* what, const SenderOptions& options) {
-  SenderExplorer explorer(options);
-  const auto fault = explorer.explore();
-  std::printf("%s: found: %s\n", what, fault ? fault->c_str() : "nothing");
-  ck_assert_msg(fault.has_value(), "%s was not found", what);
+void expect_fault(const std::string& what, const SenderOptions& options) {
+  test::check_model<SenderExplorer>(what, options, true);
 }
 
 /// As many channels break as there are retries: both connections come up, over one target.

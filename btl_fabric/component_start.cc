@@ -24,18 +24,23 @@ hwloc_const_cpuset_t binding_of(hwloc_topology_t topology, hwloc_bitmap_t storag
   return everywhere ? nullptr : storage;
 }
 
-Result<PortFilter> port_filter() {
-  const Params& values = params();
-  const bool include = values.if_include != nullptr;
-  const char* list = include ? values.if_include : values.if_exclude;
+/// What a pair of parameters NAMEinclude and NAMEexclude chooses; `everything` if neither is set (check_params() has refused
+/// both). `parse(list, include)` reads the list.
+template <class T, class Parse>
+Result<T> chosen(const std::string& name, const char* include, const char* exclude, T everything, Parse parse) {
+  const char* list = include != nullptr ? include : exclude;
   if (list == nullptr) {
-    return PortFilter{};
+    return everything;
   }
-  auto filter = PortFilter::parse(list, include);
-  if (!filter) {
-    return failure(std::string("btl_fabric_") + (include ? "if_include: " : "if_exclude: ") + filter.error().text);
+  Result<T> read = parse(list, include != nullptr);
+  if (!read) {
+    return failure("btl_fabric_" + name + (include != nullptr ? "include: " : "exclude: ") + read.error().text);
   }
-  return filter;
+  return read;
+}
+
+Result<PortFilter> port_filter() {
+  return chosen("if_", params().if_include, params().if_exclude, PortFilter(), &PortFilter::parse);
 }
 
 std::string list_refusals(const std::vector<PortRefusal>& refusals) {
@@ -51,32 +56,17 @@ std::string list_refusals(const std::vector<PortRefusal>& refusals) {
 
 /// The connection methods that the user lets be used.
 Result<cpc::CpcSet> chosen_cpcs() {
-  const Params& values = params();
-  const bool include = values.cpc_include != nullptr;
-  const char* list = include ? values.cpc_include : values.cpc_exclude;
-  if (list == nullptr) {
-    return cpc::kEveryCpc;
-  }
-  const auto set = cpc::parse_cpc_list(list);
-  if (!set) {
-    return failure(std::string("btl_fabric_") + (include ? "cpc_include: " : "cpc_exclude: ") + set.error().text);
-  }
-  return include ? *set : cpc::kEveryCpc & ~*set;
+  return chosen("cpc_", params().cpc_include, params().cpc_exclude, cpc::kEveryCpc,
+                [](const char* list, bool include) -> Result<cpc::CpcSet> {
+                  const auto set = cpc::parse_cpc_list(list);
+                  return set && !include ? cpc::kEveryCpc & ~*set : set;
+                });
 }
 
 /// The addresses of this host that the user lets oob use.
 Result<cpc::AddressFilter> oob_addresses() {
-  const Params& values = params();
-  const bool include = values.oob_if_include != nullptr;
-  const char* list = include ? values.oob_if_include : values.oob_if_exclude;
-  if (list == nullptr) {
-    return cpc::AddressFilter();
-  }
-  auto filter = cpc::AddressFilter::parse(list, include);
-  if (!filter) {
-    return failure(std::string("btl_fabric_oob_if_") + (include ? "include: " : "exclude: ") + filter.error().text);
-  }
-  return filter;
+  return chosen("oob_if_", params().oob_if_include, params().oob_if_exclude, cpc::AddressFilter(),
+                &cpc::AddressFilter::parse);
 }
 
 std::string list_refusals(const std::vector<CpcOffer>& refusals) {

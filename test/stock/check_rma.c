@@ -2,6 +2,7 @@
  * known at every synchronisation, whoever wrote it. */
 #include "check_mpi.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,12 +119,17 @@ static void counters(struct window *w, int rounds)
         MPI_Accumulate(&bit, 1, MPI_INT32_T, 0, 20, 1, MPI_INT32_T, MPI_BOR, w->win);
         double half = 0.5;
         MPI_Accumulate(&half, 1, MPI_DOUBLE, 0, 24, 1, MPI_DOUBLE, MPI_SUM, w->win);
-        /* the spin lock at 32 guards the value at 40, which is read, then put */
+        /* The spin lock at 32 guards the value at 40, which is read, then put. Who waits for it lets others run: osc/rdma's own
+         * lock of the target is not fair, and gives up the processor only while it is held, so that one who tries without a
+         * pause can keep its holder out for minutes where there are fewer processors than processes. */
         int64_t mine = rank + 1, none = 0, value;
-        do {
+        for (;;) {
             MPI_Compare_and_swap(&mine, &none, &old, MPI_INT64_T, 0, 32, w->win);
             MPI_Win_flush(0, w->win);
-        } while (old != 0);
+            if (old == 0)
+                break;
+            sched_yield();
+        }
         MPI_Get(&value, 1, MPI_INT64_T, 0, 40, 1, MPI_INT64_T, w->win);
         MPI_Win_flush(0, w->win);
         value++;

@@ -172,6 +172,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_extended \
 	test/softhca/test_softhca_objects \
+	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_states \
 	test/softhca/test_softhca_tables \
@@ -191,6 +192,9 @@ test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_objects_SOURCES = test/softhca/test_softhca_objects.cc $(softhca_test_headers)
 test_softhca_test_softhca_objects_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
+test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_requests_SOURCES = test/softhca/test_softhca_requests.cc $(softhca_test_headers)
 test_softhca_test_softhca_requests_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_requests_LDADD = $(softhca_test_ldadd)

@@ -78,15 +78,14 @@ class Fabric {
   const std::string& directory() const { return directory_; }
 
   // Empty polls before the processor is yielded: few when more processes have joined than there are processors.
-  unsigned polls_before_yield() const {
-    return processors_ >= live() ? kIdlePolls : 1;
-  }
+  unsigned polls_before_yield() const { return processors_ >= live() ? kIdlePolls : kCrowdedPolls; }
 
   // CLOCK_MONOTONIC, nanoseconds.
   static uint64_t now_ns();
 
  private:
   static constexpr unsigned kIdlePolls = 200;
+  static constexpr unsigned kCrowdedPolls = 8;  // a round over a few queues
 
   Fabric() = default;
   bool open();
@@ -97,7 +96,8 @@ class Fabric {
   void note_death(SlotHeader& header, uint32_t incarnation);
   Slot* map(unsigned slot);
   unsigned live() const {
-    return reinterpret_cast<const Hub*>(base_[kHubSlot].load(std::memory_order_relaxed)->arena)->live.load(std::memory_order_relaxed);
+    return reinterpret_cast<const Hub*>(base_[kHubSlot].load(std::memory_order_relaxed)->arena)
+        ->live.load(std::memory_order_relaxed);
   }
 
   static std::atomic<Fabric*> instance_;

@@ -52,11 +52,15 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
   wc.dlid_path_bits = 0;
 }
 
+// How often in a row this thread has found nothing, in whichever queue: one that polls several must come to that in which
+// something is before it lets others run.
+thread_local unsigned empty_polls = 0;
+
 // Nothing was there; no lock is held. Does what is due, and lets others run when that went on for a while.
-void idle(Fabric& fabric, uint32_t empty_polls) {
+void idle(Fabric& fabric) {
   if (engine::timer_due()) engine::run_send_queues();
   if (copies_wanted(fabric)) serve_copies(fabric);
-  if (empty_polls >= fabric.polls_before_yield()) sched_yield();
+  if (++empty_polls >= fabric.polls_before_yield()) sched_yield();
 }
 
 // Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
@@ -70,7 +74,7 @@ int look(Cq& cq, uint32_t number) {
   cq.current = &entry;
   cq.wr_id = entry.wr_id;
   cq.status = static_cast<ibv_wc_status>(entry.status);
-  cq.empty_polls = 0;
+  empty_polls = 0;
   return 0;
 }
 
@@ -88,9 +92,8 @@ int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
   cq.mutex.lock();
   const int error = look(cq, cq.shared->head.load(std::memory_order_relaxed));
   if (error == 0) return 0;
-  const uint32_t empty_polls = ++cq.empty_polls;
   cq.mutex.unlock();
-  idle(*fabric, empty_polls);
+  idle(*fabric);
   return error;
 }
 
@@ -126,9 +129,11 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
     }
   }
   if (done > 0) shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
-  const uint32_t empty_polls = cq.empty_polls = done > 0 ? 0 : cq.empty_polls + 1;
   cq.mutex.unlock();
-  if (done <= 0) idle(*fabric, empty_polls);
+  if (done > 0)
+    empty_polls = 0;
+  else
+    idle(*fabric);
   return done;
 }
 
@@ -162,8 +167,8 @@ void set_extended_poll(Cq& cq) {
   cq.start_poll = start_poll;
   cq.next_poll = next_poll;
   cq.end_poll = end_poll;
-  cq.shared->stamped = (cq.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
+  cq.shared->stamped =
+      (cq.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
 }
 
 }  // namespace softhca

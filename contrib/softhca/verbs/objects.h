@@ -32,8 +32,8 @@ struct Context {
   std::mutex mutex;
   std::atomic<uint32_t> objects{0};  // PDs, CQs, channels, XRC domains: what keeps close_device from succeeding
   EventFd<ibv_async_event> async;
-  std::atomic<bool> fatal{false};    // IBV_EVENT_DEVICE_FATAL was raised: everything fails with EIO from now on
-  verbs_context vctx;                // last: its `context` is what the user has (container_of counts from its end)
+  std::atomic<bool> fatal{false};  // IBV_EVENT_DEVICE_FATAL was raised: everything fails with EIO from now on
+  verbs_context vctx;              // last: its `context` is what the user has (container_of counts from its end)
 
   static Context* of(ibv_context* context);
 };
@@ -70,18 +70,17 @@ struct CompChannel : ibv_comp_channel {
 struct Cq : ibv_cq_ex {
   uint32_t index;
   CqShared* shared;
-  std::mutex mutex;                  // consumers
-  std::mutex landing_mutex;          // who puts payloads in place; taken after `mutex` and before the shared lock
-  std::atomic<uint32_t> users{0};    // QPs and SRQs
+  std::mutex mutex;                // consumers
+  std::mutex landing_mutex;        // who puts payloads in place; taken after `mutex` and before the shared lock
+  std::atomic<uint32_t> users{0};  // QPs and SRQs
   // Completion events and async events raised and not withdrawn, ever: counted before they are pushed. destroy_cq waits until
   // comp_events_completed and async_events_completed, which count acks, are equal to them.
   std::atomic<uint32_t> unacked{0};
   std::atomic<uint32_t> unacked_async{0};
-  uint32_t empty_polls{0};
   // ibv_start_poll: the entry that read_* look at.
   CqEntry* current{nullptr};
   bool polling_locked{false};
-  uint32_t wc_flags{0};              // of create_cq_ex
+  uint32_t wc_flags{0};  // of create_cq_ex
 
   ibv_cq* base() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
   static Cq* of(ibv_cq* cq) { return static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
@@ -101,21 +100,21 @@ struct Srq : ibv_srq {
 
 struct Qp : ibv_qp_ex {
   uint32_t index;
-  QpShared* shared;     // XRC target: in the hub
+  QpShared* shared;  // XRC target: in the hub
   Context* owner;
   Srq* own_srq{nullptr};
   Xrcd* xrcd{nullptr};  // XRC target
   ibv_qp_cap cap;
   bool sq_sig_all{false};
-  bool target{false};   // XRC target, perhaps opened by ibv_open_qp
-  ibv_qp_attr attr{};   // as last set: ibv_query_qp gives it back
+  bool target{false};     // XRC target, perhaps opened by ibv_open_qp
+  ibv_qp_attr attr{};     // as last set: ibv_query_qp gives it back
   std::mutex post_mutex;  // posters of receives
   std::mutex sq_mutex;    // everything of the requester below
   SendQueue sq;
   // qp_ex: work requests between wr_start and wr_complete.
   std::mutex batch_mutex;  // from wr_start to wr_complete or wr_abort; taken before sq_mutex
   std::vector<std::byte> batch;
-  size_t batch_last{0};    // where in it the last request begins
+  size_t batch_last{0};  // where in it the last request begins
   int batch_error{0};
   std::atomic<uint32_t> unacked_async{0};  // as in Cq; events_completed counts acks
 

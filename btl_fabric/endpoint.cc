@@ -194,7 +194,19 @@ void Endpoint::leave_lines() noexcept {
 void Endpoint::fail() noexcept {
   state_ = State::kFailed;
   leave_lines();
+}
+
+void Endpoint::fail_waiting() noexcept {
   rdma_.abort();
+  const auto fail_all = [this](FragmentQueue& waiting) {
+    while (!waiting.empty()) {
+      module_.send_ended(waiting.pop_front(), OPAL_ERR_UNREACH);
+    }
+  };
+  fail_all(waiting_);
+  for (EndpointQueue& queue : queues_) {
+    fail_all(queue.waiting);
+  }
 }
 
 void Endpoint::close(const std::string& reason) {

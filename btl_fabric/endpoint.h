@@ -98,8 +98,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   /// Posts what waits on this queue as far as credits and slots allow, then the credits that the peer needs.
   void send_waiting(EndpointQueue& queue) noexcept;
-  /// Posts the first that waits on an X queue. There must be one, and room.
-  void send_one(EndpointQueue& queue) noexcept { post_fragment(queue, *queue.waiting.pop_front()); }
+  /// Posts the first that waits on a queue. There must be one, and room.
+  void send_one(EndpointQueue& queue) noexcept;
 
   /// A message or credits arrived on a P queue: `header` is checked and accounted for, receives are posted again.
   [[nodiscard]] bool accept_grant(EndpointQueue& queue, const PacketHeader& header) noexcept;
@@ -161,7 +161,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void close(const std::string& reason);
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
+  /// Nothing more is sent or accepted.
   void fail() noexcept;
+  /// After that: ends all that waits, with an error for whoever waits for it.
+  void fail_waiting() noexcept;
   /// The peer is this process, and `queue_pair` is connected to another of ours.
   void connected_to_self(ibv_qp* queue_pair) noexcept;
 

@@ -114,8 +114,10 @@ struct EndpointQueue {
       sges[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
                  fragment.user_lkey};
     }
-    return post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
-                IBV_SEND_SIGNALED);
+    const bool posted = post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
+                             IBV_SEND_SIGNALED);
+    in_flight -= posted ? 0 : 1;
+    return posted;
   }
 
   /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for

@@ -242,7 +242,7 @@ void EndpointRdma::completed(RdmaRequest* request, bool good) noexcept {
   } else {
     channel_->planner.error(request->operation);
   }
-  finish(request, good ? OPAL_SUCCESS : OPAL_ERROR);
+  finish(request, good ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
 }
 
 bool EndpointRdma::replied(const AtomicReply& reply) noexcept {

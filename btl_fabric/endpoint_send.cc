@@ -146,6 +146,13 @@ bool Endpoint::send_internal(Fragment& fragment, PacketKind kind, std::size_t si
   return result >= 0;
 }
 
+void Endpoint::send_one(EndpointQueue& queue) noexcept {
+  Fragment* fragment = queue.waiting.pop_front();
+  if (post_fragment(queue, *fragment) < 0) [[unlikely]] {
+    module_.send_ended(fragment, OPAL_ERR_UNREACH);
+  }
+}
+
 void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
   if (queue.share != nullptr) {
     if (!queue.waiting.empty()) {
@@ -155,7 +162,7 @@ void Endpoint::send_waiting(EndpointQueue& queue) noexcept {
     return;
   }
   while (!queue.waiting.empty() && state_ == State::kConnected && queue.room() == Room::kYes) {
-    post_fragment(queue, *queue.waiting.pop_front());
+    send_one(queue);
   }
   if (!queue.is_shared && queue.credits.explicit_due()) {
     send_credits(queue);

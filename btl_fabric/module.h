@@ -93,6 +93,17 @@ class Module final : public mca_btl_base_module_t {
     fragment->kind = PacketKind::kMessage;
     fragment->pool->put(fragment);
   }
+  /// A message that the upper layer has handed over is sent, or never will be: `status` goes to its callback, if it waits for
+  /// one, and the fragment back to whose it is.
+  void send_ended(Fragment* fragment, int status) noexcept {
+    const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
+    if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
+      fragment->des_cbfunc(&face(), &fragment->endpoint->face(), fragment, status);
+    }
+    if (owned) {
+      put_back(fragment);
+    }
+  }
   [[nodiscard]] const RegistrationCache& cache() const noexcept { return cache_; }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *receive_pools_[queue]; }
   /// Buffers ran out: every call of progress() tries again until all receives are posted.

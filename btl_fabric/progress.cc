@@ -172,13 +172,7 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
       Fragment* fragment = object_of<Fragment>(completion.wr_id);
       queue.sends->tx.completed(fragment->carried, fragment);
       --queue.in_flight;
-      const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
-      if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
-        fragment->des_cbfunc(&face(), &queue.endpoint.face(), fragment, OPAL_SUCCESS);
-      }
-      if (owned) {
-        put_back(fragment);
-      }
+      send_ended(fragment, OPAL_SUCCESS);
       break;
     }
     case SendTag::kBatch:
@@ -261,9 +255,10 @@ void Module::send_completed(const ibv_wc& completion) noexcept {
   }
   if (fragment != nullptr) {
     --queue.in_flight;
-    if ((fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0) {
-      put_back(fragment);
+    if (queue.endpoint.state() != Endpoint::State::kFailed) {
+      fragment->callback_due = false;  // the upper layer has taken its leave of the peer
     }
+    send_ended(fragment, OPAL_ERR_UNREACH);
   }
 }
 
@@ -319,11 +314,13 @@ void Module::post_failed(Endpoint& endpoint, EndpointQueue& queue) noexcept {
   }
 }
 
-/// Tells the PML, which in Open MPI 4.1 ends the job. The endpoint refuses everything from now on.
+/// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that waits
+/// for the endpoint fails, and what is under way as its completions come. The endpoint refuses everything from now on.
 void Module::fail(Endpoint& endpoint) noexcept {
   ++counters().connections_failed;
   endpoint.fail();
   tell_upper_layer(endpoint.proc());
+  endpoint.fail_waiting();
 }
 
 void Module::tell_upper_layer(opal_proc_t* proc) const noexcept {

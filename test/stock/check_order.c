@@ -1,30 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What MPI itself never does: sends that name their transmit context, in the descriptor's field `order`. Talks to the BTL as
-// the PML does, through Open MPI's internal headers (of 4.1):
+// What MPI itself never does: sends that name their transmit context, in the descriptor's field `order`.
 //   mpirun -np 2 --mca btl fabric,self --mca btl_fabric_tx_contexts N check_order CONTEXT
 // The test looks in the timeline whether that context's connection was made, which its first message does.
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "opal_config.h"
-#include "opal/mca/btl/base/base.h"
-#include "opal/mca/btl/btl.h"
-#include "opal/runtime/opal_progress.h"
-#include "opal/util/proc.h"
+#include "btl_user.h"
 
 enum { messages = 500, tag = MCA_BTL_TAG_MAX - 1 };
 
 static int arrived;
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "check_order: %s\n", what);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 static void receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t which, mca_btl_base_descriptor_t *descriptor, void *data)
 {
@@ -36,16 +19,6 @@ static void receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t which, mca_bt
     if (value != arrived)
         fail("messages of one context overtake each other");
     arrived++;
-}
-
-static mca_btl_base_module_t *fabric_module(void)
-{
-    mca_btl_base_selected_module_t *selected;
-    OPAL_LIST_FOREACH(selected, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
-        if (strcmp(selected->btl_component->btl_version.mca_component_name, "fabric") == 0)
-            return selected->btl_module;
-    fail("there is no module of btl/fabric");
-    return NULL;
 }
 
 static void send_all(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint, uint8_t context)
@@ -70,13 +43,8 @@ int main(int argc, char **argv)
     mca_btl_base_active_message_trigger[tag].cbfunc = receive;
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
-        opal_process_name_t name = OPAL_PROC_MY_NAME;
-        struct mca_btl_base_endpoint_t *endpoint = NULL;
-        name.vpid = 1;
-        opal_proc_t *peer = opal_proc_for_name(name);
         mca_btl_base_module_t *btl = fabric_module();
-        if (peer == NULL || btl->btl_add_procs(btl, 1, &peer, &endpoint, NULL) != 0 || endpoint == NULL)
-            fail("the peer cannot be reached");
+        struct mca_btl_base_endpoint_t *endpoint = endpoint_of(btl, 1);
         send_all(btl, endpoint, (uint8_t)atoi(argv[1]));
     } else {
         while (arrived < messages)

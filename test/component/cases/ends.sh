@@ -33,6 +33,33 @@ case_death_before_contact() { dies before; }
 case_death_after_contact() { dies after; }
 case_death_without_finalize() { dies leaves; }
 case_death_while_waited_for() { dies waits; }
+# What an upper layer that goes on without a dead peer is told of its messages: those under way, and those that wait for the
+# connection, for a credit or for room in the send queue.
+messages_to_a_dead_peer() { # QUEUES METHOD...
+  btl_user check_failed_sends || return 1
+  local method when
+  for method in "${@:2}"; do
+    for when in before after; do
+      fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_if_include "$dev_a" \
+        --mca btl_fabric_connect_retries 3 --mca btl_fabric_timeout 14 --mca btl_fabric_free_list_max 64 \
+        --mca btl_fabric_receive_queues "$1" "$work/check_failed_sends" $when && says 'all messages ended' ||
+        { echo "by $method, $when contact"; return 1; }
+    done
+  done
+}
+# shellcheck disable=SC2046 # several words
+case_messages_to_a_dead_peer_end() { messages_to_a_dead_peer P,128,8:S,4096,16,12,4:S,65536,16,12,4 $(methods); }
+# ULFM: processes go on without one that has died.
+case_survivors_go_on() {
+  once
+  ompi_info | grep -q 'Fault Tolerance support: yes' || { echo 'SKIP this Open MPI has no fault tolerance (ULFM)'; exit 77; }
+  mpicc -O1 -o "$work/check_ulfm" "$here/../stock/check_ulfm.c" || return 1
+  local method
+  for method in $(methods); do
+    fabric 4 --with-ft ulfm --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 14 "$work/check_ulfm"
+    says '3 survivors went on' || { echo "by $method"; return 1; }
+  done
+}
 # A rank that computes for longer than every timeout of connection set-up, which are short for that, while the others connect.
 case_peer_computes_longer_than_timeouts() {
   once iwarp

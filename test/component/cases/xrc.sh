@@ -57,6 +57,10 @@ case_xrc_threads() { xrc 2 "$check" --threads 3 && says 'checks passed'; }
 case_xrc_spawn() { xrc 2 "$check" --spawn && says 'checks passed'; }
 case_xrc_peer_computes() { xrc 3 "$check" --compute 3 && says 'checks passed'; }
 case_xrc_killed_peer() { kills_a_peer xrc; }
+case_xrc_messages_to_a_dead_peer_end() {
+  need_xrc
+  messages_to_a_dead_peer X,128,8:X,4096,16,12,4:X,65536,16,12,4 xoob
+}
 case_xrc_rma() { xrc 4 --mca osc rdma "$check" --rma --max 65536 && says 'checks passed'; }
 case_xrc_rma_between_hosts() {
   need_xrc

@@ -37,6 +37,7 @@ class Crowd {
       ck_assert_int_ge(child, 0);
       if (child == 0) stand(joined[1]);
     }
+    close(joined[1]);  // one that dies is missed
     for (long i = 0; i < processors; ++i) {
       char byte = 0;
       ck_assert_int_eq(read(joined[0], &byte, 1), 1);

@@ -100,9 +100,10 @@ cpc::ConnectionKey key_of(std::uint32_t rank) {
   VerbsSide side(rank, impatient(), brisk());
   side.expect_failure();
   const auto offers = side.offers();
+  // Who has the offer may connect, which the progress thread answers while this one is not running.
+  steps_left = steps;
   write_offer(kToSurvivor, *find_kind(offers, kind));
   const CpcOffer survivor = read_offer(STDIN_FILENO, kind);
-  steps_left = steps;
   if (wants) {
     side.connect(key_of(1), survivor);
   }

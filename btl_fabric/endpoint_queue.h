@@ -105,7 +105,6 @@ struct EndpointQueue {
     const auto pieces = static_cast<std::uint32_t>(fragment.des_segment_count);
     fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
     queue.unsignaled = 0;
-    ++in_flight;
     const auto [ours, users] = fragment.segments;
     ibv_sge sges[2] = {{reinterpret_cast<std::uintptr_t>(fragment.packet),
                         static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey},
@@ -116,7 +115,7 @@ struct EndpointQueue {
     }
     const bool posted = post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
                              IBV_SEND_SIGNALED);
-    in_flight -= posted ? 0 : 1;
+    in_flight += posted ? 1 : 0;
     return posted;
   }
 

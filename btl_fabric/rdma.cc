@@ -123,7 +123,11 @@ bool is_for_processor(const Module& module, const mca_btl_base_endpoint_t* endpo
   return endpoint != nullptr && !module.needs_loopback() && module.is_self(*static_cast<const Endpoint*>(endpoint));
 }
 
+/// What osc/rdma means to wait for by a flush has no callback.
 int done(mca_btl_base_module_t* btl, const Call& call) noexcept {
+  if (call.callback == nullptr) {
+    return OPAL_SUCCESS;
+  }
   call.callback(btl, call.endpoint, call.local_address, call.local_handle, call.context, call.data, OPAL_SUCCESS);
   return OPAL_SUCCESS;
 }
@@ -311,13 +315,10 @@ void offer_rdma(mca_btl_base_module_t& module) noexcept {
 }
 
 void fit_rdma(Module& module) noexcept {
+  // Never MCA_BTL_ATOMIC_SUPPORTS_GLOB, though the processor's atomics and ours may know of each other: of a window on
+  // several hosts, osc/rdma would then keep what goes to the same host to itself, and its compare and swap there is a
+  // comparison and a copy under a lock that compare and swap of other hosts does not take.
   module.btl_atomic_flags = module.atomics_by_device() ? kDeviceAtomics : kMessageAtomics;
-  if (!module.needs_loopback()) {
-    // Open MPI 4.1's osc/rdma looks for this among the atomic flags, and again among the flags, where nothing else has
-    // its value: without the second it would want to reach its own process through us.
-    module.btl_atomic_flags |= MCA_BTL_ATOMIC_SUPPORTS_GLOB;
-    module.btl_flags |= MCA_BTL_ATOMIC_SUPPORTS_GLOB;
-  }
   module.btl_get_limit = std::min<size_t>(module.btl_get_limit, module.max_message());
   module.btl_put_limit = std::min<size_t>(module.btl_put_limit, module.max_message());
   module.btl_get_alignment = 0;

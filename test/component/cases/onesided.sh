@@ -50,4 +50,9 @@ EOF
 case_rma_between_hosts() {
   OMPI_MCA_osc=rdma between_hosts 4 "$check" --rma --no-dynamic --max 65536 && says 'checks passed'
 }
+# Both ways to memory of process 0: from its host and from another. See fit_rdma in btl_fabric/rdma.cc.
+case_rma_swaps_between_hosts() {
+  mpicc -O1 -o "$work/check_swaps" "$here/../stock/check_swaps.c" &&
+    OMPI_MCA_osc=rdma between_hosts 4 "$work/check_swaps" 10000 && says 'checks passed'
+}
 case_rma_every_operation_registers_everything() { every_operation 2 --mca btl_fabric_force_mr 1; }

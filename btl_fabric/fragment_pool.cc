@@ -28,7 +28,7 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   }
   ++registrations;
   cache.list(*ours);
-  ours->handle = {{cache.ports_, ours->mr->rkey, 0}, ours};
+  ours->handle = {{cache.ports_, ours->mr->rkey, cache.atomics_by_device_ ? 1U : 0U}, ours};
   if (roles.has(MemoryRole::kAtomicTarget)) {
     try {
       const std::lock_guard guard(cache.records_mutex_);

@@ -38,6 +38,9 @@ class RegistrationCache {
     ports_ |= std::uint64_t{1} << (index % 64);
     link_ = link;
   }
+  /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
+  /// other. Peers learn it with the handle.
+  void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
   /// True if a peer may have an atomic executed on these bytes, which it names by their remote key.
   [[nodiscard]] bool allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept;
 
@@ -65,6 +68,7 @@ class RegistrationCache {
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
   std::uint64_t ports_ = 0;
   Link link_ = Link::kInfiniBand;
+  bool atomics_by_device_ = false;
   mutable std::mutex records_mutex_;  ///< of the two below
   std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
   Registration* newest_ = nullptr;  ///< of all that there are

@@ -116,7 +116,11 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] DeviceRdma& rdma() const noexcept { return rdma_; }
   /// Bytes of the longest message of the port, at most 1 GiB.
   [[nodiscard]] std::uint64_t max_message() const noexcept { return max_message_; }
-  /// True if the device executes atomics; otherwise they go as messages to the target's processor.
+  /// True if the device can execute atomics.
+  [[nodiscard]] bool has_atomics() const noexcept {
+    return port_.address.link != Link::kIwarp && port_.device->attributes.atomic_cap != IBV_ATOMIC_NONE;
+  }
+  /// True if the device executes atomics on this process's memory; otherwise peers send messages, and its processor does.
   [[nodiscard]] bool atomics_by_device() const noexcept { return atomics_by_device_; }
   /// True if this process's own memory must be reached through the device too: its atomics and the processor's do not
   /// know of each other.

@@ -54,8 +54,8 @@ void Module::learn_rdma_limits() noexcept {
   // Open MPI 4.1's osc/rdma, when all processes of a window are on one host, mixes our atomics with the processor's: a
   // compare and swap of a process on its own memory is then its own.
   const int wanted = params().device_atomics;
-  atomics_by_device_ = port_.address.link != Link::kIwarp && (wanted == 1 || (wanted < 0 && !is_on_one_host())) &&
-                       port_.device->attributes.atomic_cap != IBV_ATOMIC_NONE;
+  atomics_by_device_ = has_atomics() && (wanted == 1 || (wanted < 0 && !is_on_one_host()));
+  cache_.set_atomics_by_device(atomics_by_device_);
 }
 
 std::uint32_t Module::rdma_outstanding() const noexcept {

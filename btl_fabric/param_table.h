@@ -113,7 +113,7 @@ inline constexpr std::array kParamTable = {
                  "RDMA reads, writes and atomics under way to one peer; more wait"),
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,
                  "1 has atomics executed by the device where it can, 0 by the target's processor; -1: by the device "
-                 "unless all processes of the job are on one host. The same for all processes"),
+                 "unless all processes of the job are on one host. Each process chooses for its own memory"),
     number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,

@@ -182,12 +182,12 @@ struct Atomic {
 };
 
 /// What the answer to upper layers is that ask for too much: they fall back on something else then.
-bool can(const Module& module, const Atomic& atomic, std::uint64_t remote_address) noexcept {
+bool can(bool by_device, const Atomic& atomic, std::uint64_t remote_address) noexcept {
   const bool is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
   if ((atomic.flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || remote_address % (is_32_bit ? 4 : 8) != 0) {
     return false;
   }
-  return module.atomics_by_device() ? !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD) : true;
+  return by_device ? !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD) : true;
 }
 
 int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {
@@ -216,7 +216,11 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const C
   Module& module = module_of(btl);
   // Open MPI 4.1's osc/rdma asks for a compare and swap on its own process's memory, without a handle to it, before it
   // looks whether it could do that by itself. It can.
-  if (call.endpoint == nullptr || call.remote_handle == nullptr || !can(module, atomic, call.remote_address)) {
+  if (call.endpoint == nullptr || call.remote_handle == nullptr) {
+    return OPAL_ERR_NOT_SUPPORTED;
+  }
+  const bool by_device = call.remote_handle->device_atomics != 0 && module.has_atomics();  // its owner's choice
+  if (!can(by_device, atomic, call.remote_address)) {
     return OPAL_ERR_NOT_SUPPORTED;
   }
   if (is_for_processor(module, call.endpoint)) {
@@ -228,7 +232,7 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const C
     return started.error;
   }
   Endpoint* const endpoint = started.way.endpoint;
-  request->as_message = !module.atomics_by_device();
+  request->as_message = !by_device;
   request->is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
   request->is_swap = atomic.is_swap;
   request->op = atomic.op;

@@ -14,7 +14,7 @@
 struct mca_btl_base_registration_handle_t {
   std::uint64_t ports;  ///< which of its process's ports it is for, a bit each: those of one device
   std::uint32_t rkey;
-  std::uint32_t unused;
+  std::uint32_t device_atomics;  ///< 1: the device executes atomics on it, 0: the processor of the process whose it is
 };
 
 namespace fabric {

@@ -284,8 +284,11 @@ std::uint32_t outstanding(const Module& module, Endpoint* face, unsigned context
   return endpoint != nullptr ? endpoint->rdma().outstanding() : 0;
 }
 
-/// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for.
+/// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for. There
+/// is progress also if nothing has been started: somebody may wait for a change of his own memory with nothing but
+/// MPI_Win_flush, and the change be a message that waits for him.
 int flush(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint) noexcept {
+  opal_progress();
   auto* const face = static_cast<Endpoint*>(endpoint);
   const unsigned contexts = face != nullptr ? face->contexts() : Component::get().locks().contexts();
   for (unsigned context = 0; context < contexts; ++context) {

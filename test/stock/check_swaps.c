@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
  * check_swaps: is MPI_Compare_and_swap atomic, from whichever host it comes? Everybody counts in process 0's memory by compare and
- * swap alone; process 0 does nothing but wait inside MPI. Status 1 and a line on stderr at a mismatch.
+ * swap alone; process 0 does nothing but wait inside MPI. Does it go on when all that process 0 does is to look at its own memory,
+ * by MPI? Status 1 and a line on stderr at a mismatch.
  *
  *   mpirun -np N check_swaps [ROUNDS]
  */
@@ -12,6 +13,7 @@
 
 static int rank, size;
 static MPI_Win window;
+static int64_t *memory; // this process's part of the window
 
 static _Noreturn void wrong(const char *test, const char *window_made, int64_t expected, int64_t found)
 {
@@ -36,6 +38,23 @@ static void count_one(int64_t *seen, const char *made)
         }
         *seen = old;
     }
+}
+
+/* Process 0 waits for the others' counts, and calls nothing but what reads its own memory. */
+static void watching(int rounds, const char *made)
+{
+    const int64_t before = rank == 0 ? *memory : 0, all = before + (int64_t)rounds * (size - 1);
+    int64_t seen = before, none = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; rank > 0 && i < rounds; i++)
+        count_one(&seen, made);
+    while (rank == 0 && seen < all) {
+        MPI_Fetch_and_op(&none, &seen, MPI_INT64_T, 0, 0, MPI_NO_OP, window);
+        MPI_Win_flush(0, window);
+    }
+    if (rank == 0 && seen != all)
+        wrong("a counter that is watched", made, all, seen);
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /* Everybody but process 0 counts, for `rounds` times and until the others have done theirs: the processes of process 0's host
@@ -68,17 +87,17 @@ int main(int argc, char **argv)
     static const char *const ways[] = {"MPI_Win_create", "MPI_Win_allocate"};
     for (int way = 0; way < 2; way++) {
         static int64_t own;
-        int64_t *memory = &own;
+        memory = &own;
         if (way == 0)
             MPI_Win_create(memory, sizeof own, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
         else
-            MPI_Win_allocate(sizeof own, 1, MPI_INFO_NULL, MPI_COMM_WORLD, (void *)&memory, &window);
+            MPI_Win_allocate(sizeof own, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
         MPI_Win_lock_all(0, window);
         *memory = 0;
         MPI_Win_sync(window);
         MPI_Barrier(MPI_COMM_WORLD);
         counting(rounds, ways[way]);
-        MPI_Barrier(MPI_COMM_WORLD);
+        watching(rounds / 100, ways[way]);
         MPI_Win_unlock_all(window);
         MPI_Win_free(&window);
     }

@@ -50,18 +50,22 @@ EOF
 case_rma_between_hosts() {
   OMPI_MCA_osc=rdma between_hosts 4 "$check" --rma --no-dynamic --max 65536 && says 'checks passed'
 }
+build_check_swaps() {
+  [ -x "$work/check_swaps" ] || mpicc -O1 -o "$work/check_swaps" "$here/../stock/check_swaps.c"
+}
+case_rma_swaps() {
+  build_check_swaps && fabric 4 --mca osc rdma "$work/check_swaps" 10000 && says 'checks passed'
+}
 # Both ways to memory of process 0: from its host and from another. See fit_rdma in btl_fabric/rdma.cc.
 case_rma_swaps_between_hosts() {
-  mpicc -O1 -o "$work/check_swaps" "$here/../stock/check_swaps.c" &&
-    OMPI_MCA_osc=rdma between_hosts 4 "$work/check_swaps" 10000 && says 'checks passed'
+  build_check_swaps && OMPI_MCA_osc=rdma between_hosts 4 "$work/check_swaps" 10000 && says 'checks passed'
 }
 # One process of each host chooses otherwise than the other: whose memory it is decides.
 case_rma_everybody_chooses_the_executor() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no atomics'; exit 77; }
   # shellcheck disable=SC2016 # for the other bash
   local chosen='export OMPI_MCA_btl_fabric_device_atomics=$((OMPI_COMM_WORLD_RANK / 2)); exec "$@"'
-  mpicc -O1 -o "$work/check_swaps" "$here/../stock/check_swaps.c" &&
-    OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$work/check_swaps" 10000 && says 'checks passed' &&
+  build_check_swaps && OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$work/check_swaps" 10000 && says 'checks passed' &&
     OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$check" --rma --no-dynamic --max 4096 && says 'checks passed'
 }
 case_rma_every_operation_registers_everything() { every_operation 2 --mca btl_fabric_force_mr 1; }

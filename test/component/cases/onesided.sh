@@ -50,6 +50,11 @@ EOF
 case_rma_between_hosts() {
   OMPI_MCA_osc=rdma between_hosts 4 "$check" --rma --no-dynamic --max 65536 && says 'checks passed'
 }
+# osc/rdma has a way of its own for a process that is alone on its host.
+case_rma_one_process_on_each_host() {
+  OMPI_MCA_osc=rdma between_hosts 2 "$check" --rma --no-dynamic --max 65536 && says 'checks passed' &&
+    build_check_swaps && OMPI_MCA_osc=rdma between_hosts 2 "$work/check_swaps" 10000 && says 'checks passed'
+}
 build_check_swaps() {
   [ -x "$work/check_swaps" ] || mpicc -O1 -o "$work/check_swaps" "$here/../stock/check_swaps.c"
 }

@@ -56,11 +56,15 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 // something is before it lets others run.
 thread_local unsigned empty_polls = 0;
 
-// Nothing was there; no lock is held. Does what is due, and lets others run when that went on for a while.
-void idle(Fabric& fabric) {
+// Nothing was there; no lock is held. Does what is due, and lets others run when that went on for a while. True if they
+// ran: the queue is worth a second look then. What they sent is in it, and who is told that it is empty may act upon what came
+// after that, such as the end of the connection, and lose what is there.
+bool idle(Fabric& fabric) {
   if (engine::timer_due()) engine::run_send_queues();
   if (copies_wanted(fabric)) serve_copies(fabric);
-  if (++empty_polls >= fabric.polls_before_yield()) sched_yield();
+  if (++empty_polls < fabric.polls_before_yield()) return false;
+  sched_yield();
+  return true;
 }
 
 // Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
@@ -84,17 +88,40 @@ void pass(Cq& cq) {
   cq.current = nullptr;
 }
 
+// Up to `count` entries of the queue; gives their number.
+int take(Fabric& fabric, Cq& cq, int count, ibv_wc* wc) {
+  const std::lock_guard polling(cq.mutex);
+  CqShared& shared = *cq.shared;
+  const uint32_t head = shared.head.load(std::memory_order_relaxed);
+  const uint32_t ready = shared.tail.load(std::memory_order_acquire) - head;
+  int done = 0;
+  if (count > 0 && ready != 0) {
+    const std::lock_guard landing(cq.landing_mutex);
+    for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
+      CqEntry& entry = entry_at(fabric, shared, head + static_cast<uint32_t>(done));
+      settle(entry);
+      fill(wc[done], entry);
+    }
+  }
+  if (done > 0) shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
+  return done;
+}
+
+// Takes Cq::mutex and finds the first entry; without one, the mutex is free again.
+bool open_at_first(Cq& cq) {
+  cq.mutex.lock();
+  if (look(cq, cq.shared->head.load(std::memory_order_relaxed)) == 0) return true;
+  cq.mutex.unlock();
+  return false;
+}
+
 int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
   Cq& cq = *static_cast<Cq*>(base);
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return EPERM;
-  cq.mutex.lock();
-  const int error = look(cq, cq.shared->head.load(std::memory_order_relaxed));
-  if (error == 0) return 0;
-  cq.mutex.unlock();
-  idle(*fabric);
-  return error;
+  if (open_at_first(cq) || (idle(*fabric) && open_at_first(cq))) return 0;
+  return ENOENT;
 }
 
 int next_poll(ibv_cq_ex* base) {
@@ -115,25 +142,9 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
   Cq& cq = *Cq::of(base);
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return -EPERM;
-  cq.mutex.lock();
-  CqShared& shared = *cq.shared;
-  const uint32_t head = shared.head.load(std::memory_order_relaxed);
-  const uint32_t ready = shared.tail.load(std::memory_order_acquire) - head;
-  int done = 0;
-  if (count > 0 && ready != 0) {
-    std::lock_guard landing(cq.landing_mutex);
-    for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
-      CqEntry& entry = entry_at(*fabric, shared, head + static_cast<uint32_t>(done));
-      settle(entry);
-      fill(wc[done], entry);
-    }
-  }
-  if (done > 0) shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
-  cq.mutex.unlock();
-  if (done > 0)
-    empty_polls = 0;
-  else
-    idle(*fabric);
+  int done = take(*fabric, cq, count, wc);
+  if (done == 0 && idle(*fabric)) done = take(*fabric, cq, count, wc);
+  if (done > 0) empty_polls = 0;
   return done;
 }
 

@@ -57,8 +57,8 @@ static void watching(int rounds, const char *made)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Everybody but process 0 counts, for `rounds` times and until the others have done theirs: the processes of process 0's host
- * are much faster than the others, and are to be there all the time. */
+/* Everybody but process 0 counts, for `rounds` times and until the others have done theirs: those of process 0's
+ * host would be done long before the others if they used shared memory, and are to be there all the time. */
 static void counting(int rounds, const char *made)
 {
     int64_t seen = 0, mine = 0, all = 0;

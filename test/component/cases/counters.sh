@@ -10,7 +10,7 @@ counts() {
     settings+=("$1")
     shift
   done
-  [ -x "$work/check_counters" ] || mpicc -O1 -o "$work/check_counters" "$here/../stock/check_counters.c" || return 1
+  stock check_counters || return 1
   fabric 2 "${settings[@]}" "$work/check_counters" "${@:2}" && says 'counters are right'
 }
 case_counters() {
@@ -30,7 +30,7 @@ case_counters_of_messages_in_place() { # 64 KiB each
   counts --mca btl_fabric_flags 0x1 -- gets=0-0 puts=0-0 messages_sent_in_place=128
 }
 case_memory_given_back() { # and had anew: its registration must not be the old one
-  mpicc -O1 -o check_heap "$here/../stock/check_heap.c" && fabric 2 ./check_heap && says 'times registered anew'
+  stock check_heap && fabric 2 "$work/check_heap" && says 'times registered anew'
 }
 case_counters_of_a_starved_queue() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no receiver that is not ready, so its queues are not shared'; exit 77; }

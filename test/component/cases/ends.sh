@@ -19,7 +19,7 @@ methods() {
 # dies WHEN : by every method, whoever sends to a dead process gets the error of its transport in bounded time, although mpirun
 # does not end the job.
 dies() {
-  [ -x "$work/check_death" ] || mpicc -O1 -o "$work/check_death" "$here/../stock/check_death.c" || return 1
+  stock check_death || return 1
   local method
   for method in $(methods); do
     fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retries 3 \
@@ -53,7 +53,7 @@ case_messages_to_a_dead_peer_end() { messages_to_a_dead_peer P,128,8:S,4096,16,1
 case_survivors_go_on() {
   once
   ompi_info | grep -q 'Fault Tolerance support: yes' || { echo 'SKIP this Open MPI has no fault tolerance (ULFM)'; exit 77; }
-  mpicc -O1 -o "$work/check_ulfm" "$here/../stock/check_ulfm.c" || return 1
+  stock check_ulfm || return 1
   local method
   for method in $(methods); do
     fabric 4 --with-ft ulfm --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 14 "$work/check_ulfm"

@@ -9,7 +9,7 @@ case_peer_computes() { fabric 3 "$check" --compute 3 && says 'checks passed'; }
 # prepare_life : builds check_life. On softhca every process, once it has called MPI_Finalize, must have none of its device's
 # objects any more.
 prepare_life() {
-  [ -x "$work/check_life" ] || mpicc -O1 -o "$work/check_life" "$here/../stock/check_life.c" || return 1
+  stock check_life || return 1
   local ctl
   case $dev_a in
     softhca*)

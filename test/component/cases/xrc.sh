@@ -98,7 +98,7 @@ case_xrc_failed_sender() { # all who share it have failed; one says so, and the 
 }
 # count_queue_pairs HOSTS PROCESSES : of a host; what fabric_info promises is what there is.
 count_queue_pairs() {
-  [ -x "$work/check_queue_pairs" ] || mpicc -O1 -o "$work/check_queue_pairs" "$here/../stock/check_queue_pairs.c" || return 1
+  stock check_queue_pairs || return 1
   local np=$(($1 * $2)) promised senders targets
   promised=$("$FABRIC_BUILD/contrib/fabric_info/fabric_info" --receive-queues "$x_queues" --hosts "$1" --processes "$2" --json |
     sed -n '/^  "queues"/,$p')

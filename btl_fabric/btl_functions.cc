@@ -109,8 +109,8 @@ Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_
   return fragment;
 }
 
-mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
-                                 std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
+mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/, std::uint8_t order,
+                                 size_t size, std::uint32_t flags) noexcept {
   return allocate(module_of(btl), order, size, flags);
 }
 
@@ -165,8 +165,8 @@ bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& converto
 }
 
 mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
-                                       opal_convertor_t* convertor, std::uint8_t order, size_t reserve,
-                                       size_t* size, std::uint32_t flags) noexcept {
+                                       opal_convertor_t* convertor, std::uint8_t order, size_t reserve, size_t* size,
+                                       std::uint32_t flags) noexcept {
   Module& module = module_of(btl);
   size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
   packed = whole_elements(*convertor, packed);
@@ -206,8 +206,7 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
           mca_btl_base_descriptor_t** descriptor) noexcept {
   {
     const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
-    if (way.endpoint != nullptr &&
-        way.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
+    if (way.endpoint != nullptr && way.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
       return OPAL_SUCCESS;
     }
   }

@@ -73,7 +73,8 @@ class Component {
 
   /// An endpoint that Open MPI knows, of any module, through which one of the peer's ports `remote_ports` is reached,
   /// preferably of `first`. For whoever holds the first context's lock.
-  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept;
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports,
+                                      const Module& first) noexcept;
 
   /// The endpoint for a process that connected to us before Open MPI told us of it.
   [[nodiscard]] Endpoint* endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not);

@@ -36,7 +36,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     kIdle,        ///< nobody has sent anything yet
     kConnecting,  ///< messages wait
     kConnected,
-    kSelf,        ///< the peer is this process: RDMA only, through a connection of the port with itself
+    kSelf,      ///< the peer is this process: RDMA only, through a connection of the port with itself
     kPeerLeft,  ///< the peer has closed the connection: all right, as long as nobody has a message for it
     kFailed,    ///< reported; messages are refused
     kClosing,   ///< being taken down

@@ -24,13 +24,13 @@ struct SendShare;
 
 /// What the wr_id of a request points to, told by its lowest bits (everything pointed to is aligned to 8 bytes).
 enum class SendTag : std::uint64_t {
-  kFragment = 0,  ///< a Fragment: its room, and whatever waits for its completion
-  kBatch = 1,     ///< an EndpointQueue: the oldest batch of entries without a fragment is done
-  kDrain = 2,     ///< an EndpointQueue: everything ever posted is done
-  kCts = 3,       ///< an EndpointQueue: its CTS is out
-  kRdma = 5,      ///< an RdmaRequest: it is done
-  kRdmaPart = 6,  ///< an RdmaRequest: a part has failed, and the rest will
-  kSharedBatch = 7,  ///< a SendShare: the same as kBatch, of X queues
+  kFragment = 0,                    ///< a Fragment: its room, and whatever waits for its completion
+  kBatch = 1,                       ///< an EndpointQueue: the oldest batch of entries without a fragment is done
+  kDrain = 2,                       ///< an EndpointQueue: everything ever posted is done
+  kCts = 3,                         ///< an EndpointQueue: its CTS is out
+  kRdma = 5,                        ///< an RdmaRequest: it is done
+  kRdmaPart = 6,                    ///< an RdmaRequest: a part has failed, and the rest will
+  kSharedBatch = 7,                 ///< a SendShare: the same as kBatch, of X queues
   kHandshake = cpc::kHandshakeTag,  ///< no pointer: the receive of the peer's CTS, HandshakeSlot::serial
 };
 inline constexpr std::uint64_t kSendTagMask = 7;
@@ -58,18 +58,18 @@ struct EndpointQueue {
   const std::uint8_t index;  ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
-  SendQueue own_sends;                ///< of a P or S queue; one without room for an X queue
-  SendQueue* sends = &own_sends;      ///< what messages go through
-  std::uint64_t batch_id;             ///< of inline messages
-  std::uint32_t remote_srqn = 0;      ///< of an X queue, when connected: the peer's shared receive queue
-  std::uint32_t in_flight = 0;        ///< fragments posted whose completions are to come
-  SendShare* share = nullptr;         ///< of an X queue, when connected
-  CreditWindow credits;     ///< of a P queue; unused on a shared one
-  ReceiveBuffers receives;  ///< of a P queue
-  FragmentQueue waiting;    ///< for a credit or a slot, in order
-  bool in_line = false;     ///< of the shared send queue
+  SendQueue own_sends;             ///< of a P or S queue; one without room for an X queue
+  SendQueue* sends = &own_sends;   ///< what messages go through
+  std::uint64_t batch_id;          ///< of inline messages
+  std::uint32_t remote_srqn = 0;   ///< of an X queue, when connected: the peer's shared receive queue
+  std::uint32_t in_flight = 0;     ///< fragments posted whose completions are to come
+  SendShare* share = nullptr;      ///< of an X queue, when connected
+  CreditWindow credits;            ///< of a P queue; unused on a shared one
+  ReceiveBuffers receives;         ///< of a P queue
+  FragmentQueue waiting;           ///< for a credit or a slot, in order
+  bool in_line = false;            ///< of the shared send queue
   EndpointQueue* next_in_line = nullptr;
-  bool drained = false;     ///< every send completion is in; see Endpoint::drain()
+  bool drained = false;  ///< every send completion is in; see Endpoint::drain()
 
   [[nodiscard]] Room room() const noexcept {
     if (!sends->has_room()) {

@@ -86,7 +86,7 @@ class EndpointRdma {
   RdmaChannel own_channel_;
   RdmaChannel* channel_ = &own_channel_;  ///< that of the shared queue pair, of X queues
   RdmaRequestQueue waiting_;
-  RdmaRequestQueue stranded_;  ///< ended for the upper layer, but not for the device
+  RdmaRequestQueue stranded_;           ///< ended for the upper layer, but not for the device
   std::uint32_t in_flight_ = 0;         ///< posted to the device
   std::vector<RdmaRequest*> messages_;  ///< atomics that went as messages, by the place that their replies name
   std::size_t messages_under_way_ = 0;

@@ -77,7 +77,8 @@ int Endpoint::send_later(Fragment& fragment) noexcept {
       waiting_.push_back(&fragment);
       break;
     case State::kConnected:
-      ++(queues_[fragment.queue].room() == Room::kNoSlot ? module_.counters().waits_for_slot : module_.counters().waits_for_credit);
+      ++(queues_[fragment.queue].room() == Room::kNoSlot ? module_.counters().waits_for_slot
+                                                         : module_.counters().waits_for_credit);
       queues_[fragment.queue].waiting.push_back(&fragment);
       if (SendShare* share = queues_[fragment.queue].share; share != nullptr) {
         share->sends.line_up(queues_[fragment.queue]);

@@ -69,9 +69,9 @@ class RegistrationCache {
   std::uint64_t ports_ = 0;
   Link link_ = Link::kInfiniBand;
   bool atomics_by_device_ = false;
-  mutable std::mutex records_mutex_;  ///< of the two below
+  mutable std::mutex records_mutex_;                                       ///< of the two below
   std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
-  Registration* newest_ = nullptr;  ///< of all that there are
+  Registration* newest_ = nullptr;                                         ///< of all that there are
 };
 
 /// How many buffers a pool makes, and when.

@@ -50,10 +50,12 @@ void hook_heap() noexcept {
   if (target == nullptr) {
     target = dlsym(RTLD_DEFAULT, "sbrk");
   }
-  if (target == nullptr || opal_patcher->patch_address(reinterpret_cast<std::uintptr_t>(target),
-                                                       reinterpret_cast<std::uintptr_t>(&change_heap)) != OPAL_SUCCESS) {
-    opal_output_verbose(1, opal_btl_base_framework.framework_output,
-                        "btl_fabric: sbrk cannot be patched; if messages have wrong contents, set mpi_leave_pinned to 0");
+  if (target == nullptr ||
+      opal_patcher->patch_address(reinterpret_cast<std::uintptr_t>(target),
+                                  reinterpret_cast<std::uintptr_t>(&change_heap)) != OPAL_SUCCESS) {
+    opal_output_verbose(
+        1, opal_btl_base_framework.framework_output,
+        "btl_fabric: sbrk cannot be patched; if messages have wrong contents, set mpi_leave_pinned to 0");
   }
 }
 

@@ -53,7 +53,7 @@ ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues
     use.entries_per_context += std::int64_t{depths.send} + depths.receive;
     use.entries_per_cq -= queues[i].kind == QueueKind::kPerPeer ? 0 : queues[i].rd_num;
   }
-  if (queues.has_xrc()) {  // what a peer takes that is alone on its host: others there share its sender
+  if (queues.has_xrc()) {             // what a peer takes that is alone on its host: others there share its sender
     use.queue_pairs_per_context = 2;  // a sender, and the target of the peer's
     use.entries_per_context = std::int64_t{cpc::queue_depths(queues, 0, port.address.link, settings).send};
   }
@@ -82,8 +82,7 @@ ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
 
 unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted) {
   const ResourceManager most = share_device(port, queues_of(port, queues), wanted);
-  const std::int64_t granted =
-      wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
+  const std::int64_t granted = wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
   return static_cast<unsigned>(std::clamp<std::int64_t>(granted, 1, kMostContexts));
 }
 
@@ -110,9 +109,9 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
                                              const mca_btl_base_module_t& limits) {
   const ReceiveQueues run = queues_of(port, queues);
   const ResourceManager manager = share_device(port, run, place.contexts);
-  auto fit = cpc::fit_queues(run, port.address.link, queue_pair_settings(port),
-                             static_cast<std::uint32_t>(params().cq_size), std::max(1U, job_size()),
-                             room_of(port, manager, place.contexts));
+  auto fit =
+      cpc::fit_queues(run, port.address.link, queue_pair_settings(port), static_cast<std::uint32_t>(params().cq_size),
+                      std::max(1U, job_size()), room_of(port, manager, place.contexts));
   if (!fit) {
     return tl::unexpected(fit.error());
   }
@@ -167,9 +166,9 @@ Status Module::make_queues() {
   for (const QueueSpec& spec : queues_.queues()) {
     shared_receives += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
-  completion_queues_ = std::make_unique<CompletionQueueSet>(
-      port_.device->context.get(), fit_.cq_entries, shared_receives,
-      CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries});
+  completion_queues_ =
+      std::make_unique<CompletionQueueSet>(port_.device->context.get(), fit_.cq_entries, shared_receives,
+                                           CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries});
   if (queues_.has_xrc()) {
     if (Status opened = open_xrc_domain(); !opened) {
       return opened;

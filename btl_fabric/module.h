@@ -19,14 +19,14 @@
 #include "btl_fabric/opal.h"
 #include "btl_fabric/shared_queue.h"
 #include "btl_fabric/shared_send_queue.h"
-#include "cpc/loopback.h"
-#include "cpc/queue_fit.h"
 #include "common/completion_queue_set.h"
 #include "common/port_scan.h"
 #include "common/qpn_table.h"
 #include "common/receive_queues.h"
 #include "common/xrc_domain.h"
 #include "cpc/connection_manager.h"
+#include "cpc/loopback.h"
+#include "cpc/queue_fit.h"
 
 namespace fabric {
 
@@ -255,7 +255,7 @@ class Module final : public mca_btl_base_module_t {
     AtomicReply reply;
   };
   std::vector<PendingReply> pending_replies_;  ///< there was no buffer for them
-  QpnTable<EndpointQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first
+  QpnTable<EndpointQueue> queue_pairs_;        ///< by the number that receive completions have; of X queues the first
   std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
   std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_;

@@ -27,8 +27,8 @@ Endpoint* Module::endpoint_for(opal_proc_t* proc, const Peer& peer, std::string&
   }
   const CpcOffer* offer = cpc::choose_cpc(Component::get().info(), ours, peer.info, key.remote_port);
   if (offer == nullptr) {
-    why_not = "no connection method serves both " + name() + " and the peer's port: " +
-              cpc::why_no_cpc(Component::get().info(), ours, peer.info, key.remote_port);
+    why_not = "no connection method serves both " + name() +
+              " and the peer's port: " + cpc::why_no_cpc(Component::get().info(), ours, peer.info, key.remote_port);
     report_no_connection_method(*this, *proc, why_not);
     return nullptr;
   }
@@ -47,8 +47,7 @@ unsigned Module::contexts_with(const Peer& peer) const {
   unsigned count = 1;
   while (count < family_.size()) {
     const auto ours = static_cast<std::uint16_t>(place_.index + count);
-    if (!peer.pairs[ours] ||
-        cpc::choose_cpc(Component::get().info(), ours, peer.info, *peer.pairs[ours]) == nullptr) {
+    if (!peer.pairs[ours] || cpc::choose_cpc(Component::get().info(), ours, peer.info, *peer.pairs[ours]) == nullptr) {
       break;
     }
     ++count;
@@ -59,9 +58,8 @@ unsigned Module::contexts_with(const Peer& peer) const {
 Endpoint* Module::add_endpoint(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer,
                                const CpcOffer& offer, Endpoint* face) {
   cpc::PeerTarget target{offer.kind, offer.blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
-  auto endpoint = face == nullptr
-                      ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
-                      : std::make_unique<Endpoint>(*this, key, std::move(target), *face);
+  auto endpoint = face == nullptr ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
+                                  : std::make_unique<Endpoint>(*this, key, std::move(target), *face);
   return endpoints_.emplace(key, std::move(endpoint)).first->second.get();
 }
 

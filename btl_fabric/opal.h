@@ -65,8 +65,12 @@ namespace fabric {
 // built with ThreadSanitizer, which therefore has to be told: gives_away() before an object goes, takes_over() when it
 // has come. In other builds these are nothing.
 #ifdef __SANITIZE_THREAD__
-inline void gives_away(void* object) noexcept { __tsan_release(object); }
-inline void takes_over(void* object) noexcept { __tsan_acquire(object); }
+inline void gives_away(void* object) noexcept {
+  __tsan_release(object);
+}
+inline void takes_over(void* object) noexcept {
+  __tsan_acquire(object);
+}
 #else
 inline void gives_away(void* /*object*/) noexcept {}
 inline void takes_over(void* /*object*/) noexcept {}

@@ -119,10 +119,11 @@ inline constexpr std::array kParamTable = {
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
                "entries of one size. By default from a table of devices"),
-    number_param("tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
-                 "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
-                 "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
-                 "process"),
+    number_param(
+        "tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
+        "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
+        "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
+        "process"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue. A port makes as many queues as its connections need"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
@@ -146,8 +147,9 @@ inline constexpr std::array kParamTable = {
     number_param("min_rnr_timer", &Params::min_rnr_timer, 12, 0, 31, 5,
                  "Pause before such a message is sent again, as the code of InfiniBand: 1 = 0.01 ms, 12 = 0.64 ms, 25 "
                  "= 81.92 ms"),
-    text_param("cpc_include", &Params::cpc_include, nullptr, 3,
-               "Connection methods to use, separated by commas: oob, xoob, rdmacm, ibcm. Not together with cpc_exclude"),
+    text_param(
+        "cpc_include", &Params::cpc_include, nullptr, 3,
+        "Connection methods to use, separated by commas: oob, xoob, rdmacm, ibcm. Not together with cpc_exclude"),
     text_param("cpc_exclude", &Params::cpc_exclude, nullptr, 3,
                "Connection methods not to use, separated by commas. Not together with cpc_include"),
     text_param("oob_if_include", &Params::oob_if_include, nullptr, 2,

@@ -257,16 +257,16 @@ int atomic_op(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, std
 
 int atomic_fop(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
                std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, mca_btl_base_atomic_op_t op,
-               std::uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t callback,
-               void* context, void* data) noexcept {
+               std::uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t callback, void* context,
+               void* data) noexcept {
   return execute(btl, {false, op, operand, 0, flags}, order,
                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
 }
 
 int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
                  std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, std::uint64_t compare,
-                 std::uint64_t value, int flags, int order, mca_btl_base_rdma_completion_fn_t callback,
-                 void* context, void* data) noexcept {
+                 std::uint64_t value, int flags, int order, mca_btl_base_rdma_completion_fn_t callback, void* context,
+                 void* data) noexcept {
   return execute(btl, {true, MCA_BTL_ATOMIC_SWAP, value, compare, flags}, order,
                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
 }
@@ -314,9 +314,8 @@ void set_rdma_functions(mca_btl_base_module_t& module) noexcept {
 
 void offer_rdma(mca_btl_base_module_t& module) noexcept {
   set_rdma_functions(module);
-  module.btl_flags |=
-      MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS | MCA_BTL_FLAGS_RDMA_FLUSH |
-      kRemoteCompletion;
+  module.btl_flags |= MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS |
+                      MCA_BTL_FLAGS_RDMA_FLUSH | kRemoteCompletion;
   module.btl_atomic_flags = kMessageAtomics;
   module.btl_registration_handle_size = sizeof(Handle);
 }

@@ -21,7 +21,8 @@ struct RdmaRequest {
   Endpoint* endpoint = nullptr;
   RdmaRequest* next = nullptr;  ///< in the list it waits in
 
-  bool stranded = false;  ///< the device has a part of it and will never have the rest: kept until its queue pair is gone
+  bool stranded =
+      false;  ///< the device has a part of it and will never have the rest: kept until its queue pair is gone
 
   // An atomic that goes as a message
   bool as_message = false;

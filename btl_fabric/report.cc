@@ -140,9 +140,11 @@ void report_resources(const Module& module, const std::string& explanation) {
 }
 
 void report_fewer_contexts(std::size_t contexts) {
-  opal_output_verbose(5, opal_btl_base_framework.framework_output,
-                      "btl:fabric: %zu transmit contexts instead of btl_fabric_tx_contexts: more queue pairs are not this "
-                      "process's, or its ports would be more than %zu with them", contexts, kMaxPorts);
+  opal_output_verbose(
+      5, opal_btl_base_framework.framework_output,
+      "btl:fabric: %zu transmit contexts instead of btl_fabric_tx_contexts: more queue pairs are not this "
+      "process's, or its ports would be more than %zu with them",
+      contexts, kMaxPorts);
 }
 
 void report_resources_changed(const Module& module, const std::string& explanation) {
@@ -163,8 +165,9 @@ void report_queues_differ(const opal_proc_t& proc, const std::string& ours, cons
 }
 
 void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason) {
-  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s: %s wanted a connection, which failed: %s",
-                      module.name().c_str(), describe_peer(endpoint).c_str(), reason.c_str());
+  opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %s: %s wanted a connection, which failed: %s", module.name().c_str(),
+                      describe_peer(endpoint).c_str(), reason.c_str());
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
@@ -193,8 +196,7 @@ void report_bad_packet(const Module& module, const EndpointQueue& queue, const s
       "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
   show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(queue.endpoint).c_str(),
        queue.endpoint.describe_queue(queue.qp != nullptr ? queue.qp->qp_num : queue.endpoint.target()).c_str(),
-       error.c_str(),
-       "Do both sides run the same version of btl_fabric?");
+       error.c_str(), "Do both sides run the same version of btl_fabric?");
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {

@@ -31,8 +31,7 @@ Result<std::unique_ptr<SharedQueue>> SharedQueue::make_xrc(const OpenDevice& dev
   ibv_srq_init_attr_ex attributes{};
   attributes.attr.max_wr = spec.rd_num;
   attributes.attr.max_sge = 1;
-  attributes.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
   attributes.srq_type = IBV_SRQT_XRC;
   attributes.pd = device.pd.get();
   attributes.xrcd = domain.handle();

@@ -42,17 +42,16 @@ void TxLedgerBook::compare(std::uint64_t free) {
 }
 
 void TxLedgerBook::balance() {
-  const std::uint64_t held = std::accumulate(
-      held_.begin(), held_.end(), std::uint64_t{0},
-      [](std::uint64_t sum, const Entry& entry) { return sum + entry.amount; });
+  const std::uint64_t held = std::accumulate(held_.begin(), held_.end(), std::uint64_t{0},
+                                             [](std::uint64_t sum, const Entry& entry) { return sum + entry.amount; });
   if (free_ > total_ || free_ + unsignaled_ + held != total_) {
     complain("the sum is not " + std::to_string(total_));
   }
 }
 
 std::string TxLedgerBook::describe() const {
-  std::string text = std::to_string(free_) + " of " + std::to_string(total_) + " free, " +
-                     std::to_string(unsignaled_) + " wait for a completion to be asked for";
+  std::string text = std::to_string(free_) + " of " + std::to_string(total_) + " free, " + std::to_string(unsignaled_) +
+                     " wait for a completion to be asked for";
   for (const Entry& entry : held_) {
     char owner[64];
     std::snprintf(owner, sizeof owner, ", %llu with %p", static_cast<unsigned long long>(entry.amount), entry.owner);

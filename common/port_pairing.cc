@@ -40,8 +40,8 @@ std::vector<std::optional<std::uint16_t>> pair_ports(std::span<const PortAddress
 }
 
 std::vector<std::optional<std::uint16_t>> pair_contexts(std::span<const PortAddress> ours, std::size_t our_contexts,
-                                                        std::span<const PortAddress> theirs,
-                                                        std::size_t their_contexts, bool any_subnet) {
+                                                        std::span<const PortAddress> theirs, std::size_t their_contexts,
+                                                        bool any_subnet) {
   const auto once = [](std::span<const PortAddress> ports, std::size_t contexts) {
     std::vector<PortAddress> first;
     for (std::size_t i = 0; i < ports.size(); i += contexts) {

@@ -36,7 +36,7 @@ struct UsablePort {
   std::uint16_t pkey_index = 0;
   PortAddress address;
   std::optional<InterfaceAddress> ip;  ///< of its network interface
-  std::uint32_t bandwidth = 0;  ///< Mbit/s; an educated guess when the link's speed code is unknown
+  std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
 
   /// "mlx5_0:1"
   [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }

@@ -24,7 +24,7 @@ struct ConnectionEnvironment {
   event_base* loop = nullptr;
   const ManagerSettings* settings = nullptr;
   const QueuePairMaker* make_queue_pairs = nullptr;
-  XrcSenders* senders = nullptr;  ///< connections that go one way
+  XrcSenders* senders = nullptr;                                ///< connections that go one way
   std::function<const PortContext*(std::uint16_t index)> port;  ///< null if there is none with that index
   std::function<const ChannelOpener*(CpcKind kind)> opener;     ///< null if this process does not run that CPC
   std::function<void(Upcall)> say;                              ///< to the main thread
@@ -90,9 +90,10 @@ class Connection final : private ChannelHandler {
   bool exchanges_ = false;            ///< the CPC exchanges CTS
   bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
   std::unique_ptr<QueuePairs> queue_pairs_;
-  XrcShare* share_ = nullptr;              ///< kOutgoing: what queue_pairs_ is
-  std::uint32_t named_target_ = 0;         ///< kOutgoing: by our latest REQUEST
-  std::unique_ptr<QueuePairs> taken_target_;  ///< kIncoming: the target that a REQUEST names, until there are queue pairs
+  XrcShare* share_ = nullptr;       ///< kOutgoing: what queue_pairs_ is
+  std::uint32_t named_target_ = 0;  ///< kOutgoing: by our latest REQUEST
+  std::unique_ptr<QueuePairs>
+      taken_target_;  ///< kIncoming: the target that a REQUEST names, until there are queue pairs
   PortAddress remote_address_;
   std::vector<QueuePairEnd> remote_ends_;  ///< what our queue pairs are connected to; empty before
   std::uint32_t attempt_ = 0;              ///< of our latest REQUEST
@@ -101,7 +102,7 @@ class Connection final : private ChannelHandler {
 
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Channel> new_channel_;  ///< only within request_arrived()
-  std::optional<Message> incoming_;          ///< the REQUEST or REPLY that is being handled
+  std::optional<Message> incoming_;       ///< the REQUEST or REPLY that is being handled
   Timer timer_;
   Event timer_event_ = Event::kRetryTimer;
 };

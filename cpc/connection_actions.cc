@@ -124,9 +124,8 @@ Status Connection::make_queue_pairs() {
     return {};
   }
   Result<std::unique_ptr<QueuePairs>> made =
-      key_.direction == Direction::kIncoming
-          ? environment_.senders->maker().target(*port, incoming_->ends.front(), 0)
-          : (*environment_.make_queue_pairs)(*port);
+      key_.direction == Direction::kIncoming ? environment_.senders->maker().target(*port, incoming_->ends.front(), 0)
+                                             : (*environment_.make_queue_pairs)(*port);
   if (!made) {
     return failure("making queue pairs", made.error());
   }

@@ -173,8 +173,7 @@ bool ConnectionManager::Impl::acceptable(Channel& channel, const Message& reques
 std::string ConnectionManager::Impl::check_ends(CpcKind kind, const PortContext& local, const Message& request) const {
   const std::size_t count = local.queues->count();
   if ((kind == CpcKind::kXoob) != has_xrc(local)) {
-    return std::string("has ") + (has_xrc(local) ? "" : "no ") +
-           "X queues: btl_fabric_receive_queues must be equal";
+    return std::string("has ") + (has_xrc(local) ? "" : "no ") + "X queues: btl_fabric_receive_queues must be equal";
   }
   const std::size_t ends = kind == CpcKind::kXoob ? 1 : count;
   if (request.ends.size() != ends) {

@@ -29,24 +29,24 @@ inline constexpr std::size_t kStates = 11;
 
 /// What can happen to a connection.
 enum class Event : std::uint8_t {
-  kConnectWanted,     ///< Main thread: Connect.
-  kReceivesPosted,    ///< Main thread: ReceivesPosted.
-  kPeerSpoke,         ///< Main thread: PeerSpoke.
-  kCloseWanted,       ///< Main thread: Close.
-  kDestroyWanted,     ///< Main thread: Destroy.
-  kRequestArrived,    ///< A REQUEST, on a channel that the peer opened (the "new channel").
-  kSenderReady,       ///< It is our turn at the shared sender: REQUEST may go.
-  kTargetArrived,     ///< A TARGET on the channel that we opened: the peer's progress thread has a target for our sender.
-  kReplyArrived,      ///< A REPLY on the channel that we opened.
-  kConfirmArrived,    ///< A CONFIRM on the peer's channel.
-  kRefusalArrived,    ///< A REFUSE on the channel: the peer will not, or no longer, connect.
-  kCollisionArrived,  ///< A REFUSE whose reason is that the peer's own request has precedence.
-  kTargetGoneArrived, ///< A REFUSE whose reason is that the target which our REQUEST named is gone.
-  kConfirmTaken,      ///< The peer closed, in order, the channel on which we had sent CONFIRM: it has read it.
-  kChannelLost,       ///< The channel could not be opened, broke, or was closed before its purpose was reached.
-  kRetryTimer,        ///< The pause before the next attempt is over.
-  kHandshakeTimer,    ///< The time for a peer to come back is over.
-  kLocalError,        ///< Something on our side failed: verbs, or an address list of the peer that makes no sense.
+  kConnectWanted,   ///< Main thread: Connect.
+  kReceivesPosted,  ///< Main thread: ReceivesPosted.
+  kPeerSpoke,       ///< Main thread: PeerSpoke.
+  kCloseWanted,     ///< Main thread: Close.
+  kDestroyWanted,   ///< Main thread: Destroy.
+  kRequestArrived,  ///< A REQUEST, on a channel that the peer opened (the "new channel").
+  kSenderReady,     ///< It is our turn at the shared sender: REQUEST may go.
+  kTargetArrived,   ///< A TARGET on the channel that we opened: the peer's progress thread has a target for our sender.
+  kReplyArrived,    ///< A REPLY on the channel that we opened.
+  kConfirmArrived,  ///< A CONFIRM on the peer's channel.
+  kRefusalArrived,  ///< A REFUSE on the channel: the peer will not, or no longer, connect.
+  kCollisionArrived,   ///< A REFUSE whose reason is that the peer's own request has precedence.
+  kTargetGoneArrived,  ///< A REFUSE whose reason is that the target which our REQUEST named is gone.
+  kConfirmTaken,       ///< The peer closed, in order, the channel on which we had sent CONFIRM: it has read it.
+  kChannelLost,        ///< The channel could not be opened, broke, or was closed before its purpose was reached.
+  kRetryTimer,         ///< The pause before the next attempt is over.
+  kHandshakeTimer,     ///< The time for a peer to come back is over.
+  kLocalError,         ///< Something on our side failed: verbs, or an address list of the peer that makes no sense.
 };
 inline constexpr std::size_t kEvents = 18;
 
@@ -102,21 +102,41 @@ namespace detail {
 /// In the order of the bits that stand for them in the connection table.
 inline constexpr std::array<std::string_view, kGuards> kGuardNames{
     "peer has precedence", "repeated", "stale", "retries left", "channel up", "exchanges", "wanted", "one way"};
-inline constexpr std::array<std::string_view, kStates> kStateNames{
-    "Closed",    "Posting",    "Queued",    "RequestSent", "Yielded", "Answering",
-    "ReplySent", "Confirming", "Connected", "Closing",     "Failed"};
+inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "Queued",    "RequestSent",
+                                                                   "Yielded",   "Answering", "ReplySent", "Confirming",
+                                                                   "Connected", "Closing",   "Failed"};
 inline constexpr std::array<std::string_view, kEvents> kEventNames{
-    "ConnectWanted",  "ReceivesPosted",   "PeerSpoke",         "CloseWanted",  "DestroyWanted", "RequestArrived",
-    "SenderReady",    "TargetArrived",    "ReplyArrived",      "ConfirmArrived", "RefusalArrived",
-    "CollisionArrived", "TargetGoneArrived", "ConfirmTaken",   "ChannelLost",  "RetryTimer",
-    "HandshakeTimer", "LocalError"};
-inline constexpr std::array<std::string_view, kActionKinds> kActionNames{
-    "None",          "MakeQueuePairs", "ConnectQueuePairs", "FlushQueuePairs", "DestroyQueuePairs",
-    "WantSender",    "RetireSender",   "PostHandshake",     "OpenChannel",     "AdoptChannel",
-    "RefuseCollision", "RefuseOther",  "RefuseUnavailable", "DropNewChannel",  "SendTarget",
-    "SendReply",     "SendConfirm",    "SendRefusal",       "CloseChannel",    "StartRetryTimer",
-    "StartHandshakeTimer", "StopTimer", "AskForReceives",   "TellConnected",   "TellLinked",
-    "TellPeerLeft",  "TellFailed",     "TellFlushing"};
+    "ConnectWanted",     "ReceivesPosted", "PeerSpoke",    "CloseWanted",    "DestroyWanted",  "RequestArrived",
+    "SenderReady",       "TargetArrived",  "ReplyArrived", "ConfirmArrived", "RefusalArrived", "CollisionArrived",
+    "TargetGoneArrived", "ConfirmTaken",   "ChannelLost",  "RetryTimer",     "HandshakeTimer", "LocalError"};
+inline constexpr std::array<std::string_view, kActionKinds> kActionNames{"None",
+                                                                         "MakeQueuePairs",
+                                                                         "ConnectQueuePairs",
+                                                                         "FlushQueuePairs",
+                                                                         "DestroyQueuePairs",
+                                                                         "WantSender",
+                                                                         "RetireSender",
+                                                                         "PostHandshake",
+                                                                         "OpenChannel",
+                                                                         "AdoptChannel",
+                                                                         "RefuseCollision",
+                                                                         "RefuseOther",
+                                                                         "RefuseUnavailable",
+                                                                         "DropNewChannel",
+                                                                         "SendTarget",
+                                                                         "SendReply",
+                                                                         "SendConfirm",
+                                                                         "SendRefusal",
+                                                                         "CloseChannel",
+                                                                         "StartRetryTimer",
+                                                                         "StartHandshakeTimer",
+                                                                         "StopTimer",
+                                                                         "AskForReceives",
+                                                                         "TellConnected",
+                                                                         "TellLinked",
+                                                                         "TellPeerLeft",
+                                                                         "TellFailed",
+                                                                         "TellFlushing"};
 }  // namespace detail
 
 /// Names for traces and error texts: "RequestSent".

@@ -138,8 +138,8 @@ struct PostReceives {
 };
 /// The way to one process over the send queue pair that all processes of its node share (xoob).
 struct XrcPath {
-  ibv_qp* queue_pair = nullptr;            ///< valid until Destroy; another connection's path may have the same one
-  std::uint64_t sender = 0;                ///< names the shared queue pair, never used twice: equal numbers, same send queue
+  ibv_qp* queue_pair = nullptr;  ///< valid until Destroy; another connection's path may have the same one
+  std::uint64_t sender = 0;      ///< names the shared queue pair, never used twice: equal numbers, same send queue
   std::vector<std::uint32_t> srq_numbers;  ///< the peer's, one per queue: ibv_send_wr::qp_type.xrc.remote_srqn
 };
 /// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.

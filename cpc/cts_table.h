@@ -126,15 +126,16 @@ inline constexpr auto kCtsTable = std::to_array<CtsRow>({
     const auto sent = [](CtsState state) { return state == kSpoken || state == kClear; };
     const bool sends = has(kSendCts);
     const bool counted = row.step.next == kLost || sent(row.step.next) == (sent(row.state) || sends);
-    return counted && !(sends && sent(row.state)) && has(kStartSending) == (row.step.next == kClear && row.state != kClear);
+    return counted && !(sends && sent(row.state)) &&
+           has(kStartSending) == (row.step.next == kClear && row.state != kClear);
   });
 }
 
 static_assert(cts_complete(), "a cell of the CTS table has no row, or several");
 static_assert(cts_goes_once(), "a row of the CTS table sends CTS twice, or starts without it");
 
-inline constexpr std::array<std::string_view, kCtsStates> kCtsStateNames{"Unlinked", "Spoken", "Listening",
-                                                                         "Clear", "Lost"};
+inline constexpr std::array<std::string_view, kCtsStates> kCtsStateNames{"Unlinked", "Spoken", "Listening", "Clear",
+                                                                         "Lost"};
 inline constexpr std::array<std::string_view, kCtsEvents> kCtsEventNames{"Linked", "CtsArrived", "PeerLeft"};
 inline constexpr std::array<std::string_view, kCtsActionKinds> kCtsActionNames{"None", "SendCts", "StartSending",
                                                                                "Fail", "NotePeerLeft"};

@@ -15,8 +15,8 @@ Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settin
   if (!used) {
     return tl::unexpected(std::move(used).error());
   }
-  OobListener::Settings listening{settings.kind, settings.token, settings.self, settings.connect_timeout_ms,
-                                  settings.limit, {}};
+  OobListener::Settings listening{
+      settings.kind, settings.token, settings.self, settings.connect_timeout_ms, settings.limit, {}};
   if (!settings.addresses.is_open()) {
     listening.only = *used;
   }
@@ -47,10 +47,9 @@ Result<std::vector<HostAddress>> Oob::choose_addresses() {
     }
   }
   if (used.empty()) {
-    return failure(passed_over.empty()
-                       ? "this host has no IP address"
-                       : "btl_fabric_oob_if_include or oob_if_exclude (" + settings_.addresses.text() +
-                             ") leaves no address of this host, which has " + passed_over);
+    return failure(passed_over.empty() ? "this host has no IP address"
+                                       : "btl_fabric_oob_if_include or oob_if_exclude (" + settings_.addresses.text() +
+                                             ") leaves no address of this host, which has " + passed_over);
   }
   return used;
 }

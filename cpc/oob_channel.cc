@@ -30,7 +30,12 @@ std::string remote_of(int socket) {
 
 OobChannel::OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
                        std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request)
-    : loop_(loop), kind_(kind), opener_(true), turns_(&turns), addresses_(std::move(addresses)), timeout_ms_(timeout_ms) {
+    : loop_(loop),
+      kind_(kind),
+      opener_(true),
+      turns_(&turns),
+      addresses_(std::move(addresses)),
+      timeout_ms_(timeout_ms) {
   assert_on_progress_thread();
   identity_ = identity;
   send(std::move(request));

@@ -70,7 +70,7 @@ class OobChannel final : public Channel {
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
   std::function<void()> closed_;  ///< of a channel that a peer has opened
-  std::string remote_;  ///< "10.0.0.1:4000", for users
+  std::string remote_;            ///< "10.0.0.1:4000", for users
   std::vector<std::byte> output_;
   std::array<std::byte, kMaxMessageBytes> input_{};
   std::size_t input_size_ = 0;

@@ -188,7 +188,8 @@ Status check_start(std::span<const std::byte> received) {
     return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
                    std::to_string(kMessageVersion));
   }
-  if (received.size() > 5 && (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kTarget))) {
+  if (received.size() > 5 &&
+      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kTarget))) {
     return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
   }
   return {};

@@ -68,9 +68,9 @@ class Fitting {
   }
 
   void change(std::string what, std::uint64_t given, std::uint64_t wanted, const std::string& because) {
-    fit_.changes.push_back({std::move(what), static_cast<std::int64_t>(given),
-                            number(wanted) + (wanted > given ? " were asked for, and " : " were asked for, but ") +
-                                because});
+    fit_.changes.push_back(
+        {std::move(what), static_cast<std::int64_t>(given),
+         number(wanted) + (wanted > given ? " were asked for, and " : " were asked for, but ") + because});
   }
 
   Status fit_message(std::size_t index) const {
@@ -106,9 +106,9 @@ class Fitting {
     if (left.send <= most && left.receive <= most) {
       return {};
     }
-    return failure(name_of(index) + " of btl_fabric_receive_queues needs " +
-                   number(std::max(left.send, left.receive)) + " work requests" +
-                   (is_shared(spec) ? "" : " (rd_num + rd_rsv, and some of our own)") + ", and " + because);
+    return failure(name_of(index) + " of btl_fabric_receive_queues needs " + number(std::max(left.send, left.receive)) +
+                   " work requests" + (is_shared(spec) ? "" : " (rd_num + rd_rsv, and some of our own)") + ", and " +
+                   because);
   }
 
   Status fit_shared_receives(std::size_t index) {
@@ -117,7 +117,8 @@ class Fitting {
       return {};
     }
     if (device_.max_srq_wr == 0) {
-      return failure(name_of(index) + " of btl_fabric_receive_queues is shared, and the device has no shared receive queues");
+      return failure(name_of(index) +
+                     " of btl_fabric_receive_queues is shared, and the device has no shared receive queues");
     }
     change("rd_num of " + name_of(index), device_.max_srq_wr, spec.rd_num,
            "the device takes " + number(device_.max_srq_wr) + " receives per shared queue");

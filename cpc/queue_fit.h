@@ -33,19 +33,20 @@ struct QueueDepths {
 
 /// Limits of a device and its port, and what this process may have of them.
 struct DeviceRoom {
-  std::uint32_t max_qp_wr = 0;          ///< work requests of a queue pair, each way
-  std::uint32_t max_srq_wr = 0;         ///< receives of a shared queue
-  std::uint32_t max_cqe = 0;            ///< entries of a completion queue
-  std::uint64_t max_message = 0;        ///< bytes
-  std::int64_t completion_queues = 0;   ///< this process's part
+  std::uint32_t max_qp_wr = 0;         ///< work requests of a queue pair, each way
+  std::uint32_t max_srq_wr = 0;        ///< receives of a shared queue
+  std::uint32_t max_cqe = 0;           ///< entries of a completion queue
+  std::uint64_t max_message = 0;       ///< bytes
+  std::int64_t completion_queues = 0;  ///< this process's part
 };
 
 /// What a port runs with.
 struct QueueFit {
   ReceiveQueues queues;
   std::uint32_t rdma_depth = 0;
-  std::uint32_t cq_entries = 0;       ///< of a completion queue
-  std::uint32_t last_cq_entries = 0;  ///< of the last that there may be: room for all peers, as far as the device has it
+  std::uint32_t cq_entries = 0;  ///< of a completion queue
+  std::uint32_t last_cq_entries =
+      0;  ///< of the last that there may be: room for all peers, as far as the device has it
   std::uint32_t most_cqs = 0;
   std::vector<Grant> changes;  ///< what is not as asked for, and why
 };

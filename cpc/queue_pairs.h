@@ -50,7 +50,8 @@ struct PortContext {
   CompletionQueueSet* completion_queues = nullptr;
   std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
   ibv_xrcd* xrcd = nullptr;    ///< X queues: the domain that the processes of the node share on this device
-  std::uint64_t xrc_domain = 0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
+  std::uint64_t xrc_domain =
+      0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
   QueuePairSettings settings;
 };
 

@@ -10,8 +10,8 @@
 #include "common/access_flags.h"
 #include "common/verbs_handle.h"
 #include "cpc/progress_thread.h"
-#include "cpc/queue_pair_path.h"
 #include "cpc/queue_fit.h"
+#include "cpc/queue_pair_path.h"
 #include "cpc/queue_pairs.h"
 #include "cpc/random_bits.h"
 
@@ -22,7 +22,6 @@ constexpr int kToReadyToReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | I
                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kToReadyToSend =
     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-
 
 /// CTS goes over the first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that
 /// must send first.

@@ -167,8 +167,8 @@ inline constexpr auto kSenderTable = std::to_array<SenderRow>({
 /// Who is in line is taken out of it whenever a state is left in which there is one.
 [[nodiscard]] constexpr bool nobody_is_left_in_line() noexcept {
   return std::all_of(kSenderTable.begin(), kSenderTable.end(), [](const SenderRow& row) {
-    const bool leaves = row.step.outcome == SenderOutcome::kTransition && row.state == kConnecting &&
-                        row.step.next != kConnecting;
+    const bool leaves =
+        row.step.outcome == SenderOutcome::kTransition && row.state == kConnecting && row.step.next != kConnecting;
     return !leaves || row.line == Line::kEmpty || row.step.actions[0] == kWakeAll;
   });
 }

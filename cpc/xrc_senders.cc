@@ -118,10 +118,10 @@ Status XrcSender::connect(XrcShare& user, const PortAddress& peer, const std::ve
   }
   const std::uint32_t target = ends.front().qpn;
   if (target_qpn_ != 0) {
-    return target == target_qpn_ ? Status()
-                                 : Status(failure("the peer names target " + std::to_string(target) +
-                                                  ", but our queue pair is connected to " +
-                                                  std::to_string(target_qpn_)));
+    return target == target_qpn_
+               ? Status()
+               : Status(failure("the peer names target " + std::to_string(target) +
+                                ", but our queue pair is connected to " + std::to_string(target_qpn_)));
   }
   if (owner_ != &user || target == 0) {
     return failure("the peer names target " + std::to_string(target) + " without having been asked for one");

@@ -197,8 +197,9 @@ class Process {
     settings.self = {kJob, 0};
     settings.token = token();
     settings.cpcs = set_of(CpcKind::kOob);
-    auto started = ConnectionManager::start(
-        settings, [](const PortContext&) -> Result<std::unique_ptr<QueuePairs>> { return std::make_unique<Numbers>(); });
+    auto started = ConnectionManager::start(settings, [](const PortContext&) -> Result<std::unique_ptr<QueuePairs>> {
+      return std::make_unique<Numbers>();
+    });
     if (!started) {
       std::fprintf(stderr, "%s\n", started.error().text.c_str());
       std::exit(1);

@@ -20,7 +20,7 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   const size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
   const int count = argc > 2 ? atoi(argv[2]) : 0;
   if (bytes == 0 || count <= 0) {
@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   /* Private memory at the same address in both. */
-  char *buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) {
     perror("mmap");
     return 1;

@@ -13,36 +13,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double pss_kib(void)
-{
-    char line[256];
-    double kib = 0;
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "Pss: %lf", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib;
+static double pss_kib(void) {
+  char line[256];
+  double kib = 0;
+  FILE* file = fopen("/proc/self/smaps_rollup", "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    if (sscanf(line, "Pss: %lf", &kib) == 1) break;
+  if (file != NULL) fclose(file);
+  return kib;
 }
 
 static int rank, size;
 
 /* Everybody with everybody, in the same order of distance. */
-static double exchange(int round)
-{
-    double start = MPI_Wtime();
-    for (int d = 1; d < size; d++) {
-        int to = (rank + d) % size, from = (rank - d + size) % size;
-        long out = rank * 1000L + round, in = -1;
-        MPI_Sendrecv(&out, sizeof out, MPI_BYTE, to, round, &in, sizeof in,
-                     MPI_BYTE, from, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (in != from * 1000L + round) {
-            fprintf(stderr, "wireup: rank %d got %ld from %d\n", rank, in, from);
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        }
+static double exchange(int round) {
+  double start = MPI_Wtime();
+  for (int d = 1; d < size; d++) {
+    int to = (rank + d) % size, from = (rank - d + size) % size;
+    long out = rank * 1000L + round, in = -1;
+    MPI_Sendrecv(&out, sizeof out, MPI_BYTE, to, round, &in, sizeof in, MPI_BYTE, from, round, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    if (in != from * 1000L + round) {
+      fprintf(stderr, "wireup: rank %d got %ld from %d\n", rank, in, from);
+      MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    return MPI_Wtime() - start;
+  }
+  return MPI_Wtime() - start;
 }
 
 /* The process's own counter of connections; -1 without btl_fabric. */
@@ -50,50 +46,42 @@ static MPI_T_pvar_session session;
 static MPI_T_pvar_handle handle;
 static int counts;
 
-static void count_from_now(void)
-{
-    int provided, index, values;
-    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
-    if (MPI_T_pvar_get_index("btl_fabric_connections_made",
-                             MPI_T_PVAR_CLASS_COUNTER, &index) != MPI_SUCCESS)
-        return;
-    MPI_T_pvar_session_create(&session);
-    counts = MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &values) ==
-             MPI_SUCCESS;
+static void count_from_now(void) {
+  int provided, index, values;
+  MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+  if (MPI_T_pvar_get_index("btl_fabric_connections_made", MPI_T_PVAR_CLASS_COUNTER, &index) != MPI_SUCCESS) return;
+  MPI_T_pvar_session_create(&session);
+  counts = MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &values) == MPI_SUCCESS;
 }
 
-static double connections(void)
-{
-    unsigned long long value = 0;
-    if (!counts)
-        return -1;
-    MPI_T_pvar_read(session, handle, &value);
-    return (double)value;
+static double connections(void) {
+  unsigned long long value = 0;
+  if (!counts) return -1;
+  MPI_T_pvar_read(session, handle, &value);
+  return (double)value;
 }
 
-int main(int argc, char **argv)
-{
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    count_from_now();
-    MPI_Barrier(MPI_COMM_WORLD);
-    double before = pss_kib();
-    double early = connections();
-    MPI_Barrier(MPI_COMM_WORLD);
-    double first = exchange(1);
-    MPI_Barrier(MPI_COMM_WORLD);
-    double after = pss_kib();
-    double made = connections() - early;
-    double mine[3] = {after - before, made, first}, sum[3], longest;
-    MPI_Reduce(mine, sum, 3, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&first, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    MPI_Barrier(MPI_COMM_WORLD);
-    double second = exchange(2);
-    if (rank == 0 && size > 1)
-        printf("wireup %d %.0f %.0f %.1f %.0f %.1f\n", size, longest * 1e3,
-               longest * 1e6 / (sum[1] / size), sum[0] / sum[1],
-               sum[1] / size, second * 1e3);
-    MPI_Finalize();
-    return 0;
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  count_from_now();
+  MPI_Barrier(MPI_COMM_WORLD);
+  double before = pss_kib();
+  double early = connections();
+  MPI_Barrier(MPI_COMM_WORLD);
+  double first = exchange(1);
+  MPI_Barrier(MPI_COMM_WORLD);
+  double after = pss_kib();
+  double made = connections() - early;
+  double mine[3] = {after - before, made, first}, sum[3], longest;
+  MPI_Reduce(mine, sum, 3, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+  MPI_Reduce(&first, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+  double second = exchange(2);
+  if (rank == 0 && size > 1)
+    printf("wireup %d %.0f %.0f %.1f %.0f %.1f\n", size, longest * 1e3, longest * 1e6 / (sum[1] / size),
+           sum[0] / sum[1], sum[1] / size, second * 1e3);
+  MPI_Finalize();
+  return 0;
 }

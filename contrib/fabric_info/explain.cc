@@ -41,7 +41,8 @@ Result<PlannedOperation> parse_operation(const std::string& text) {
 
 std::string explain(const Question& question, const PlannedOperation& operation, const PortLimits& port,
                     const DeviceCosts& costs) {
-  if (port.link == Link::kIwarp && (operation.kind == RdmaKind::kFetchAdd || operation.kind == RdmaKind::kCompareSwap)) {
+  if (port.link == Link::kIwarp &&
+      (operation.kind == RdmaKind::kFetchAdd || operation.kind == RdmaKind::kCompareSwap)) {
     return "atomic of 8 bytes: a message to the target's processor, since iWARP has none";
   }
   VerbsRdma verbs(port.pd);

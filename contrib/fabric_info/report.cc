@@ -128,13 +128,18 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
     entries += needs.send_entries + (needs.spec.kind == QueueKind::kPerPeer ? needs.receive_entries : 0);
   }
   const QueuePairCounts pairs = queue_pairs_of(question);
-  return {
-      {"receive_queues", question.queues.canonical()}, {"queues", std::move(list)},
-      {"bytes_per_peer", sum.bytes_per_peer},          {"bytes_per_process_at_first", sum.bytes_per_process_at_first},
-      {"bytes_per_process", sum.bytes_per_process},    {"completions_per_peer", entries},
-      {"hosts", question.hosts},                       {"processes_per_host", question.node.processes},
-      {"queue_pairs_per_process", pairs.per_process},  {"senders_per_process", pairs.senders_per_process},
-      {"targets_per_host", pairs.targets_per_host},    {"queue_pairs_per_host", pairs.per_host}};
+  return {{"receive_queues", question.queues.canonical()},
+          {"queues", std::move(list)},
+          {"bytes_per_peer", sum.bytes_per_peer},
+          {"bytes_per_process_at_first", sum.bytes_per_process_at_first},
+          {"bytes_per_process", sum.bytes_per_process},
+          {"completions_per_peer", entries},
+          {"hosts", question.hosts},
+          {"processes_per_host", question.node.processes},
+          {"queue_pairs_per_process", pairs.per_process},
+          {"senders_per_process", pairs.senders_per_process},
+          {"targets_per_host", pairs.targets_per_host},
+          {"queue_pairs_per_host", pairs.per_host}};
 }
 
 /// What the queues would be run with on port 1, as far as that is not what was asked for; or why they would not.

@@ -48,8 +48,9 @@ struct QueueNeeds {
 struct QueuePairCounts {
   std::uint64_t senders_per_process = 0;  ///< X queues: one to each host on which somebody is talked to
   std::uint64_t per_process = 0;          ///< those, or with P and S queues one for each peer and queue
-  std::uint64_t targets_per_host = 0;     ///< X queues: shared by the processes of the host, one for each process that sends here
-  std::uint64_t per_host = 0;             ///< all
+  std::uint64_t targets_per_host =
+      0;                       ///< X queues: shared by the processes of the host, one for each process that sends here
+  std::uint64_t per_host = 0;  ///< all
 };
 [[nodiscard]] QueuePairCounts queue_pairs_of(const Question& question) noexcept;
 

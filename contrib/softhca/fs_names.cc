@@ -22,7 +22,8 @@ class Name {
   explicit Name(const char* path) : path_(path) {
     if (path == nullptr) return;
     device_ = std::strncmp(path, "/dev/infiniband/", 16) == 0;
-    if (!device_ && std::strncmp(path, "/dev/infiniband", 15) != 0 && std::strncmp(path, "/sys/class/infiniband", 21) != 0)
+    if (!device_ && std::strncmp(path, "/dev/infiniband", 15) != 0 &&
+        std::strncmp(path, "/sys/class/infiniband", 21) != 0)
       return;
     const char* directory = getenv("SOFTHCA_DIR");
     if (directory != nullptr && snprintf(buffer_, sizeof buffer_, "%s%s", directory, path) < PATH_MAX) path_ = buffer_;
@@ -47,7 +48,9 @@ F* real(F*, const char* name) {
 }
 #define REAL(function) (real(function, #function))
 
-mode_t mode_in(int flags, va_list list) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0; }
+mode_t mode_in(int flags, va_list list) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+}
 
 }  // namespace
 
@@ -59,7 +62,9 @@ SOFTHCA_EXPORT int stat64(const char* path, struct stat64* status) noexcept {
   const Name name(path);
   return name.shown(REAL(stat64)(name.get(), status), status);
 }
-SOFTHCA_EXPORT int access(const char* path, int mode) noexcept { return REAL(access)(Name(path).get(), mode); }
+SOFTHCA_EXPORT int access(const char* path, int mode) noexcept {
+  return REAL(access)(Name(path).get(), mode);
+}
 SOFTHCA_EXPORT int open(const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
@@ -74,6 +79,12 @@ SOFTHCA_EXPORT int open64(const char* path, int flags, ...) {
   va_end(list);
   return REAL(open64)(Name(path).get(), flags, mode);
 }
-SOFTHCA_EXPORT FILE* fopen(const char* path, const char* mode) { return REAL(fopen)(Name(path).get(), mode); }
-SOFTHCA_EXPORT FILE* fopen64(const char* path, const char* mode) { return REAL(fopen64)(Name(path).get(), mode); }
-SOFTHCA_EXPORT DIR* opendir(const char* path) { return REAL(opendir)(Name(path).get()); }
+SOFTHCA_EXPORT FILE* fopen(const char* path, const char* mode) {
+  return REAL(fopen)(Name(path).get(), mode);
+}
+SOFTHCA_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  return REAL(fopen64)(Name(path).get(), mode);
+}
+SOFTHCA_EXPORT DIR* opendir(const char* path) {
+  return REAL(opendir)(Name(path).get());
+}

@@ -83,7 +83,9 @@ inline rdma_cm_id* next_request(rdma_event_channel* channel) {
   return id;
 }
 /// The status of RDMA_CM_EVENT_REJECTED: `otherwise`, but on iWARP.
-inline int refused(int otherwise = 28) { return is("iwarp") ? -ECONNREFUSED : otherwise; }
+inline int refused(int otherwise = 28) {
+  return is("iwarp") ? -ECONNREFUSED : otherwise;
+}
 inline bool silent(rdma_event_channel* channel, int ms = 100) {
   pollfd fd{channel->fd, POLLIN, 0};
   return poll(&fd, 1, ms) == 0;

@@ -165,8 +165,8 @@ class Storm {
 
   /// Some memory is registered for everything, some as InfiniBand's read sinks are, some for reading, some not at all.
   void register_slots() {
-    const std::array<unsigned, 3> kinds = {
-        access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits_.link), IBV_ACCESS_LOCAL_WRITE, 0};
+    const std::array<unsigned, 3> kinds = {access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits_.link),
+                                           IBV_ACCESS_LOCAL_WRITE, 0};
     for (std::size_t i = 0; i < kSlots; ++i) {
       if (i % 4 < kinds.size()) {
         slots_[i].access = kinds[i % 4];
@@ -268,9 +268,7 @@ class Storm {
     return operation.remote_address - remote_.address;
   }
 
-  void foresee(Slot& slot) {
-    test::foresee(slot.operation, model_.data() + offset(slot.operation), slot.expected);
-  }
+  void foresee(Slot& slot) { test::foresee(slot.operation, model_.data() + offset(slot.operation), slot.expected); }
 
   void poll() {
     std::array<ibv_wc, 8> completions;
@@ -389,11 +387,12 @@ int run(std::uint64_t operations, unsigned seed) {
     storm.close();
   }
   const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::printf("%llu operations in %llu requests, %llu of them in several, %llu inline, %llu registrations, %llu without "
-              "room, %llu without a region, %llu failed, %llu connections, %llu comparisons\n",
-              number(tally.operations), number(tally.requests), number(tally.several), number(tally.inlined),
-              number(tally.registrations), number(tally.no_room), number(tally.no_region), number(tally.failed),
-              number(tally.connections), number(tally.comparisons));
+  std::printf(
+      "%llu operations in %llu requests, %llu of them in several, %llu inline, %llu registrations, %llu without "
+      "room, %llu without a region, %llu failed, %llu connections, %llu comparisons\n",
+      number(tally.operations), number(tally.requests), number(tally.several), number(tally.inlined),
+      number(tally.registrations), number(tally.no_room), number(tally.no_region), number(tally.failed),
+      number(tally.connections), number(tally.comparisons));
   require(tally.several > 0 && tally.inlined > 0 && tally.registrations > 0 && tally.no_room > 0 && tally.no_region > 0,
           "something that was to be tried did not happen");
   if (std::getenv("FAULTS") != nullptr) {

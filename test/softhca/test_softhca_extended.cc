@@ -335,7 +335,7 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_extended", {extended_cq, extended_qp, extended_qp_all_or_nothing, window_type_1,
-                                                      window_type_2, window_type_2_has_one_qp, xrc,
-                                                      xrc_target_outlives_its_creator});
+  return fabric::test::run_suite("softhca_extended",
+                                 {extended_cq, extended_qp, extended_qp_all_or_nothing, window_type_1, window_type_2,
+                                  window_type_2_has_one_qp, xrc, xrc_target_outlives_its_creator});
 }

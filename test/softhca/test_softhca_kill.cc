@@ -28,8 +28,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kDepth = 64;              // receive requests of a QP or SRQ
-constexpr uint32_t kBufferBytes = 8192;  // of a receive request
+constexpr int kDepth = 64;                                      // receive requests of a QP or SRQ
+constexpr uint32_t kBufferBytes = 8192;                         // of a receive request
 constexpr size_t kTargets = size_t{kDepth} * 2 * kBufferBytes;  // where the memory for WRITE, READ and atomics begins
 constexpr size_t kTargetBytes = 65536;
 constexpr int kAccess =
@@ -111,15 +111,17 @@ struct World {
     attr.ah_attr.is_global = 1;
     attr.ah_attr.grh.dgid = to.gid;
     attr.ah_attr.grh.hop_limit = 1;
-    REQUIRE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    REQUIRE(ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 10;
     attr.retry_cnt = 4;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
-    REQUIRE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                         IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+    REQUIRE(ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_MAX_QP_RD_ATOMIC) == 0);
   }
 
   // Buffer `n` is used by the request with that wr_id.
@@ -187,7 +189,9 @@ void meet(int socket) {
 
 // Message n has the number in its first and its last 8 bytes. Nobody else sends as much as the longest: faults by
 // min_bytes strike senders alone (kill.test).
-constexpr uint32_t length_of(uint64_t n) { return n % 3 == 0 ? 16 : n % 3 == 1 ? 160 : 5000; }
+constexpr uint32_t length_of(uint64_t n) {
+  return n % 3 == 0 ? 16 : n % 3 == 1 ? 160 : 5000;
+}
 
 // Sends, writes, reads and adds until it is killed.
 int be_sender(int socket) {

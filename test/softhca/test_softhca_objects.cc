@@ -134,7 +134,8 @@ END_TEST
 START_TEST(memory_must_be_there) {
   World w;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* hole = static_cast<uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* hole =
+      static_cast<uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   munmap(hole + page, page);
   ck_assert_ptr_null(ibv_reg_mr(w.pd, hole, 2 * page, IBV_ACCESS_LOCAL_WRITE));
   ck_assert_int_eq(errno, EFAULT);
@@ -339,8 +340,9 @@ START_TEST(child_has_no_device) {
   const pid_t child = fork();
   if (child == 0) {
     ibv_wc wc{};
-    const bool all_fail = ibv_destroy_qp(qps[0]) != 0 && ibv_dereg_mr(w.mr) != 0 && ibv_alloc_pd(w.context) == nullptr &&
-                          w.post_send(qps[0], 1, 0, 8) != 0 && ibv_poll_cq(w.cq, 1, &wc) < 0;
+    const bool all_fail = ibv_destroy_qp(qps[0]) != 0 && ibv_dereg_mr(w.mr) != 0 &&
+                          ibv_alloc_pd(w.context) == nullptr && w.post_send(qps[0], 1, 0, 8) != 0 &&
+                          ibv_poll_cq(w.cq, 1, &wc) < 0;
     _exit(all_fail ? 0 : 1);
   }
   int status = -1;
@@ -355,12 +357,29 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite(
-      "softhca_objects",
-      {device_is_busy_while_it_has_objects, pd_is_busy_while_used, cq_and_channel_are_busy_while_used,
-       srq_is_busy_while_used, capabilities_are_given_or_refused, queues_hold_what_they_promise,
-       numbers_are_not_reused_at_once, access_flags, memory_must_be_there, wrong_rkey, stale_rkey, rkey_of_another_pd,
-       out_of_bounds, up_to_the_last_byte, deregistered, region_without_the_right, qp_without_the_right,
-       rereg_changes_bounds, wrong_lkey, region_at_another_address, cq_events_hold_the_cq, unread_events_go_with_the_cq,
-       async_events_hold_the_qp, unread_events_go_with_the_qp, child_has_no_device});
+  return fabric::test::run_suite("softhca_objects", {device_is_busy_while_it_has_objects,
+                                                     pd_is_busy_while_used,
+                                                     cq_and_channel_are_busy_while_used,
+                                                     srq_is_busy_while_used,
+                                                     capabilities_are_given_or_refused,
+                                                     queues_hold_what_they_promise,
+                                                     numbers_are_not_reused_at_once,
+                                                     access_flags,
+                                                     memory_must_be_there,
+                                                     wrong_rkey,
+                                                     stale_rkey,
+                                                     rkey_of_another_pd,
+                                                     out_of_bounds,
+                                                     up_to_the_last_byte,
+                                                     deregistered,
+                                                     region_without_the_right,
+                                                     qp_without_the_right,
+                                                     rereg_changes_bounds,
+                                                     wrong_lkey,
+                                                     region_at_another_address,
+                                                     cq_events_hold_the_cq,
+                                                     unread_events_go_with_the_cq,
+                                                     async_events_hold_the_qp,
+                                                     unread_events_go_with_the_qp,
+                                                     child_has_no_device});
 }

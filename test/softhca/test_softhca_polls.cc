@@ -125,8 +125,8 @@ END_TEST
 
 int main() {
   if (!verbs_test::have_device()) return 77;
-  return fabric::test::run_suite("softhca_polls",
-                                 {an_idle_thread_lets_others_run, an_idle_queue_does_not_keep_from_another,
-                                  what_came_while_others_ran_is_found},
-                                 60);
+  return fabric::test::run_suite(
+      "softhca_polls",
+      {an_idle_thread_lets_others_run, an_idle_queue_does_not_keep_from_another, what_came_while_others_ran_is_found},
+      60);
 }

@@ -336,7 +336,7 @@ int main() {
   if (!have_device()) return 77;
   return fabric::test::run_suite(
       "softhca_requests",
-      {states_in_order, attributes_are_checked, query_gives_what_was_set, requests_wait_for_the_right_state, flush_in_order,
-       reset_forgets, rnr_retries_end, drained, comm_established, srq_limit, last_wqe_reached, resize_keeps_completions,
-       overrun, deregistered_memory_is_left_alone, solicited_only});
+      {states_in_order, attributes_are_checked, query_gives_what_was_set, requests_wait_for_the_right_state,
+       flush_in_order, reset_forgets, rnr_retries_end, drained, comm_established, srq_limit, last_wqe_reached,
+       resize_keeps_completions, overrun, deregistered_memory_is_left_alone, solicited_only});
 }

@@ -22,7 +22,9 @@ void for_all(F&& each) {
       for (const auto to : kStates) each(type, from, to);
 }
 
-bool goes_anywhere(ibv_qp_state to) { return to == IBV_QPS_RESET || to == IBV_QPS_ERR; }
+bool goes_anywhere(ibv_qp_state to) {
+  return to == IBV_QPS_RESET || to == IBV_QPS_ERR;
+}
 
 START_TEST(required_is_enough) {
   for_all([](ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) {
@@ -53,8 +55,8 @@ START_TEST(nothing_else_may_be_given) {
     const int allowed = required | (t != nullptr ? t->optional : 0) | IBV_QP_STATE;
     for (int bit = 0; bit <= kLastAttribute; ++bit)
       if ((allowed & 1 << bit) == 0)
-        ck_assert_msg(!may_move(type, from, to, required | 1 << bit | IBV_QP_STATE), "%d: %d -> %d with %#x", type, from, to,
-                      1U << bit);
+        ck_assert_msg(!may_move(type, from, to, required | 1 << bit | IBV_QP_STATE), "%d: %d -> %d with %#x", type,
+                      from, to, 1U << bit);
   });
 }
 END_TEST
@@ -75,8 +77,7 @@ START_TEST(manual_page) {
   constexpr int kUcRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   constexpr int kRcRtr = kUcRtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   constexpr int kUdRts = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  constexpr int kRcRts =
-      kUdRts | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT;
+  constexpr int kRcRts = kUdRts | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT;
   const auto exactly = [](ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
     const auto* t = find_transition(type, from, to);
     ck_assert_ptr_nonnull(t);

@@ -73,9 +73,9 @@ END_TEST
 
 START_TEST(the_help_has_every_default) {
   Config config;
-  for (const char* name : {"personality", "devices", "ports", "nodes", "node_from", "seed", "async_us", "cma", "chaos_order",
-                           "max_qps", "max_cqs", "max_mrs", "max_srqs", "max_inline", "max_wr", "max_cqe",
-                           "max_message"})
+  for (const char* name :
+       {"personality", "devices", "ports", "nodes", "node_from", "seed", "async_us", "cma", "chaos_order", "max_qps",
+        "max_cqs", "max_mrs", "max_srqs", "max_inline", "max_wr", "max_cqe", "max_message"})
     ck_assert_msg(config_help().find(std::string("  ") + name + "=") != std::string::npos, "no help for %s", name);
 }
 END_TEST
@@ -150,7 +150,8 @@ void check_addresses(Fabric& fabric) {
   // RoCE: of the link-local address and of the IPv4 address, two types each; iWARP: MAC and IPv4 address.
   const size_t different = config.personality == Personality::Ib ? 1 : 2;
   ck_assert_uint_eq(gids.size(), all_ports(config).size() * different);
-  for (const uint16_t lid : std::initializer_list<uint16_t>{0, 1, 0xbfff, 0xffff}) ck_assert_uint_eq(port_with_lid(fabric, lid), 0);
+  for (const uint16_t lid : std::initializer_list<uint16_t>{0, 1, 0xbfff, 0xffff})
+    ck_assert_uint_eq(port_with_lid(fabric, lid), 0);
   const ibv_gid nobody{};
   ck_assert_uint_eq(port_with_gid(fabric, nobody), 0);
 }
@@ -179,7 +180,8 @@ START_TEST(ports_that_do_not_exist_have_no_address) {
   OwnFabric own("personality = ib\nnodes = 2\n");
   Fabric& fabric = *own;
   ibv_gid gid;
-  for (const uint32_t port_id : {0U, port_id_of(2, 0, 1), port_id_of(0, 1, 1), port_id_of(0, 0, 2), kPortIds, UINT32_MAX}) {
+  for (const uint32_t port_id :
+       {0U, port_id_of(2, 0, 1), port_id_of(0, 1, 1), port_id_of(0, 0, 2), kPortIds, UINT32_MAX}) {
     ck_assert(!gid_at(fabric, port_id, 0, &gid));
     ck_assert_uint_eq(lid_of(fabric, port_id), 0);
     ck_assert(!port_up(fabric, port_id));
@@ -261,10 +263,10 @@ int main() {
   Suite* suite = suite_create("softhca_tables");
   TCase* tests = tcase_create("softhca_tables");
   tcase_set_timeout(tests, 60);
-  for (const TTest* test : {an_empty_configuration_is_the_default, every_kind_of_option_is_read,
-                            a_wrong_option_is_named_with_its_line, the_help_has_every_default,
-                            ports_that_do_not_exist_have_no_address, every_kind_of_rule_is_read,
-                            a_wrong_rule_is_named_with_its_line})
+  for (const TTest* test :
+       {an_empty_configuration_is_the_default, every_kind_of_option_is_read, a_wrong_option_is_named_with_its_line,
+        the_help_has_every_default, ports_that_do_not_exist_have_no_address, every_kind_of_rule_is_read,
+        a_wrong_rule_is_named_with_its_line})
     tcase_add_test(tests, test);
   // Each in a process of its own: a process joins one fabric.
   tcase_add_loop_test(tests, every_port_is_found_by_all_its_addresses, 0, 3);

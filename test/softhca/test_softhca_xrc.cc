@@ -23,8 +23,8 @@ using namespace verbs_test;
 constexpr int kReceivers = 3;
 constexpr int kQueues = 2;
 constexpr uint32_t kMessage = 64;
-constexpr size_t kReceiveAt = 4096;   // in World::memory: a message each, by queue
-constexpr size_t kRemoteAt = 6144;  // what others write, read and add to
+constexpr size_t kReceiveAt = 4096;  // in World::memory: a message each, by queue
+constexpr size_t kRemoteAt = 6144;   // what others write, read and add to
 
 /// What the processes tell each other.
 struct Board {
@@ -44,7 +44,9 @@ enum Step { kMade, kOpened, kReady, kSent, kChecked, kCreatorGone, kSentAgain, k
 
 class Theatre {
  public:
-  Theatre() : board(static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+  Theatre()
+      : board(static_cast<Board*>(
+            mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
     char name[] = "/tmp/xrc.XXXXXX";
     fd = mkstemp(name);
     unlink(name);
@@ -78,7 +80,9 @@ ibv_qp* make_target(const World& w, ibv_xrcd* xrcd, uint32_t sender) {
 }
 
 /// What the sender writes to a queue of a receiver.
-uint8_t content(int receiver, int queue) { return static_cast<uint8_t>(10 * receiver + queue + 1); }
+uint8_t content(int receiver, int queue) {
+  return static_cast<uint8_t>(10 * receiver + queue + 1);
+}
 
 /// A message came in on every queue, and all the numbers are those of the target.
 void expect_messages(const World& w, int me, uint32_t target) {
@@ -111,7 +115,9 @@ void receiver(const Theatre& theatre, int me) {
   ibv_srq* queues[kQueues];
   for (int i = 0; i < kQueues; ++i) {
     queues[i] = make_srq(w, xrcd, &board.receivers[me].srqn[i]);
-    ck_assert_int_eq(w.post_srq_recv(queues[i], static_cast<uint64_t>(i), kReceiveAt + static_cast<size_t>(i) * kMessage, kMessage), 0);
+    ck_assert_int_eq(
+        w.post_srq_recv(queues[i], static_cast<uint64_t>(i), kReceiveAt + static_cast<size_t>(i) * kMessage, kMessage),
+        0);
   }
   auto* counter = reinterpret_cast<uint64_t*>(w.memory.data() + kRemoteAt + kMessage);
   *counter = 100;
@@ -123,7 +129,9 @@ void receiver(const Theatre& theatre, int me) {
   ck_assert_uint_eq(w.memory[kRemoteAt], content(me, 7));  // written
   ck_assert_uint_eq(*counter, 1000);                       // 100 + 5, and swapped
   for (int i = 0; i < kQueues; ++i)
-    ck_assert_int_eq(w.post_srq_recv(queues[i], static_cast<uint64_t>(i), kReceiveAt + static_cast<size_t>(i) * kMessage, kMessage), 0);
+    ck_assert_int_eq(
+        w.post_srq_recv(queues[i], static_cast<uint64_t>(i), kReceiveAt + static_cast<size_t>(i) * kMessage, kMessage),
+        0);
   theatre.reach(kChecked);
   if (me == 0) {
     theatre.await(kEnd, 1);  // and is killed before

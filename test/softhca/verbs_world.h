@@ -26,8 +26,8 @@ constexpr unsigned kQpAccess =
 constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                         IBV_QP_TIMEOUT;
+constexpr int kRtsMask =
+    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT;
 constexpr int kRtsMaskTarget = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
 constexpr uint32_t kPsn = 77;
 
@@ -193,7 +193,8 @@ struct World {
     return post(qp, wr);
   }
   /// RDMA with `length` bytes at offset 0 of the memory.
-  int post_rdma(ibv_qp* qp, ibv_wr_opcode opcode, uint64_t wr_id, uint32_t length, uint64_t remote, uint32_t rkey) const {
+  int post_rdma(ibv_qp* qp, ibv_wr_opcode opcode, uint64_t wr_id, uint32_t length, uint64_t remote,
+                uint32_t rkey) const {
     ibv_sge list = sge(0, length);
     ibv_send_wr wr{};
     wr.wr_id = wr_id;

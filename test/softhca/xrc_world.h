@@ -42,8 +42,8 @@ inline ibv_qp* new_target(const World& w, ibv_xrcd* xrcd) {
 
 /// Null if there is none with that number.
 inline ibv_qp* open_target(const World& w, ibv_xrcd* xrcd, uint32_t number) {
-  ibv_qp_open_attr attributes{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, number, xrcd, nullptr,
-                              IBV_QPT_XRC_RECV};
+  ibv_qp_open_attr attributes{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, number, xrcd,
+                              nullptr, IBV_QPT_XRC_RECV};
   ibv_qp* target = ibv_open_qp(w.context, &attributes);
   ck_assert(target == nullptr || target->qp_num == number);
   return target;

@@ -10,182 +10,168 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { most_counters = 64, name_size = 128, small_size = 64, large_size = 1 << 20, small_count = 3000, large_count = 8 };
+enum {
+  most_counters = 64,
+  name_size = 128,
+  small_size = 64,
+  large_size = 1 << 20,
+  small_count = 3000,
+  large_count = 8
+};
 
 static const char prefix[] = "btl_fabric_";
 
 struct counter {
-    char name[name_size];
-    MPI_T_pvar_handle handle;
-    unsigned long long value, sum;
+  char name[name_size];
+  MPI_T_pvar_handle handle;
+  unsigned long long value, sum;
 };
 
 static struct counter counters[most_counters];
 static int counter_count, rank;
 static MPI_T_pvar_session session;
 
-static _Noreturn void fail(const char *what)
-{
-    fprintf(stderr, "check_counters: %s\n", what);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    abort();
+static _Noreturn void fail(const char* what) {
+  fprintf(stderr, "check_counters: %s\n", what);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  abort();
 }
 
 // Handles to all counters of the component. A handle counts from its making on.
-static void find_counters(void)
-{
-    int variables;
-    if (MPI_T_pvar_get_num(&variables) != MPI_SUCCESS || MPI_T_pvar_session_create(&session) != MPI_SUCCESS)
-        fail("MPI_T gives no variables");
-    for (int i = 0; i < variables; i++) {
-        struct counter *counter = &counters[counter_count];
-        char text[1024];
-        int name_length = name_size, text_length = sizeof text;
-        int verbosity, class, bind, read_only, continuous, atomic, elements;
-        MPI_Datatype type;
-        MPI_T_enum meanings;
-        if (MPI_T_pvar_get_info(i, counter->name, &name_length, &verbosity, &class, &type, &meanings, text, &text_length,
-                                &bind, &read_only, &continuous, &atomic) != MPI_SUCCESS ||
-            strncmp(counter->name, prefix, sizeof prefix - 1) != 0)
-            continue;
-        if (class != MPI_T_PVAR_CLASS_COUNTER || type != MPI_UNSIGNED_LONG_LONG || bind != MPI_T_BIND_NO_OBJECT ||
-            !read_only || !continuous || counter_count == most_counters - 1)
-            fail("a variable of the component is not the kind of counter that it should be");
-        if (MPI_T_pvar_handle_alloc(session, i, NULL, &counter->handle, &elements) != MPI_SUCCESS || elements != 1)
-            fail("a counter cannot be opened");
-        counter_count++;
-    }
-    if (counter_count == 0)
-        fail("the component has no counters");
+static void find_counters(void) {
+  int variables;
+  if (MPI_T_pvar_get_num(&variables) != MPI_SUCCESS || MPI_T_pvar_session_create(&session) != MPI_SUCCESS)
+    fail("MPI_T gives no variables");
+  for (int i = 0; i < variables; i++) {
+    struct counter* counter = &counters[counter_count];
+    char text[1024];
+    int name_length = name_size, text_length = sizeof text;
+    int verbosity, class, bind, read_only, continuous, atomic, elements;
+    MPI_Datatype type;
+    MPI_T_enum meanings;
+    if (MPI_T_pvar_get_info(i, counter->name, &name_length, &verbosity, &class, &type, &meanings, text, &text_length,
+                            &bind, &read_only, &continuous, &atomic) != MPI_SUCCESS ||
+        strncmp(counter->name, prefix, sizeof prefix - 1) != 0)
+      continue;
+    if (class != MPI_T_PVAR_CLASS_COUNTER || type != MPI_UNSIGNED_LONG_LONG || bind != MPI_T_BIND_NO_OBJECT ||
+        !read_only || !continuous || counter_count == most_counters - 1)
+      fail("a variable of the component is not the kind of counter that it should be");
+    if (MPI_T_pvar_handle_alloc(session, i, NULL, &counter->handle, &elements) != MPI_SUCCESS || elements != 1)
+      fail("a counter cannot be opened");
+    counter_count++;
+  }
+  if (counter_count == 0) fail("the component has no counters");
 }
 
-static void read_counters(void)
-{
-    for (int i = 0; i < counter_count; i++) {
-        if (MPI_T_pvar_read(session, counters[i].handle, &counters[i].value) != MPI_SUCCESS)
-            fail("a counter cannot be read");
-        MPI_Allreduce(&counters[i].value, &counters[i].sum, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
-    }
+static void read_counters(void) {
+  for (int i = 0; i < counter_count; i++) {
+    if (MPI_T_pvar_read(session, counters[i].handle, &counters[i].value) != MPI_SUCCESS)
+      fail("a counter cannot be read");
+    MPI_Allreduce(&counters[i].value, &counters[i].sum, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+  }
 }
 
-static const struct counter *find(const char *name, size_t length)
-{
-    for (int i = 0; i < counter_count; i++)
-        if (strlen(counters[i].name + sizeof prefix - 1) == length &&
-            memcmp(counters[i].name + sizeof prefix - 1, name, length) == 0)
-            return &counters[i];
-    return NULL;
+static const struct counter* find(const char* name, size_t length) {
+  for (int i = 0; i < counter_count; i++)
+    if (strlen(counters[i].name + sizeof prefix - 1) == length &&
+        memcmp(counters[i].name + sizeof prefix - 1, name, length) == 0)
+      return &counters[i];
+  return NULL;
 }
 
-static unsigned long long value_of(const char *name)
-{
-    const struct counter *counter = find(name, strlen(name));
-    if (counter == NULL)
-        fail("a counter is not there");
-    return counter->value;
+static unsigned long long value_of(const char* name) {
+  const struct counter* counter = find(name, strlen(name));
+  if (counter == NULL) fail("a counter is not there");
+  return counter->value;
 }
 
 // An empty message there and back: what comes after it finds the connection made.
-static void meet(void)
-{
-    MPI_Sendrecv(NULL, 0, MPI_BYTE, !rank, 3, NULL, 0, MPI_BYTE, !rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+static void meet(void) {
+  MPI_Sendrecv(NULL, 0, MPI_BYTE, !rank, 3, NULL, 0, MPI_BYTE, !rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
 // Rank 0 sends, small messages that pile up and large ones, and rank 1 answers once.
-static void exchange(void)
-{
-    static MPI_Request requests[small_count];
-    unsigned char *buffer = calloc(1, large_size);
-    if (buffer == NULL)
-        fail("there is not enough memory");
-    for (int i = 0; i < small_count; i++)
-        if (rank == 0)
-            MPI_Isend(buffer, small_size, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &requests[i]);
-        else
-            MPI_Irecv(buffer + (size_t)i * small_size, small_size, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &requests[i]);
-    MPI_Waitall(small_count, requests, MPI_STATUSES_IGNORE);
-    for (int i = 0; i < large_count; i++)
-        if (rank == 0)
-            MPI_Send(buffer, large_size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
-        else
-            MPI_Recv(buffer, large_size, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (rank == 1)
-        MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+static void exchange(void) {
+  static MPI_Request requests[small_count];
+  unsigned char* buffer = calloc(1, large_size);
+  if (buffer == NULL) fail("there is not enough memory");
+  for (int i = 0; i < small_count; i++)
+    if (rank == 0)
+      MPI_Isend(buffer, small_size, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &requests[i]);
     else
-        MPI_Recv(NULL, 0, MPI_BYTE, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    free(buffer);
+      MPI_Irecv(buffer + (size_t)i * small_size, small_size, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &requests[i]);
+  MPI_Waitall(small_count, requests, MPI_STATUSES_IGNORE);
+  for (int i = 0; i < large_count; i++)
+    if (rank == 0)
+      MPI_Send(buffer, large_size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+    else
+      MPI_Recv(buffer, large_size, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (rank == 1)
+    MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+  else
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  free(buffer);
 }
 
-static int expect(int good, const char *what)
-{
-    if (!good)
-        printf("wrong: rank %d: %s\n", rank, what);
-    return !good;
+static int expect(int good, const char* what) {
+  if (!good) printf("wrong: rank %d: %s\n", rank, what);
+  return !good;
 }
 
 // What this process's own counters must say after exchange() and nothing else.
-static int check_traffic(void)
-{
-    const unsigned long long sent = value_of("messages_sent_inline") + value_of("messages_sent_copied") +
-                                    value_of("messages_sent_in_place");
-    const unsigned long long payload = (unsigned long long)small_count * small_size;
-    const unsigned long long large = (unsigned long long)large_count * large_size;
-    int bad = expect(value_of("connections_made") > 0, "no connection was made");
-    bad += expect(value_of("waits_for_connection") > 0, "the first message did not wait for its connection");
-    bad += expect(value_of("connections_failed") == 0, "a connection failed");
-    if (rank == 0) {
-        bad += expect(sent >= small_count, "fewer messages were counted than sent");
-        bad += expect(value_of("bytes_sent") + value_of("put_bytes") >= payload, "fewer bytes were counted than sent");
-    } else {
-        bad += expect(value_of("messages_received") >= small_count, "fewer messages were counted than received");
-        // Large messages came as one, or were read, or the sender wrote them.
-        bad += expect(value_of("get_bytes") == 0 || value_of("get_bytes") == large, "other bytes were read than asked");
-        bad += expect((value_of("gets") == 0) == (value_of("get_bytes") == 0), "reads and their bytes disagree");
-    }
-    return bad;
+static int check_traffic(void) {
+  const unsigned long long sent =
+      value_of("messages_sent_inline") + value_of("messages_sent_copied") + value_of("messages_sent_in_place");
+  const unsigned long long payload = (unsigned long long)small_count * small_size;
+  const unsigned long long large = (unsigned long long)large_count * large_size;
+  int bad = expect(value_of("connections_made") > 0, "no connection was made");
+  bad += expect(value_of("waits_for_connection") > 0, "the first message did not wait for its connection");
+  bad += expect(value_of("connections_failed") == 0, "a connection failed");
+  if (rank == 0) {
+    bad += expect(sent >= small_count, "fewer messages were counted than sent");
+    bad += expect(value_of("bytes_sent") + value_of("put_bytes") >= payload, "fewer bytes were counted than sent");
+  } else {
+    bad += expect(value_of("messages_received") >= small_count, "fewer messages were counted than received");
+    // Large messages came as one, or were read, or the sender wrote them.
+    bad += expect(value_of("get_bytes") == 0 || value_of("get_bytes") == large, "other bytes were read than asked");
+    bad += expect((value_of("gets") == 0) == (value_of("get_bytes") == 0), "reads and their bytes disagree");
+  }
+  return bad;
 }
 
 // NAME=LEAST or NAME=LEAST-MOST
-static int check_range(const char *text)
-{
-    const char *equals = strchr(text, '=');
-    const struct counter *counter = equals != NULL ? find(text, (size_t)(equals - text)) : NULL;
-    if (counter == NULL)
-        fail("an argument is no NAME=LEAST or NAME=LEAST-MOST of a counter");
-    char *end;
-    const unsigned long long least = strtoull(equals + 1, &end, 10);
-    const unsigned long long most = *end == '-' ? strtoull(end + 1, NULL, 10) : UINT64_MAX;
-    const int good = counter->sum >= least && counter->sum <= most;
-    if (!good && rank == 0)
-        printf("wrong: %s is %llu\n", text, counter->sum);
-    return !good;
+static int check_range(const char* text) {
+  const char* equals = strchr(text, '=');
+  const struct counter* counter = equals != NULL ? find(text, (size_t)(equals - text)) : NULL;
+  if (counter == NULL) fail("an argument is no NAME=LEAST or NAME=LEAST-MOST of a counter");
+  char* end;
+  const unsigned long long least = strtoull(equals + 1, &end, 10);
+  const unsigned long long most = *end == '-' ? strtoull(end + 1, NULL, 10) : UINT64_MAX;
+  const int good = counter->sum >= least && counter->sum <= most;
+  if (!good && rank == 0) printf("wrong: %s is %llu\n", text, counter->sum);
+  return !good;
 }
 
-int main(int argc, char **argv)
-{
-    int size, provided, bad, any;
-    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != 2)
-        fail("it takes two processes");
-    find_counters();
-    meet();
-    exchange();
-    read_counters();
-    bad = check_traffic();
-    for (int i = 1; i < argc; i++)
-        bad += check_range(argv[i]);
-    for (int i = 0; rank == 0 && i < counter_count; i++)
-        if (counters[i].sum != 0)
-            printf("%-36s %llu\n", counters[i].name, counters[i].sum);
-    MPI_Allreduce(&bad, &any, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0 && any == 0)
-        puts("counters are right");
-    MPI_T_pvar_session_free(&session);
-    // In this order: Open MPI 4.1 crashes, over any transport, when MPI_T_finalize closes what MPI_Finalize has left to it.
-    MPI_T_finalize();
-    MPI_Finalize();
-    return any != 0;
+int main(int argc, char** argv) {
+  int size, provided, bad, any;
+  MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size != 2) fail("it takes two processes");
+  find_counters();
+  meet();
+  exchange();
+  read_counters();
+  bad = check_traffic();
+  for (int i = 1; i < argc; i++) bad += check_range(argv[i]);
+  for (int i = 0; rank == 0 && i < counter_count; i++)
+    if (counters[i].sum != 0) printf("%-36s %llu\n", counters[i].name, counters[i].sum);
+  MPI_Allreduce(&bad, &any, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0 && any == 0) puts("counters are right");
+  MPI_T_pvar_session_free(&session);
+  // In this order: Open MPI 4.1 crashes, over any transport, when MPI_T_finalize closes what MPI_Finalize has left to it.
+  MPI_T_finalize();
+  MPI_Finalize();
+  return any != 0;
 }

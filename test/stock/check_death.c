@@ -18,42 +18,36 @@
 #include <string.h>
 #include <unistd.h>
 
-int main(int argc, char **argv)
-{
-    static char message[4096];
-    int rank;
-    const char *when = argc > 1 ? argv[1] : "before";
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (strcmp(when, "before") != 0 && rank < 2) {
-        for (int i = 0; i < 10; i++)
-            MPI_Sendrecv(message, 64, MPI_BYTE, 1 - rank, 1, message + 64, 64,
-                         MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
-                         MPI_STATUS_IGNORE);
-    }
-    if (rank == 1) {
-        usleep(300000);
-        if (strcmp(when, "leaves") == 0)
-            _exit(0);
-        raise(SIGKILL);
-    }
-    double start = MPI_Wtime();
-    if (rank == 0)
-        sleep(1);
-    if (rank == 0 && strcmp(when, "waits") == 0) {
-        MPI_Request request;
-        int done = 0;
-        MPI_Irecv(message, 64, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &request);
-        while (!done && MPI_Wtime() - start < 3)
-            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    }
-    while (rank == 0 && MPI_Wtime() - start < 60) {
-        MPI_Send(message, 64, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
-        usleep(1000);
-    }
-    if (rank != 0)
-        sleep(70);
-    printf("check_death: rank %d was not told within a minute\n", rank);
-    fflush(stdout);
-    _exit(3);
+int main(int argc, char** argv) {
+  static char message[4096];
+  int rank;
+  const char* when = argc > 1 ? argv[1] : "before";
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (strcmp(when, "before") != 0 && rank < 2) {
+    for (int i = 0; i < 10; i++)
+      MPI_Sendrecv(message, 64, MPI_BYTE, 1 - rank, 1, message + 64, 64, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
+  }
+  if (rank == 1) {
+    usleep(300000);
+    if (strcmp(when, "leaves") == 0) _exit(0);
+    raise(SIGKILL);
+  }
+  double start = MPI_Wtime();
+  if (rank == 0) sleep(1);
+  if (rank == 0 && strcmp(when, "waits") == 0) {
+    MPI_Request request;
+    int done = 0;
+    MPI_Irecv(message, 64, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &request);
+    while (!done && MPI_Wtime() - start < 3) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  }
+  while (rank == 0 && MPI_Wtime() - start < 60) {
+    MPI_Send(message, 64, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
+    usleep(1000);
+  }
+  if (rank != 0) sleep(70);
+  printf("check_death: rank %d was not told within a minute\n", rank);
+  fflush(stdout);
+  _exit(3);
 }

@@ -43,8 +43,8 @@ struct Options {
   bool first_queue_is_p = true;     ///< CTS takes the handshake buffer; otherwise a shared receive
   bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
   cpc::CtsStep (*bend_cts)(cpc::CtsState state, cpc::CtsEvent event, cpc::CtsStep step) = nullptr;
-  bool bend_speaks_first = false;                      ///< the fault: the passive side takes itself for the active one
-  Action skip = Action::kNone;                         ///< the fault: an action that is left out
+  bool bend_speaks_first = false;  ///< the fault: the passive side takes itself for the active one
+  Action skip = Action::kNone;     ///< the fault: an action that is left out
 };
 
 /// The message that an event is about.
@@ -179,8 +179,9 @@ inline void Explorer::main_thread_moves(const World& world, int number) {
       });
     });
   }
-  if (!options_.exchanges && other.told_connected != 0 && other.linked_to == peer.incarnation && peer.incarnation != 0 &&
-      peer.linked_to == other.incarnation && peer.told_connected == 0 && peer.state == State::kReplySent) {
+  if (!options_.exchanges && other.told_connected != 0 && other.linked_to == peer.incarnation &&
+      peer.incarnation != 0 && peer.linked_to == other.incarnation && peer.told_connected == 0 &&
+      peer.state == State::kReplySent) {
     choose([&] { act(Event::kPeerSpoke, [](Peer&) {}); });
   }
 }
@@ -239,9 +240,15 @@ inline void Explorer::deliver(World world, std::size_t index, std::size_t side) 
       channel.answered = 1;
       apply(world, peer, Event::kReplyArrived, {kNoChannel, channel.reply_ends, channel.attempt});
       break;
-    case kConfirm: apply(world, peer, Event::kConfirmArrived); break;
-    case kRefuse: apply(world, peer, Event::kRefusalArrived); break;
-    default: apply(world, peer, Event::kCollisionArrived); break;
+    case kConfirm:
+      apply(world, peer, Event::kConfirmArrived);
+      break;
+    case kRefuse:
+      apply(world, peer, Event::kRefusalArrived);
+      break;
+    default:
+      apply(world, peer, Event::kCollisionArrived);
+      break;
   }
 }
 

@@ -78,36 +78,65 @@ inline bool Explorer::perform(World& world, int number, Action action, const Inc
       peer.channel = incoming.channel;
       peer.peer_attempt = incoming.attempt;
       break;
-    case Action::kRefuseCollision: world.refuse(incoming.channel, kCollision); break;
+    case Action::kRefuseCollision:
+      world.refuse(incoming.channel, kCollision);
+      break;
     case Action::kRefuseOther:
-    case Action::kRefuseUnavailable: world.refuse(incoming.channel, kRefuse); break;
-    case Action::kDropNewChannel: world.refuse(incoming.channel, kNothing); break;
-    case Action::kSendReply: require_room(world, world.send(number, kReply)); break;
-    case Action::kSendConfirm: require_room(world, world.send(number, kConfirm)); break;
+    case Action::kRefuseUnavailable:
+      world.refuse(incoming.channel, kRefuse);
+      break;
+    case Action::kDropNewChannel:
+      world.refuse(incoming.channel, kNothing);
+      break;
+    case Action::kSendReply:
+      require_room(world, world.send(number, kReply));
+      break;
+    case Action::kSendConfirm:
+      require_room(world, world.send(number, kConfirm));
+      break;
     case Action::kSendRefusal:
       // Who opened it by a communication manager can only hang up before there is an answer.
       if (!options_.exchanges || peer.channel == kNoChannel || world.channels[peer.channel].opener != number) {
         require_room(world, world.send(number, kRefuse));
       }
       break;
-    case Action::kCloseChannel: world.close_channel(number); break;
-    case Action::kStartRetryTimer: peer.timer = 1; break;
-    case Action::kStartHandshakeTimer: peer.timer = 2; break;
-    case Action::kStopTimer: peer.timer = 0; break;
-    case Action::kAskForReceives: peer.must_post = 1; break;
-    case Action::kTellConnected: tell_connected(world, number); break;
-    case Action::kTellLinked: peer.must_link = 1; break;
-    case Action::kTellPeerLeft: peer.must_hear_left = 1; break;
+    case Action::kCloseChannel:
+      world.close_channel(number);
+      break;
+    case Action::kStartRetryTimer:
+      peer.timer = 1;
+      break;
+    case Action::kStartHandshakeTimer:
+      peer.timer = 2;
+      break;
+    case Action::kStopTimer:
+      peer.timer = 0;
+      break;
+    case Action::kAskForReceives:
+      peer.must_post = 1;
+      break;
+    case Action::kTellConnected:
+      tell_connected(world, number);
+      break;
+    case Action::kTellLinked:
+      peer.must_link = 1;
+      break;
+    case Action::kTellPeerLeft:
+      peer.must_hear_left = 1;
+      break;
     case Action::kTellFailed:
       peer.told_failed = 1;
       peer.must_close = 1;
       break;
-    case Action::kTellFlushing: peer.must_destroy = 1; break;
+    case Action::kTellFlushing:
+      peer.must_destroy = 1;
+      break;
     case Action::kWantSender:  // of connections that go one way: sender_model.h
     case Action::kRetireSender:
     case Action::kSendTarget:
     case Action::kFlushQueuePairs:
-    case Action::kNone: break;
+    case Action::kNone:
+      break;
   }
   return !has_found();
 }

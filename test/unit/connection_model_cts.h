@@ -98,7 +98,8 @@ inline void Explorer::apply_cts(World& world, int number, CtsEvent event) {
         peer.must_close = 1;
         break;
       case CtsAction::kNotePeerLeft:
-      case CtsAction::kNone: break;
+      case CtsAction::kNone:
+        break;
     }
   }
 }

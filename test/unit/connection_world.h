@@ -57,17 +57,17 @@ struct Peer {
   Byte told_connected = 0;
   Byte told_failed = 0;
   Byte request_left = 0;  ///< the other peer may know of a request of ours
-  Byte has_target = 0;  ///< this connection object has been given a target by Connect
+  Byte has_target = 0;    ///< this connection object has been given a target by Connect
 
   // The CTS exchange, if there is one
   cpc::CtsState cts = cpc::CtsState::kUnlinked;
-  Byte must_link = 0;        ///< upcall Linked is on its way to the main thread
-  Byte must_hear_left = 0;   ///< upcall PeerLeft is
-  Byte opened = 0;           ///< our REQUEST made the queue pairs that are up
-  Byte handshakes = 0;       ///< bit n: incarnation n had its handshake buffer posted
-  Byte cts_from = 0;         ///< our CTS is under way from this incarnation; 0: it is not
-  Byte cts_to = 0;           ///< to this one
-  Byte heard = 0;            ///< the peer's CTS came for this incarnation, of which the main thread does not know yet
+  Byte must_link = 0;       ///< upcall Linked is on its way to the main thread
+  Byte must_hear_left = 0;  ///< upcall PeerLeft is
+  Byte opened = 0;          ///< our REQUEST made the queue pairs that are up
+  Byte handshakes = 0;      ///< bit n: incarnation n had its handshake buffer posted
+  Byte cts_from = 0;        ///< our CTS is under way from this incarnation; 0: it is not
+  Byte cts_to = 0;          ///< to this one
+  Byte heard = 0;           ///< the peer's CTS came for this incarnation, of which the main thread does not know yet
 };
 
 struct World {

@@ -30,7 +30,8 @@ void write_file(const std::filesystem::path& path, const void* data, std::size_t
   std::filesystem::rename(unfinished, path);
 }
 
-void run(const std::filesystem::path& folder, std::uint32_t rank, std::uint32_t peer, bool wants, bool later, unsigned timeout_ms) {
+void run(const std::filesystem::path& folder, std::uint32_t rank, std::uint32_t peer, bool wants, bool later,
+         unsigned timeout_ms) {
   auto options = test::Node::options(rank);
   options.settings.connect_timeout_ms = timeout_ms;
   options.settings.connect_retries = 3;
@@ -54,7 +55,8 @@ void run(const std::filesystem::path& folder, std::uint32_t rank, std::uint32_t 
   }
   const auto connected = [&] { return node.seen(key).fate == test::Fate::kConnected; };
   const bool done = test::run_until(
-      {&node}, [&] { return connected() || node.seen(key).failed > 0 || std::filesystem::exists(folder / "stop"); }, 60);
+      {&node}, [&] { return connected() || node.seen(key).failed > 0 || std::filesystem::exists(folder / "stop"); },
+      60);
   if (!done || !connected()) {
     std::printf("rank %u: %s\n", rank, node.seen(key).failed > 0 ? node.seen(key).reason.c_str() : "nothing happened");
     return;

@@ -66,9 +66,8 @@ class Node {
   /// Why a process of that kind offers a port no way to connect, by CPC.
   static std::vector<CpcOffer> refusals_of(const Options& options) {
     auto manager = cpc::ConnectionManager::start(
-        options.settings, [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
-          return failure("not needed");
-        });
+        options.settings,
+        [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> { return failure("not needed"); });
     ck_assert(manager.has_value());
     return (*manager)->refusals();
   }
@@ -77,7 +76,8 @@ class Node {
   explicit Node(const Options& options) : options_(options), queues_(*ReceiveQueues::parse(options.receive_queues)) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
-        options.settings, [options, count](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+        options.settings,
+        [options, count](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
           if (options.make_fails || takes_one(fake_counts.make_failures)) {
             return failure("the fake device has no queue pair left");
           }

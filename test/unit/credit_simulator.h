@@ -51,13 +51,13 @@ class CreditSimulator {
     explicit Peer(const QueueSpec& spec) : window(spec), credits(spec.rd_num), explicit_left(spec.rd_rsv) {}
 
     Window window;
-    std::deque<Message> inbox;         // under way to this peer
-    std::uint32_t posted = 0;          // receives in its queue
-    std::uint32_t credits;             // the sum of what was granted to it, less what it sent
+    std::deque<Message> inbox;  // under way to this peer
+    std::uint32_t posted = 0;   // receives in its queue
+    std::uint32_t credits;      // the sum of what was granted to it, less what it sent
     std::uint32_t explicit_left;
-    std::uint32_t granted_inbox = 0;   // sum of the grants in inbox, of both kinds
+    std::uint32_t granted_inbox = 0;  // sum of the grants in inbox, of both kinds
     unsigned to_send = 0;
-    unsigned delivered = 0;            // messages that it received
+    unsigned delivered = 0;  // messages that it received
     unsigned sent = 0;
   };
 

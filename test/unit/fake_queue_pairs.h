@@ -146,7 +146,7 @@ struct FakeSenderCounts {
   std::atomic<int> destroyed = 0;
   std::atomic<int> connected = 0;
   std::atomic<int> flushed = 0;
-  std::atomic<int> to_fail = 0;       ///< connects that will fail
+  std::atomic<int> to_fail = 0;      ///< connects that will fail
   std::atomic<bool> broken = false;  ///< all that are connected have broken down
 };
 inline FakeSenderCounts fake_senders;

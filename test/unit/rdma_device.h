@@ -38,8 +38,8 @@ class RdmaDevice final : public RdmaVerbs {
 
   std::vector<std::byte> remote;
   std::string problem;
-  std::uint64_t posted = 0;  ///< requests, ever
-  bool registers = true;     ///< false: the device is out of memory regions
+  std::uint64_t posted = 0;                 ///< requests, ever
+  bool registers = true;                    ///< false: the device is out of memory regions
   std::uint64_t refuse_after = UINT64_MAX;  ///< takes no more requests than these
 
   [[nodiscard]] std::size_t under_way() const noexcept { return queue_.size(); }

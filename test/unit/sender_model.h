@@ -205,9 +205,15 @@ inline void SenderExplorer::deliver(SenderWorld world, std::size_t pair, std::si
       apply(world, pair, to, letter == kTarget ? Event::kTargetArrived : Event::kReplyArrived,
             {kNoChannel, channel.reply_ends, channel.attempt, 0});
       break;
-    case kConfirm: apply(world, pair, to, Event::kConfirmArrived); break;
-    case kTargetGone: apply(world, pair, to, Event::kTargetGoneArrived); break;
-    default: apply(world, pair, to, Event::kRefusalArrived); break;
+    case kConfirm:
+      apply(world, pair, to, Event::kConfirmArrived);
+      break;
+    case kTargetGone:
+      apply(world, pair, to, Event::kTargetGoneArrived);
+      break;
+    default:
+      apply(world, pair, to, Event::kRefusalArrived);
+      break;
   }
 }
 

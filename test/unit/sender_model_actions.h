@@ -39,7 +39,8 @@ inline bool SenderExplorer::step_once(SenderWorld& world, std::size_t pair, int 
   guards.channel_up = peer.channel != kNoChannel;
   guards.wanted = peer.has_target != 0;
   guards.one_way = true;
-  const Event seen = event == Event::kTargetGoneArrived && world.pairs[pair].our_named == 0 ? Event::kRefusalArrived : event;
+  const Event seen =
+      event == Event::kTargetGoneArrived && world.pairs[pair].our_named == 0 ? Event::kRefusalArrived : event;
   const cpc::Step step = cpc::step(peer.state, seen, guards);
   if (step.outcome == cpc::Outcome::kProtocolError) {
     fault(world, "protocol error: " + std::string(to_string(seen)) + ": " + std::string(step.why));
@@ -81,18 +82,42 @@ inline bool SenderExplorer::perform(SenderWorld& world, std::size_t pair, int si
       break;
     case Action::kRefuseCollision:
     case Action::kRefuseOther:
-    case Action::kRefuseUnavailable: both.refuse(incoming.channel, kRefuse); break;
-    case Action::kDropNewChannel: both.refuse(incoming.channel, kNothing); break;
-    case Action::kSendTarget: require_room(both.send(side, kTarget)); break;
-    case Action::kSendReply: require_room(both.send(side, kReply)); break;
-    case Action::kSendConfirm: require_room(both.send(side, kConfirm)); break;
-    case Action::kSendRefusal: require_room(both.send(side, kRefuse)); break;
-    case Action::kCloseChannel: both.close_channel(side); break;
-    case Action::kStartRetryTimer: peer.timer = 1; break;
-    case Action::kStartHandshakeTimer: peer.timer = 2; break;
-    case Action::kStopTimer: peer.timer = 0; break;
-    case Action::kAskForReceives: peer.must_post = 1; break;
-    case Action::kTellFlushing: peer.must_destroy = 1; break;
+    case Action::kRefuseUnavailable:
+      both.refuse(incoming.channel, kRefuse);
+      break;
+    case Action::kDropNewChannel:
+      both.refuse(incoming.channel, kNothing);
+      break;
+    case Action::kSendTarget:
+      require_room(both.send(side, kTarget));
+      break;
+    case Action::kSendReply:
+      require_room(both.send(side, kReply));
+      break;
+    case Action::kSendConfirm:
+      require_room(both.send(side, kConfirm));
+      break;
+    case Action::kSendRefusal:
+      require_room(both.send(side, kRefuse));
+      break;
+    case Action::kCloseChannel:
+      both.close_channel(side);
+      break;
+    case Action::kStartRetryTimer:
+      peer.timer = 1;
+      break;
+    case Action::kStartHandshakeTimer:
+      peer.timer = 2;
+      break;
+    case Action::kStopTimer:
+      peer.timer = 0;
+      break;
+    case Action::kAskForReceives:
+      peer.must_post = 1;
+      break;
+    case Action::kTellFlushing:
+      peer.must_destroy = 1;
+      break;
     case Action::kTellFailed:
       if (side == kUs && peer.incarnation != 0) {
         give_up(world, pair);
@@ -114,12 +139,16 @@ inline void SenderExplorer::perform_ours(SenderWorld& world, std::size_t pair, A
                                          bool& failed) {
   Peer& us = world.us(pair);
   switch (action) {
-    case Action::kMakeQueuePairs: join(world, pair); break;
+    case Action::kMakeQueuePairs:
+      join(world, pair);
+      break;
     case Action::kWantSender:
       world.pairs[pair].is_user = 1;
       sender_event(world, pair, SenderEvent::kWanted);
       break;
-    case Action::kRetireSender: sender_event(world, pair, SenderEvent::kTargetGone); break;
+    case Action::kRetireSender:
+      sender_event(world, pair, SenderEvent::kTargetGone);
+      break;
     case Action::kConnectQueuePairs: {
       Sender& sender = world.sender_of(pair);
       us.linked_to = incoming.ends;
@@ -167,7 +196,8 @@ inline void SenderExplorer::perform_ours(SenderWorld& world, std::size_t pair, A
       world.pairs[pair].our_named = 0;
       break;
     }
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -184,7 +214,9 @@ inline void SenderExplorer::perform_theirs(SenderWorld& world, std::size_t pair,
         fault(world, "more targets than the model holds");
       }
       break;
-    case Action::kConnectQueuePairs: them.linked_to = incoming.ends; break;
+    case Action::kConnectQueuePairs:
+      them.linked_to = incoming.ends;
+      break;
     case Action::kDestroyQueuePairs: {
       Peer fresh;
       fresh.closes = them.closes;
@@ -193,7 +225,8 @@ inline void SenderExplorer::perform_theirs(SenderWorld& world, std::size_t pair,
       them = fresh;
       break;
     }
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -265,13 +298,18 @@ inline void SenderExplorer::sender_event(SenderWorld& world, std::size_t pair, S
   };
   for (const SenderAction action : step.actions) {
     switch (action) {
-      case SenderAction::kNone: break;
+      case SenderAction::kNone:
+        break;
       case SenderAction::kMakeOwner:
         sender.owner = number;
         grant(world, number);
         break;
-      case SenderAction::kPark: *std::find(sender.line.begin(), sender.line.end(), Byte{0}) = number; break;
-      case SenderAction::kGoOn: grant(world, number); break;
+      case SenderAction::kPark:
+        *std::find(sender.line.begin(), sender.line.end(), Byte{0}) = number;
+        break;
+      case SenderAction::kGoOn:
+        grant(world, number);
+        break;
       case SenderAction::kNextOwner:
         sender.owner = pop();
         grant(world, sender.owner);
@@ -286,7 +324,9 @@ inline void SenderExplorer::sender_event(SenderWorld& world, std::size_t pair, S
         std::fill(end, sender.line.end(), Byte{0});
         break;
       }
-      case SenderAction::kForget: sender.current = 0; break;
+      case SenderAction::kForget:
+        sender.current = 0;
+        break;
       case SenderAction::kFlush:
         for (std::size_t i = 0; i < kPeers; ++i) {
           if (world.pairs[i].is_user != 0 && world.us(i).incarnation == world.us(pair).incarnation) {

@@ -32,19 +32,19 @@ struct SenderOptions {
   std::array<Byte, kPeers> their_closes{};
   Byte losses = 0;
   Byte retries = 0;
-  Byte failing_connects = 0;                          ///< verbs calls that may fail
+  Byte failing_connects = 0;                                ///< verbs calls that may fail
   std::array<bool, kPeers> must_connect{true, true, true};  ///< nothing that may happen excuses it
-  bool one_target = false;                            ///< at most one is ever made
+  bool one_target = false;                                  ///< at most one is ever made
   SenderStep (*bend)(SenderState state, SenderEvent event, SenderStep step) = nullptr;  ///< a fault to be found
-  Action skip = Action::kNone;                        ///< the fault: an action that is left out
+  Action skip = Action::kNone;  ///< the fault: an action that is left out
 };
 
 struct Sender {
   SenderState state = SenderState::kUnconnected;
   Byte target = 0;
-  Byte owner = 0;                    ///< number of the peer, from 1; 0: none
-  std::array<Byte, kPeers> line{};   ///< the same
-  Byte current = 0;                  ///< who joins gets it
+  Byte owner = 0;                   ///< number of the peer, from 1; 0: none
+  std::array<Byte, kPeers> line{};  ///< the same
+  Byte current = 0;                 ///< who joins gets it
 };
 
 /// A process of the other node and our connection to it. In `world`, ends are numbers of senders and of targets.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/address_filter.h"
-
 #include "test/unit/cpc_node.h"
 
 namespace fabric::cpc {
@@ -96,8 +95,8 @@ START_TEST(nobody_is_heard_elsewhere) {
   auto options = Node::options(2);
   options.settings.oob_addresses = filter("lo", false);
   const auto addresses = *local_addresses();
-  const bool has_network = std::any_of(addresses.begin(), addresses.end(),
-                                       [](const LocalAddress& one) { return one.interface != "lo"; });
+  const bool has_network =
+      std::any_of(addresses.begin(), addresses.end(), [](const LocalAddress& one) { return one.interface != "lo"; });
   const std::vector<CpcOffer> refusals = has_network ? std::vector<CpcOffer>() : Node::refusals_of(options);
   if (!has_network) {
     ck_assert(!refusals.empty());
@@ -126,11 +125,12 @@ START_TEST(a_list_that_leaves_nothing_is_a_reason) {
   auto options = Node::options(1);
   options.settings.oob_addresses = filter("nosuch0,203.0.113.0/24", true);
   const std::vector<CpcOffer> refusals = Node::refusals_of(options);
-  const auto oob = std::find_if(refusals.begin(), refusals.end(),
-                                [](const CpcOffer& one) { return one.kind == CpcKind::kOob; });
+  const auto oob =
+      std::find_if(refusals.begin(), refusals.end(), [](const CpcOffer& one) { return one.kind == CpcKind::kOob; });
   ck_assert(oob != refusals.end());
   const std::string why(reinterpret_cast<const char*>(oob->blob.data()), oob->blob.size());
-  check_text_has(why, "oob_if_exclude (nosuch0,203.0.113.0/24) leaves no address of this host, which has lo 127.0.0.1/8");
+  check_text_has(why,
+                 "oob_if_exclude (nosuch0,203.0.113.0/24) leaves no address of this host, which has lo 127.0.0.1/8");
 }
 END_TEST
 
@@ -140,8 +140,8 @@ END_TEST
 int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite(
-      "address_filter", {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass,
-                         an_exclude_list_stops_only_its_items, a_wrong_item_is_shown_with_the_rule,
-                         only_what_passes_is_published, nobody_is_heard_elsewhere,
-                         a_list_that_leaves_nothing_is_a_reason});
+      "address_filter",
+      {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
+       a_wrong_item_is_shown_with_the_rule, only_what_passes_is_published, nobody_is_heard_elsewhere,
+       a_list_that_leaves_nothing_is_a_reason});
 }

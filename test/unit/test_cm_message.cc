@@ -2,13 +2,12 @@
 //
 // The private data of the communication manager's messages, and the offers of the CPCs that use it: what is sent comes
 // back, and hostile data is refused with the field that is wrong.
-#include "cpc/cm_message.h"
-
 #include <limits>
 #include <random>
 
 #include "common/process_info.h"
 #include "common/wire.h"
+#include "cpc/cm_message.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

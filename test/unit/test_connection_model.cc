@@ -299,14 +299,26 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "connection_model",
-      {both_connect_while_retries_last, everybody_is_told, requests_wait_for_their_turn,
-       exchanges_wait_for_their_turn, both_claim_precedence, precedence_inverted_on_one_side,
-       repeated_requests_not_recognised, retries_never_made, lost_channel_not_noticed, stale_requests_adopted,
-       both_become_clear_to_send, everybody_is_told_of_an_exchange, sending_without_waiting_for_cts,
-       passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen, handshake_buffer_not_posted,
-       peer_that_left_not_told, passive_wish_forgotten, exchange_with_both_claiming_precedence,
-       queue_pairs_of_a_failed_attempt_kept},
-      300);
+  return test::run_suite("connection_model",
+                         {both_connect_while_retries_last,
+                          everybody_is_told,
+                          requests_wait_for_their_turn,
+                          exchanges_wait_for_their_turn,
+                          both_claim_precedence,
+                          precedence_inverted_on_one_side,
+                          repeated_requests_not_recognised,
+                          retries_never_made,
+                          lost_channel_not_noticed,
+                          stale_requests_adopted,
+                          both_become_clear_to_send,
+                          everybody_is_told_of_an_exchange,
+                          sending_without_waiting_for_cts,
+                          passive_side_of_iwarp_sends_first,
+                          both_sides_of_iwarp_listen,
+                          handshake_buffer_not_posted,
+                          peer_that_left_not_told,
+                          passive_wish_forgotten,
+                          exchange_with_both_claiming_precedence,
+                          queue_pairs_of_a_failed_attempt_kept},
+                         300);
 }

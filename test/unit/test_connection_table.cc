@@ -319,9 +319,10 @@ int main() {
   return fabric::test::run_suite(
       "connection_table",
       {outcomes_are_explained, upcalls_match_the_states_entered, a_peer_can_only_fail_what_is_under_way,
-       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
-       a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
-       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear,
-       one_way_connections_share_a_sender, one_connection_has_the_target_made, attempts_end, names_are_all_there,
-       history_keeps_the_last_transitions, trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
+       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply,
+       nobody_is_asked_for_receives_before_an_exchange, a_passive_side_forgets_what_it_did_not_want,
+       cts_goes_both_ways_before_anything_else, the_passive_side_of_iwarp_listens_first,
+       a_peer_that_leaves_is_an_error_only_before_it_is_clear, one_way_connections_share_a_sender,
+       one_connection_has_the_target_made, attempts_end, names_are_all_there, history_keeps_the_last_transitions,
+       trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
 }

@@ -227,8 +227,7 @@ int main() {
       "context_locks",
       {without_threads_nothing_is_locked, threads_get_contexts_in_turn, a_callback_goes_on_in_the_context_it_is_in,
        only_one_thread_has_a_context, who_holds_a_context_does_not_wait_for_a_higher_one,
-       who_got_a_higher_one_besides_waits_for_none_between,
-       who_holds_some_is_told_so, one_context_is_one_lock,
+       who_got_a_higher_one_besides_waits_for_none_between, who_holds_some_is_told_so, one_context_is_one_lock,
        threads_that_keep_to_the_rule_all_come_to_an_end},
       120);
 }

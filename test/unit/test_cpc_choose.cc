@@ -97,7 +97,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite("cpc_choose", {highest_priority_of_either_side_wins, lowest_kind_of_equals_wins,
-                                                both_ports_must_be_served, both_sides_choose_the_same,
-                                                names_are_parsed, says_why_none_fits});
+  return fabric::test::run_suite(
+      "cpc_choose", {highest_priority_of_either_side_wins, lowest_kind_of_equals_wins, both_ports_must_be_served,
+                     both_sides_choose_the_same, names_are_parsed, says_why_none_fits});
 }

@@ -19,7 +19,9 @@ using test::Node;
 using test::run_for;
 using test::run_until;
 
-void check_no_leak() { ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load()); }
+void check_no_leak() {
+  ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
+}
 
 START_TEST(one_side_connects) {
   const int made_before = fake_counts.made;

@@ -49,7 +49,7 @@ using test::VerbsSide;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kToSurvivor = 9;  ///< descriptor of the victim: its stdout is for Check
-constexpr double kBound = 20;  ///< seconds in which a survivor is told; most takes a second or two
+constexpr double kBound = 20;   ///< seconds in which a survivor is told; most takes a second or two
 
 cpc::ManagerSettings impatient() {
   alignas(cpc::Trace) static std::array<std::byte, sizeof(cpc::Trace)> no_trace;
@@ -143,8 +143,12 @@ struct Victim {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out[1], kToSurvivor);
-    std::vector<std::string> words{"test_cpc_death", "victim", std::string(cpc::to_string(kind)), std::to_string(rank),
-                                   wants ? "wants" : "waits", std::to_string(steps)};
+    std::vector<std::string> words{"test_cpc_death",
+                                   "victim",
+                                   std::string(cpc::to_string(kind)),
+                                   std::to_string(rank),
+                                   wants ? "wants" : "waits",
+                                   std::to_string(steps)};
     std::vector<char*> arguments;
     for (std::string& word : words) {
       arguments.push_back(word.data());
@@ -212,7 +216,8 @@ bool die(VerbsSide& survivor, CpcKind kind, std::uint32_t rank, bool we_want, bo
     survivor.connect(key_of(rank), offer);
   }
   bool outlived = false;
-  ck_assert_msg(pump_until(survivor, [&] { return (outlived = victim.is_connected()) || victim.is_dead(); }, 30),
+  ck_assert_msg(pump_until(
+                    survivor, [&] { return (outlived = victim.is_connected()) || victim.is_dead(); }, 30),
                 "neither dead nor connected: %s", survivor.describe().c_str());
   if (outlived) {
     ck_assert(survivor.connected());
@@ -238,8 +243,9 @@ bool die(VerbsSide& survivor, CpcKind kind, std::uint32_t rank, bool we_want, bo
               survivor.failure().empty() ? "never heard of it" : survivor.failure().c_str());
   std::fflush(stdout);
   survivor.close(key_of(rank));
-  ck_assert_msg(pump_until(survivor, [&] { return survivor.is_flushed(); }, kBound), "not flushed: %s",
-                survivor.describe().c_str());
+  ck_assert_msg(pump_until(
+                    survivor, [&] { return survivor.is_flushed(); }, kBound),
+                "not flushed: %s", survivor.describe().c_str());
   survivor.destroy();
   return outlived;
 }

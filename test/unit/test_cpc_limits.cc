@@ -41,7 +41,8 @@ void check_most_sockets(std::initializer_list<Node*> nodes, int before, int expe
   int most = 0;
   const auto look = [&] { return most = std::max(most, count_sockets() - before); };
   ck_assert_msg(test::run_until(nodes, [&] { return look() >= expected; }), "%d sockets, not %d", most, expected);
-  (void)test::run_until(nodes, [&] { return look() > expected; }, 0.3);
+  (void)test::run_until(
+      nodes, [&] { return look() > expected; }, 0.3);
   ck_assert_int_eq(most, expected);
 }
 
@@ -75,7 +76,8 @@ START_TEST(no_more_sockets_than_allowed) {
     check_most_sockets({&a, &b}, before, 2 * static_cast<int>(limit));
     b.posts = true;
     ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
-    ck_assert(test::run_until({&a, &b}, [&] { return count_sockets() == before; }, 5));  // closed after use
+    ck_assert(test::run_until(
+        {&a, &b}, [&] { return count_sockets() == before; }, 5));  // closed after use
   }
 }
 END_TEST
@@ -135,12 +137,11 @@ START_TEST(a_crowd_with_one_turn_each) {
       }
     }
   }
-  const bool done = test::run_until(
-      {&nodes[0], &nodes[1], &nodes[2], &nodes[3], &nodes[4], &nodes[5], &nodes[6], &nodes[7]}, [&] {
+  const bool done =
+      test::run_until({&nodes[0], &nodes[1], &nodes[2], &nodes[3], &nodes[4], &nodes[5], &nodes[6], &nodes[7]}, [&] {
         return std::all_of(nodes.begin(), nodes.end(), [&](Node& a) {
-          return std::all_of(nodes.begin(), nodes.end(), [&](Node& b) {
-            return &a == &b || a.seen(a.key_to(b)).fate == Fate::kConnected;
-          });
+          return std::all_of(nodes.begin(), nodes.end(),
+                             [&](Node& b) { return &a == &b || a.seen(a.key_to(b)).fate == Fate::kConnected; });
         });
       });
   ck_assert(done);

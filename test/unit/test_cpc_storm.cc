@@ -130,9 +130,8 @@ class Storm {
 
   bool finish() {
     const bool must_connect = trouble_ != Trouble::kChangeOfMind && trouble_ != Trouble::kVerbs;
-    const bool ended = run_until({&a_, &b_}, [&] {
-      return connected() || (!must_connect && over(a_.seen(at_a_)) && over(b_.seen(at_b_)));
-    }, 20);
+    const bool ended = run_until(
+        {&a_, &b_}, [&] { return connected() || (!must_connect && over(a_.seen(at_a_)) && over(b_.seen(at_b_))); }, 20);
     ck_assert_msg(ended, "%s", describe().c_str());
     if (connected()) {
       check_linked();
@@ -155,7 +154,8 @@ class Storm {
     Node& survivor = &victim == &a_ ? b_ : a_;
     const cpc::ConnectionKey& at = &victim == &a_ ? at_b_ : at_a_;
     victim.stop();
-    const bool ended = run_until({&survivor}, [&] { return over(survivor.seen(at)); }, 20);
+    const bool ended = run_until(
+        {&survivor}, [&] { return over(survivor.seen(at)); }, 20);
     ck_assert_msg(ended, "the survivor: %s", describe().c_str());
     survivor.close(at, "the peer has died");
     check_gone({&survivor}, survivor, at);
@@ -196,15 +196,25 @@ void hundred_rounds(unsigned first) {
   ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
 }
 
-START_TEST(rounds_0_to_99) { hundred_rounds(1); }
+START_TEST(rounds_0_to_99) {
+  hundred_rounds(1);
+}
 END_TEST
-START_TEST(rounds_100_to_199) { hundred_rounds(101); }
+START_TEST(rounds_100_to_199) {
+  hundred_rounds(101);
+}
 END_TEST
-START_TEST(rounds_200_to_299) { hundred_rounds(201); }
+START_TEST(rounds_200_to_299) {
+  hundred_rounds(201);
+}
 END_TEST
-START_TEST(rounds_300_to_399) { hundred_rounds(301); }
+START_TEST(rounds_300_to_399) {
+  hundred_rounds(301);
+}
 END_TEST
-START_TEST(rounds_400_to_499) { hundred_rounds(401); }
+START_TEST(rounds_400_to_499) {
+  hundred_rounds(401);
+}
 END_TEST
 
 }  // namespace

@@ -21,7 +21,9 @@ using test::Node;
 using test::Relay;
 using test::run_until;
 
-std::uint16_t port_of(const Node& node) { return cpc::decode_oob_offer(node.target().offer)->port_v4; }
+std::uint16_t port_of(const Node& node) {
+  return cpc::decode_oob_offer(node.target().offer)->port_v4;
+}
 
 void send_bytes(const cpc::FileDescriptor& to, std::span<const std::byte> bytes) {
   (void)::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -62,14 +64,17 @@ START_TEST(strangers_do_not_disturb) {
         send_bytes(strangers.back(), garbage);
         break;
       }
-      case 1: send_bytes(strangers.back(), std::span(good).first(random() % good.size())); break;
+      case 1:
+        send_bytes(strangers.back(), std::span(good).first(random() % good.size()));
+        break;
       case 2: {
         cpc::Message wrong = request_to(b);
         wrong.header.token[3] ^= std::byte{1};
         send_bytes(strangers.back(), encode(wrong));
         break;
       }
-      default: break;  // says nothing
+      default:
+        break;  // says nothing
     }
   }
   a.connect(b);

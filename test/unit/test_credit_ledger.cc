@@ -83,7 +83,7 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("credit_ledger", {every_byte_has_an_owner, nobody_gives_back_twice, nobody_gives_back_anothers,
-                                           nobody_takes_what_there_is_not, the_counter_agrees,
-                                           receives_and_credits_have_one_owner_each});
+  return test::run_suite(
+      "credit_ledger", {every_byte_has_an_owner, nobody_gives_back_twice, nobody_gives_back_anothers,
+                        nobody_takes_what_there_is_not, the_counter_agrees, receives_and_credits_have_one_owner_each});
 }

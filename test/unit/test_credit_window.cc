@@ -13,8 +13,8 @@ namespace {
 using test::CreditSimulator;
 
 QueueSpec per_peer(std::uint32_t rd_num, std::uint32_t rd_low, std::uint32_t rd_win, std::uint32_t rd_rsv) {
-  return {.kind = QueueKind::kPerPeer, .size = 128, .rd_num = rd_num, .rd_low = rd_low, .rd_win = rd_win,
-          .rd_rsv = rd_rsv};
+  return {
+      .kind = QueueKind::kPerPeer, .size = 128, .rd_num = rd_num, .rd_low = rd_low, .rd_win = rd_win, .rd_rsv = rd_rsv};
 }
 
 /// A window after its first filling.
@@ -301,9 +301,8 @@ int main() {
       "credit_window",
       {the_first_filling_owes_nothing, an_empty_queue_takes_nothing_but_keeps_its_credits,
        posts_again_at_the_low_watermark, posts_reserved_receives_by_the_quarter, posts_reserved_receives_first,
-       counts_credits, returned_grants_go_out_again,
-       explicit_messages_are_due_at_rd_win, an_rd_win_out_of_reach_does_not_count,
-       the_last_credit_waits_for_a_reserved_receive, refuses_grants_of_more_than_was_taken,
-       refuses_messages_without_a_credit, grants_fit_the_header, two_peers_neither_deadlock_nor_overrun,
-       the_simulation_finds_broken_windows});
+       counts_credits, returned_grants_go_out_again, explicit_messages_are_due_at_rd_win,
+       an_rd_win_out_of_reach_does_not_count, the_last_credit_waits_for_a_reserved_receive,
+       refuses_grants_of_more_than_was_taken, refuses_messages_without_a_credit, grants_fit_the_header,
+       two_peers_neither_deadlock_nor_overrun, the_simulation_finds_broken_windows});
 }

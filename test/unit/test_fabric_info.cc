@@ -141,8 +141,8 @@ END_TEST
 int main() {
   using namespace fabric;
   using namespace fabric::info;
-  return test::run_suite(
-      "fabric_info", {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums, queue_pairs_of_p_and_s_queues,
-                      queue_pairs_of_x_queues, every_context_has_queue_pairs, operations_are_read_as_written,
-                      plans_are_the_planners, text_has_the_numbers});
+  return test::run_suite("fabric_info",
+                         {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums,
+                          queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues, every_context_has_queue_pairs,
+                          operations_are_read_as_written, plans_are_the_planners, text_has_the_numbers});
 }

@@ -19,7 +19,9 @@ Gid gid(const char* text) {
   return made;
 }
 
-GidEntry entry(std::uint32_t index, const char* text, GidType type) { return {index, gid(text), type}; }
+GidEntry entry(std::uint32_t index, const char* text, GidType type) {
+  return {index, gid(text), type};
+}
 
 /// The index of the entry of choice, -1 for none.
 int chosen(const std::vector<GidEntry>& table, Link link) {
@@ -31,7 +33,9 @@ std::string subnet_text(const char* address, Link link, const std::vector<Interf
   return to_string(subnet_of(gid(address), link, interfaces));
 }
 
-InterfaceAddress interface(const char* address, std::uint8_t bits) { return {gid(address).raw, bits}; }
+InterfaceAddress interface(const char* address, std::uint8_t bits) {
+  return {gid(address).raw, bits};
+}
 
 START_TEST(knows_kinds_of_addresses) {
   ck_assert(is_ipv4_mapped(gid("::ffff:10.0.0.1")));
@@ -191,6 +195,6 @@ int main() {
        the_lowest_index_wins_in_any_order, iwarp_has_one_entry_of_whatever_type, zero_entries_do_not_count,
        infiniband_subnets_are_the_upper_half, ethernet_subnets_come_from_the_interface,
        subnets_without_an_interface_are_guessed, iwarp_ports_are_found_by_their_mac,
-       infiniband_ports_are_found_by_ipoib, roce_ports_have_their_gid_for_an_address, an_impossible_prefix_length_is_clipped,
-       peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones});
+       infiniband_ports_are_found_by_ipoib, roce_ports_have_their_gid_for_an_address,
+       an_impossible_prefix_length_is_clipped, peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones});
 }

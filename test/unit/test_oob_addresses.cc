@@ -73,7 +73,9 @@ START_TEST(this_host_has_addresses) {
 }
 END_TEST
 
-OobOffer example() { return {4000, 0, {v4(10, 0, 0, 1), v6(0xfd, 1), v4(127, 0, 0, 1, 8)}}; }
+OobOffer example() {
+  return {4000, 0, {v4(10, 0, 0, 1), v6(0xfd, 1), v4(127, 0, 0, 1, 8)}};
+}
 
 START_TEST(offers_come_back) {
   const auto got = decode_oob_offer(encode(example()));

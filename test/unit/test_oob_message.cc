@@ -144,14 +144,19 @@ START_TEST(damaged_messages_do_no_harm) {
   for (int round = 0; round < 1000; ++round) {
     std::vector<std::byte> bytes = encode(example(kTypes[random() % std::size(kTypes)]));
     switch (random() % 4) {
-      case 0: bytes.resize(random() % bytes.size()); break;
-      case 1: bytes.resize(bytes.size() + 1 + random() % 40); break;
+      case 0:
+        bytes.resize(random() % bytes.size());
+        break;
+      case 1:
+        bytes.resize(bytes.size() + 1 + random() % 40);
+        break;
       case 2:
         for (std::byte& byte : bytes) {
           byte = static_cast<std::byte>(random());
         }
         break;
-      default: break;
+      default:
+        break;
     }
     for (unsigned flips = static_cast<unsigned>(random() % 4); flips > 0 && !bytes.empty(); --flips) {
       bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << random() % 8);

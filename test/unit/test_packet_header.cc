@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "btl_fabric/packet_header.h"
-
 #include <array>
 
+#include "btl_fabric/packet_header.h"
 #include "test/unit/check_main.h"
 
 namespace {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "btl_fabric/param_table.h"
-
 #include <set>
 
+#include "btl_fabric/param_table.h"
 #include "common/receive_queues.h"
 #include "test/unit/check_main.h"
 
@@ -33,8 +32,8 @@ START_TEST(rules_are_told) {
     }
     ck_assert(!fabric::broken_rule(spec, spec.min - 1).empty());
     if (spec.max != fabric::kNoLimit) {
-      fabric::test::check_text(fabric::broken_rule(spec, spec.max + 1), "must be between " + std::to_string(spec.min) +
-                                                                            " and " + std::to_string(spec.max));
+      fabric::test::check_text(fabric::broken_rule(spec, spec.max + 1),
+                               "must be between " + std::to_string(spec.min) + " and " + std::to_string(spec.max));
     }
   }
 }

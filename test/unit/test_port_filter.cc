@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/port_filter.h"
-
 #include "test/unit/check_main.h"
 
 namespace {
@@ -39,8 +38,8 @@ START_TEST(an_exclude_list_stops_only_its_items) {
 END_TEST
 
 START_TEST(a_wrong_item_is_shown_with_the_rule) {
-  for (const char* text : {"", "rxe0,", ",rxe0", ":1", "rxe0:", "rxe0:0", "rxe0:256", "rxe0:1x", "rxe0:-1", "rxe 0",
-                           "/dev/rxe0"}) {
+  for (const char* text :
+       {"", "rxe0,", ",rxe0", ":1", "rxe0:", "rxe0:0", "rxe0:256", "rxe0:1x", "rxe0:-1", "rxe 0", "/dev/rxe0"}) {
     const auto filter = PortFilter::parse(text, true);
     ck_assert_msg(!filter.has_value(), "\"%s\" was accepted", text);
     ck_assert_msg(filter.error().text.find('"') == 0, "no item in: %s", filter.error().text.c_str());
@@ -51,8 +50,7 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("port_filter", {without_a_list_everything_passes,
-                                                 an_include_list_lets_only_its_items_pass,
-                                                 an_exclude_list_stops_only_its_items,
-                                                 a_wrong_item_is_shown_with_the_rule});
+  return fabric::test::run_suite("port_filter",
+                                 {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass,
+                                  an_exclude_list_stops_only_its_items, a_wrong_item_is_shown_with_the_rule});
 }

@@ -18,7 +18,9 @@ PortAddress port(Link link, std::uint8_t subnet) {
   return made;
 }
 
-PortAddress ib(std::uint8_t subnet) { return port(Link::kInfiniBand, subnet); }
+PortAddress ib(std::uint8_t subnet) {
+  return port(Link::kInfiniBand, subnet);
+}
 
 START_TEST(reaches_the_same_link_and_subnet) {
   ck_assert(reachable(ib(1), ib(1), false));
@@ -69,11 +71,10 @@ START_TEST(nothing_pairs_with_nothing) {
 END_TEST
 
 START_TEST(contexts_pair_up_with_those_of_the_same_number) {
-  const std::vector ours = {ib(1), ib(1), ib(2), ib(2)};                   // two of each port
+  const std::vector ours = {ib(1), ib(1), ib(2), ib(2)};                  // two of each port
   const std::vector theirs = {ib(2), ib(2), ib(2), ib(1), ib(1), ib(1)};  // three
   ck_assert(pair_contexts(ours, 2, theirs, 3, false) == (Pairs{3, 4, 0, 1}));
-  ck_assert(pair_contexts(theirs, 3, ours, 2, false) ==
-            (Pairs{2, 3, std::nullopt, 0, 1, std::nullopt}));
+  ck_assert(pair_contexts(theirs, 3, ours, 2, false) == (Pairs{2, 3, std::nullopt, 0, 1, std::nullopt}));
   ck_assert(pair_contexts(ours, 1, ours, 1, false) == pair_ports(ours, ours, false));
 }
 END_TEST
@@ -118,6 +119,5 @@ int main() {
       "port_pairing",
       {reaches_the_same_link_and_subnet, subnets_of_other_lengths_differ, other_fields_do_not_matter,
        the_nth_meets_the_nth_of_the_subnet, any_subnet_pairs_up_what_is_left, nothing_pairs_with_nothing,
-       contexts_pair_up_with_those_of_the_same_number,
-       both_sides_compute_the_same_pairs});
+       contexts_pair_up_with_those_of_the_same_number, both_sides_compute_the_same_pairs});
 }

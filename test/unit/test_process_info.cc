@@ -31,8 +31,8 @@ ProcessInfo sample() {
   }
   info.receive_queues = "S,128,16";
   info.ports.resize(2);
-  info.ports[0] = {.link = Link::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5,
-                   .subnet = {{0xfe, 0x80}, 64}};
+  info.ports[0] = {
+      .link = Link::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5, .subnet = {{0xfe, 0x80}, 64}};
   info.ports[1] = {.link = Link::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}};
   info.contexts = 2;
   info.offers.push_back({CpcKind::kOob, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
@@ -53,7 +53,9 @@ std::string refusal(const Bytes& bytes) {
   return info ? "accepted" : info.error().text;
 }
 
-void fix_length(Bytes& bytes) { store_be(bytes.data() + kLengthAt, static_cast<std::uint32_t>(bytes.size())); }
+void fix_length(Bytes& bytes) {
+  store_be(bytes.data() + kLengthAt, static_cast<std::uint32_t>(bytes.size()));
+}
 
 START_TEST(decodes_what_was_encoded) {
   const auto info = decode_process_info(encode(sample()));
@@ -269,9 +271,8 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite(
-      "process_info",
-      {decodes_what_was_encoded, the_layout_is_as_written, takes_the_limits, refuses_a_wrong_header,
-       refuses_data_cut_short_or_too_long, refuses_a_wrong_list, refuses_wrong_ports, refuses_wrong_offers,
-       skips_offers_of_unknown_kinds, hostile_data_is_refused_or_means_something,
-       tokens_are_equal_only_if_all_bytes_are, names_are_ordered_by_job_then_rank});
+      "process_info", {decodes_what_was_encoded, the_layout_is_as_written, takes_the_limits, refuses_a_wrong_header,
+                       refuses_data_cut_short_or_too_long, refuses_a_wrong_list, refuses_wrong_ports,
+                       refuses_wrong_offers, skips_offers_of_unknown_kinds, hostile_data_is_refused_or_means_something,
+                       tokens_are_equal_only_if_all_bytes_are, names_are_ordered_by_job_then_rank});
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "common/qpn_table.h"
-
 #include <array>
 #include <map>
 #include <random>
 
+#include "common/qpn_table.h"
 #include "test/unit/check_main.h"
 
 namespace {
@@ -62,7 +61,7 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("qpn_table", {finds_what_was_inserted_and_nothing_else,
-                                               erasing_what_is_not_there_changes_nothing,
-                                               agrees_with_a_map_under_random_use});
+  return fabric::test::run_suite("qpn_table",
+                                 {finds_what_was_inserted_and_nothing_else, erasing_what_is_not_there_changes_nothing,
+                                  agrees_with_a_map_under_random_use});
 }

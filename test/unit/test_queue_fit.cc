@@ -91,8 +91,9 @@ START_TEST(a_p_queue_is_what_both_sides_count_on) {
   device.max_qp_wr = 200;
   const auto none = fit(kDefault, device);
   ck_assert(!none.has_value());
-  test::check_text(none.error().text, "queue 0 of btl_fabric_receive_queues needs 262 work requests (rd_num + rd_rsv, and "
-                                      "some of our own), and the device takes 200 work requests per queue pair");
+  test::check_text(none.error().text,
+                   "queue 0 of btl_fabric_receive_queues needs 262 work requests (rd_num + rd_rsv, and "
+                   "some of our own), and the device takes 200 work requests per queue pair");
 }
 END_TEST
 
@@ -122,7 +123,8 @@ START_TEST(what_is_given_fits) {
   unsigned good = 0;
   for (unsigned round = 0; round < 3000; ++round) {
     const DeviceRoom device{1 + up_to(1000), up_to(2000), 1 + up_to(5000), 1 + up_to(100000), up_to(100)};
-    const char* const lists[] = {kDefault, "S,2048,1024,1008,64:S,65536,512,448,64", "P,4096,8:P,65536,4", "S,4096,2,1"};
+    const char* const lists[] = {kDefault, "S,2048,1024,1008,64:S,65536,512,448,64", "P,4096,8:P,65536,4",
+                                 "S,4096,2,1"};
     const auto all = fit(lists[up_to(3)], device, 16 + up_to(9000), 1 + up_to(300));
     if (!all) {
       ck_assert(!all.error().text.empty());
@@ -156,9 +158,9 @@ END_TEST
 int main() {
   using namespace fabric;
   using namespace fabric::cpc;
-  return test::run_suite("queue_fit", {a_large_device_changes_nothing, shared_queues_get_fewer_receives,
-                                       completion_queues_limit_the_shared_receives,
-                                       a_completion_queue_that_is_too_small_is_made_larger, rdma_goes_down_before_messages,
-                                       a_p_queue_is_what_both_sides_count_on, messages_fit_the_port,
-                                       few_completion_queues_are_large, what_is_given_fits});
+  return test::run_suite(
+      "queue_fit", {a_large_device_changes_nothing, shared_queues_get_fewer_receives,
+                    completion_queues_limit_the_shared_receives, a_completion_queue_that_is_too_small_is_made_larger,
+                    rdma_goes_down_before_messages, a_p_queue_is_what_both_sides_count_on, messages_fit_the_port,
+                    few_completion_queues_are_large, what_is_given_fits});
 }

@@ -140,7 +140,8 @@ START_TEST(windows_are_for_sinks_of_iwarp_that_allow_them) {
   const LocalMemory bindable{memory, 64, mr, kBindable};
   ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {bindable})).windows, 1);
   ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kWrite, {bindable})).windows, 0);
-  ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {{memory, 64, mr, IBV_ACCESS_LOCAL_WRITE}})).windows, 0);
+  ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {{memory, 64, mr, IBV_ACCESS_LOCAL_WRITE}})).windows,
+                    0);
   Bench roce({.link = Link::kRoce, .windows = true, .force_mr = true});
   const RdmaPlan plan = roce.planner.plan(operation(RdmaKind::kRead, {bindable}));
   ck_assert(plan.windows == 0 && plan.registrations == 1);
@@ -228,10 +229,9 @@ class Storm {
         local_(kOperations * kLocalEach) {
     for (std::size_t i = 0; i < kOperations; ++i) {
       // Some memory is registered for everything, some for reading only, some not at all.
-      const unsigned access =
-          i % 3 == 0 ? access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits.link)
-          : i % 2 == 0 ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
-                       : 0;
+      const unsigned access = i % 3 == 0   ? access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits.link)
+                              : i % 2 == 0 ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
+                                           : 0;
       slots_[i].access = access;
       slots_[i].mr = i % 3 == 2 ? nullptr : bench_.device.add_region(memory_of(i), kLocalEach, access);
     }
@@ -348,9 +348,7 @@ class Storm {
     return operation.remote_address - RdmaDevice::kRemoteBase;
   }
 
-  void foresee(Slot& slot) {
-    test::foresee(slot.operation, model_.data() + offset(slot.operation), slot.expected);
-  }
+  void foresee(Slot& slot) { test::foresee(slot.operation, model_.data() + offset(slot.operation), slot.expected); }
 
   void step(bool fails) {
     bench_.device.step(fails, completions_);
@@ -441,10 +439,10 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite(
-      "rdma_planner", {one_list_if_it_fits, iwarp_reads_have_one_piece_and_a_writable_sink, long_messages_are_cut,
-                       small_writes_need_no_registration, iwarp_writes_are_read_back, windows_are_bound_and_invalidated,
-                       windows_are_for_sinks_of_iwarp_that_allow_them, what_is_refused_at_once_leaves_nothing,
-                       what_is_refused_half_way_keeps_its_memory,
-                       none_left_is_an_answer, reads_wait_for_each_other, plans_are_explained,
-                       random_operations_infiniband, random_operations_roce, random_operations_iwarp});
+      "rdma_planner",
+      {one_list_if_it_fits, iwarp_reads_have_one_piece_and_a_writable_sink, long_messages_are_cut,
+       small_writes_need_no_registration, iwarp_writes_are_read_back, windows_are_bound_and_invalidated,
+       windows_are_for_sinks_of_iwarp_that_allow_them, what_is_refused_at_once_leaves_nothing,
+       what_is_refused_half_way_keeps_its_memory, none_left_is_an_answer, reads_wait_for_each_other,
+       plans_are_explained, random_operations_infiniband, random_operations_roce, random_operations_iwarp});
 }

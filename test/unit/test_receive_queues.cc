@@ -18,7 +18,9 @@ std::string parsed(const std::string& text) {
   return list ? list->canonical() : list.error().text;
 }
 
-void check_canonical(const char* text, const char* canonical) { check_text(parsed(text), canonical); }
+void check_canonical(const char* text, const char* canonical) {
+  check_text(parsed(text), canonical);
+}
 
 /// Checks the rule of the error about `text`, and its carets: `carets` is the third line.
 void check_error(const std::string& text, const std::string& rule, const std::string& carets) {
@@ -38,10 +40,15 @@ START_TEST(takes_all_fields) {
   const auto list = ReceiveQueues::parse("P,128,256,192,128,4:S,65536,1024,1008,64,32,8");
   ck_assert(list.has_value());
   ck_assert_uint_eq(list->count(), 2);
-  const QueueSpec per_peer{.kind = QueueKind::kPerPeer, .size = 128, .rd_num = 256, .rd_low = 192, .rd_win = 128,
-                           .rd_rsv = 4};
-  const QueueSpec shared{.kind = QueueKind::kShared, .size = 65536, .rd_num = 1024, .rd_low = 1008, .sd_max = 64,
-                         .rd_init = 32, .srq_limit = 8};
+  const QueueSpec per_peer{
+      .kind = QueueKind::kPerPeer, .size = 128, .rd_num = 256, .rd_low = 192, .rd_win = 128, .rd_rsv = 4};
+  const QueueSpec shared{.kind = QueueKind::kShared,
+                         .size = 65536,
+                         .rd_num = 1024,
+                         .rd_low = 1008,
+                         .sd_max = 64,
+                         .rd_init = 32,
+                         .srq_limit = 8};
   ck_assert((*list)[0] == per_peer);
   ck_assert(list->queues()[1] == shared);
 }
@@ -90,8 +97,7 @@ START_TEST(accepts_the_limits) {
 END_TEST
 
 START_TEST(queues_may_come_in_any_order) {
-  check_canonical("S,65536,256:S,128,256:P,4096,8",
-                  "S,65536,256,192,48,64,12:S,128,256,192,48,64,12:P,4096,8,6,4,4");
+  check_canonical("S,65536,256:S,128,256:P,4096,8", "S,65536,256,192,48,64,12:S,128,256,192,48,64,12:P,4096,8,6,4,4");
   check_canonical("X,128,64:X,64,64", "X,128,64,48,12,16,3:X,64,64,48,12,16,3");
 }
 END_TEST
@@ -269,12 +275,24 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "receive_queues",
-      {takes_all_fields, fills_in_defaults, small_defaults_are_legal, every_rd_num_gives_legal_defaults,
-       accepts_the_limits, queues_may_come_in_any_order, refuses_what_is_no_queue, refuses_wrong_numbers_of_fields,
-       refuses_what_is_no_number, refuses_what_is_out_of_range, refuses_outer_blanks, refuses_mixed_xrc,
-       refuses_too_many_queues, shows_a_window_of_a_long_list, shows_the_end_of_a_long_list,
-       clips_the_carets_of_a_long_field, shows_no_control_characters, finds_queues_by_size, shared_queues_have_a_form_without,
-       random_lists_parse_to_themselves_or_say_why});
+  return test::run_suite("receive_queues", {takes_all_fields,
+                                            fills_in_defaults,
+                                            small_defaults_are_legal,
+                                            every_rd_num_gives_legal_defaults,
+                                            accepts_the_limits,
+                                            queues_may_come_in_any_order,
+                                            refuses_what_is_no_queue,
+                                            refuses_wrong_numbers_of_fields,
+                                            refuses_what_is_no_number,
+                                            refuses_what_is_out_of_range,
+                                            refuses_outer_blanks,
+                                            refuses_mixed_xrc,
+                                            refuses_too_many_queues,
+                                            shows_a_window_of_a_long_list,
+                                            shows_the_end_of_a_long_list,
+                                            clips_the_carets_of_a_long_field,
+                                            shows_no_control_characters,
+                                            finds_queues_by_size,
+                                            shared_queues_have_a_form_without,
+                                            random_lists_parse_to_themselves_or_say_why});
 }

@@ -180,10 +180,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "sender_model",
-      {all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told, nobody_waits_in_line,
-       sender_without_a_target_not_retired, sender_not_told_of_its_target, nobody_takes_over, line_is_not_woken,
-       who_left_stays_in_line, a_dead_sender_is_joined},
-      300);
+  return test::run_suite("sender_model",
+                         {all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told,
+                          nobody_waits_in_line, sender_without_a_target_not_retired, sender_not_told_of_its_target,
+                          nobody_takes_over, line_is_not_woken, who_left_stays_in_line, a_dead_sender_is_joined},
+                         300);
 }

@@ -99,9 +99,8 @@ START_TEST(the_next_takes_over) {
         ck_assert(a.seen(a.key_to(c)).fate == Fate::kPosted);  // it waits in line
         a.close(key, "the application has changed its mind");
       }
-      ck_assert(run_until({&a, &b, &c, &d}, [&] {
-        return a.is_gone(key) && is_connected(a, c) && is_connected(a, d);
-      }));
+      ck_assert(
+          run_until({&a, &b, &c, &d}, [&] { return a.is_gone(key) && is_connected(a, c) && is_connected(a, d); }));
       ck_assert_int_eq(a.seen(key).failed, why == Why::kWithdrawn ? 0 : 1);
       check_path(a, c);
       check_path(a, d);
@@ -276,10 +275,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "xoob_connect",
-      {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other,
-       the_next_takes_over, who_waits_may_leave, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
-       channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
-      300);
+  return test::run_suite("xoob_connect",
+                         {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other, the_next_takes_over,
+                          who_waits_may_leave, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
+                          channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
+                         300);
 }

@@ -75,9 +75,7 @@ START_TEST(one_sender_to_every_node) {
         return true;
       });
       ck_assert(run_all(nodes, [&] {
-        return all([](Node& from, Node& to) {
-          return from.is_gone(from.key_to(to)) && to.is_gone(to.key_from(from));
-        });
+        return all([](Node& from, Node& to) { return from.is_gone(from.key_to(to)) && to.is_gone(to.key_from(from)); });
       }));
     }
   }
@@ -147,7 +145,8 @@ START_TEST(a_storm_leaves_nothing_behind) {
         return !left;
       };
       // What is under way comes up, and goes.
-      (void)run_all(nodes, [] { return false; }, 0.1);
+      (void)run_all(
+          nodes, [] { return false; }, 0.1);
       ck_assert(run_all(nodes, close_what_is_left));
       const bool gone = run_all(
           nodes,

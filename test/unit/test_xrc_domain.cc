@@ -50,7 +50,7 @@ START_TEST(a_file_is_a_domain) {
   ck_assert_uint_ne(id, 0);
   ck_assert_uint_eq(id_of(open->context.get(), folder.file("a")), id);
   ck_assert_uint_ne(id_of(open->context.get(), folder.file("b")), id);
-  struct stat status{};
+  struct stat status {};
   ck_assert_int_eq(stat(folder.file("a").c_str(), &status), 0);
   ck_assert_uint_eq(status.st_mode & 0777, 0600);  // other users have no business with it
 }

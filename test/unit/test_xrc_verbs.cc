@@ -46,7 +46,8 @@ bool all_pairs(const Sides& sides, Pair pair) {
 void connect_all(const Sides& sides) {
   for_each_pair(sides, [](XrcSide& from, XrcSide& to) { from.connect(to); });
   test::run_until(sides, "Connected", [&] {
-    return all_pairs(sides, [](XrcSide& from, XrcSide& to) { return from.is_connected_to(to) && to.is_reached_by(from); });
+    return all_pairs(sides,
+                     [](XrcSide& from, XrcSide& to) { return from.is_connected_to(to) && to.is_reached_by(from); });
   });
 }
 
@@ -130,8 +131,7 @@ bool has_port() {
   if (child == 0) {
     const PortScan scan = scan_ports({});
     ibv_device_attr limits{};
-    const bool has = !scan.ports.empty() &&
-                     ibv_query_device(scan.ports.front().device->context.get(), &limits) == 0 &&
+    const bool has = !scan.ports.empty() && ibv_query_device(scan.ports.front().device->context.get(), &limits) == 0 &&
                      (limits.device_cap_flags & IBV_DEVICE_XRC) != 0;
     _exit(has ? 0 : 1);
   }

@@ -90,7 +90,8 @@ class VerbsPort {
   }
   /// By ibv_post_recv or ibv_post_srq_recv on `queue`.
   template <class Queue>
-  void post_receive(int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**), Queue* queue, std::size_t number, std::uint64_t id) {
+  void post_receive(int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**), Queue* queue, std::size_t number,
+                    std::uint64_t id) {
     ibv_sge sge = sge_of(place(number));
     ibv_recv_wr request{};
     request.wr_id = id;

@@ -88,9 +88,9 @@ class VerbsSide : private VerbsPort {
   }
 
   [[nodiscard]] std::string describe() const {
-    return "rank " + std::to_string(name().rank) + ": " + std::to_string(good_) + " of " +
-           std::to_string(expected_) + " completions, " + std::to_string(outstanding_) + " receives, CTS " +
-           std::string(cpc::to_string(cts_)) + (flushed_ ? ", flushed" : "");
+    return "rank " + std::to_string(name().rank) + ": " + std::to_string(good_) + " of " + std::to_string(expected_) +
+           " completions, " + std::to_string(outstanding_) + " receives, CTS " + std::string(cpc::to_string(cts_)) +
+           (flushed_ ? ", flushed" : "");
   }
 
  private:
@@ -221,7 +221,8 @@ class VerbsSide : private VerbsPort {
       if (action == cpc::CtsAction::kSendCts) {
         for (std::size_t queue = 0; queue < handshake_.queues; ++queue) {
           post_send(queue_pairs_[queue],
-                    {reinterpret_cast<std::uintptr_t>(handshake_.send), cpc::kHandshakeBytes, handshake_.lkey}, kCtsSent);
+                    {reinterpret_cast<std::uintptr_t>(handshake_.send), cpc::kHandshakeBytes, handshake_.lkey},
+                    kCtsSent);
         }
       } else if (action == cpc::CtsAction::kStartSending) {
         connected_ = true;

@@ -33,12 +33,14 @@ inline void check_no_leak() {
 template <class Done>
 bool run_all(const Nodes& nodes, Done done, double seconds = 60) {
   return run_until(
-      {}, [&] {
+      {},
+      [&] {
         for (const auto& node : nodes) {
           node->pump();
         }
         return done();
-      }, seconds);
+      },
+      seconds);
 }
 
 inline bool is_connected(Node& from, Node& to) {

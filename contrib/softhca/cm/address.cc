@@ -12,18 +12,28 @@
 namespace softhca::cm {
 namespace {
 
-const sockaddr_in& in4(const sockaddr* a) { return *reinterpret_cast<const sockaddr_in*>(a); }
-const sockaddr_in6& in6(const sockaddr* a) { return *reinterpret_cast<const sockaddr_in6*>(a); }
-const sockaddr_ib& ib(const sockaddr* a) { return *reinterpret_cast<const sockaddr_ib*>(a); }
+const sockaddr_in& in4(const sockaddr* a) {
+  return *reinterpret_cast<const sockaddr_in*>(a);
+}
+const sockaddr_in6& in6(const sockaddr* a) {
+  return *reinterpret_cast<const sockaddr_in6*>(a);
+}
+const sockaddr_ib& ib(const sockaddr* a) {
+  return *reinterpret_cast<const sockaddr_ib*>(a);
+}
 
 }  // namespace
 
 socklen_t length_of(const sockaddr* address) {
   switch (address->sa_family) {
-    case AF_INET: return sizeof(sockaddr_in);
-    case AF_INET6: return sizeof(sockaddr_in6);
-    case AF_IB: return sizeof(sockaddr_ib);
-    default: return 0;
+    case AF_INET:
+      return sizeof(sockaddr_in);
+    case AF_INET6:
+      return sizeof(sockaddr_in6);
+    case AF_IB:
+      return sizeof(sockaddr_ib);
+    default:
+      return 0;
   }
 }
 
@@ -48,10 +58,14 @@ bool wildcard(const sockaddr* address) {
 
 uint16_t port_number(const sockaddr* address) {
   switch (address->sa_family) {
-    case AF_INET: return ntohs(in4(address).sin_port);
-    case AF_INET6: return ntohs(in6(address).sin6_port);
-    case AF_IB: return static_cast<uint16_t>(be64toh(ib(address).sib_sid & ib(address).sib_sid_mask));
-    default: return 0;
+    case AF_INET:
+      return ntohs(in4(address).sin_port);
+    case AF_INET6:
+      return ntohs(in6(address).sin6_port);
+    case AF_IB:
+      return static_cast<uint16_t>(be64toh(ib(address).sib_sid & ib(address).sib_sid_mask));
+    default:
+      return 0;
   }
 }
 
@@ -100,6 +114,8 @@ uint32_t port_with_address(Fabric& fabric, const sockaddr* address) {
   return port_with_gid(fabric, gid);
 }
 
-unsigned gid_index(const Config& config) { return config.personality == Personality::Roce ? 3 : 0; }
+unsigned gid_index(const Config& config) {
+  return config.personality == Personality::Roce ? 3 : 0;
+}
 
 }  // namespace softhca::cm

@@ -24,7 +24,9 @@ void push(std::unique_ptr<Event> event) {
   owner.on->queue.push(event.release());
 }
 
-void push(Id& id, int type, int status) { push(make_event(id, type, status)); }
+void push(Id& id, int type, int status) {
+  push(make_event(id, type, status));
+}
 
 std::vector<std::unique_ptr<Event>> withdraw(Id& id) {
   std::vector<std::unique_ptr<Event>> taken;
@@ -200,32 +202,51 @@ SOFTHCA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
 }
 
 SOFTHCA_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
-  return api("rdma_migrate_id", [&]() -> int {
-    return id == nullptr ? EINVAL : migrate(*Id::of(id), static_cast<Channel*>(channel));
-  });
+  return api("rdma_migrate_id",
+             [&]() -> int { return id == nullptr ? EINVAL : migrate(*Id::of(id), static_cast<Channel*>(channel)); });
 }
 
 SOFTHCA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
   switch (static_cast<int>(event)) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED: return "RDMA_CM_EVENT_ADDR_RESOLVED";
-    case RDMA_CM_EVENT_ADDR_ERROR: return "RDMA_CM_EVENT_ADDR_ERROR";
-    case RDMA_CM_EVENT_ROUTE_RESOLVED: return "RDMA_CM_EVENT_ROUTE_RESOLVED";
-    case RDMA_CM_EVENT_ROUTE_ERROR: return "RDMA_CM_EVENT_ROUTE_ERROR";
-    case RDMA_CM_EVENT_CONNECT_REQUEST: return "RDMA_CM_EVENT_CONNECT_REQUEST";
-    case RDMA_CM_EVENT_CONNECT_RESPONSE: return "RDMA_CM_EVENT_CONNECT_RESPONSE";
-    case RDMA_CM_EVENT_CONNECT_ERROR: return "RDMA_CM_EVENT_CONNECT_ERROR";
-    case RDMA_CM_EVENT_UNREACHABLE: return "RDMA_CM_EVENT_UNREACHABLE";
-    case RDMA_CM_EVENT_REJECTED: return "RDMA_CM_EVENT_REJECTED";
-    case RDMA_CM_EVENT_ESTABLISHED: return "RDMA_CM_EVENT_ESTABLISHED";
-    case RDMA_CM_EVENT_DISCONNECTED: return "RDMA_CM_EVENT_DISCONNECTED";
-    case RDMA_CM_EVENT_DEVICE_REMOVAL: return "RDMA_CM_EVENT_DEVICE_REMOVAL";
-    case RDMA_CM_EVENT_MULTICAST_JOIN: return "RDMA_CM_EVENT_MULTICAST_JOIN";
-    case RDMA_CM_EVENT_MULTICAST_ERROR: return "RDMA_CM_EVENT_MULTICAST_ERROR";
-    case RDMA_CM_EVENT_ADDR_CHANGE: return "RDMA_CM_EVENT_ADDR_CHANGE";
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT: return "RDMA_CM_EVENT_TIMEWAIT_EXIT";
-    case kAddrInfoResolved: return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
-    case kAddrInfoError: return "RDMA_CM_EVENT_ADDRINFO_ERROR";
-    case kUserEvent: return "RDMA_CM_EVENT_USER";
-    default: return "UNKNOWN EVENT";
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      return "RDMA_CM_EVENT_ADDR_RESOLVED";
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return "RDMA_CM_EVENT_ADDR_ERROR";
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      return "RDMA_CM_EVENT_ROUTE_RESOLVED";
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return "RDMA_CM_EVENT_ROUTE_ERROR";
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      return "RDMA_CM_EVENT_CONNECT_REQUEST";
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return "RDMA_CM_EVENT_CONNECT_RESPONSE";
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return "RDMA_CM_EVENT_CONNECT_ERROR";
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return "RDMA_CM_EVENT_UNREACHABLE";
+    case RDMA_CM_EVENT_REJECTED:
+      return "RDMA_CM_EVENT_REJECTED";
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return "RDMA_CM_EVENT_ESTABLISHED";
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return "RDMA_CM_EVENT_DISCONNECTED";
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return "RDMA_CM_EVENT_DEVICE_REMOVAL";
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      return "RDMA_CM_EVENT_MULTICAST_JOIN";
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+      return "RDMA_CM_EVENT_MULTICAST_ERROR";
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      return "RDMA_CM_EVENT_ADDR_CHANGE";
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      return "RDMA_CM_EVENT_TIMEWAIT_EXIT";
+    case kAddrInfoResolved:
+      return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
+    case kAddrInfoError:
+      return "RDMA_CM_EVENT_ADDRINFO_ERROR";
+    case kUserEvent:
+      return "RDMA_CM_EVENT_USER";
+    default:
+      return "UNKNOWN EVENT";
   }
 }

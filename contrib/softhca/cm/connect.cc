@@ -47,7 +47,9 @@ void set_qp(Id& id, Message& m, const rdma_conn_param* param) {
   m.initiator_depth = id.initiator_depth;
 }
 
-uint8_t three_bits(uint8_t count) { return std::min<uint8_t>(count, 7); }
+uint8_t three_bits(uint8_t count) {
+  return std::min<uint8_t>(count, 7);
+}
 
 int connect(Id& id, const rdma_conn_param* param) {
   if (id.state != State::RouteResolved) return EINVAL;
@@ -194,8 +196,11 @@ void timed_out(Id& id) {
       say_goodbye(id);
       fail_connection(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
       break;
-    case State::Disconnecting: end_connection(id, -ETIMEDOUT); break;
-    default: break;
+    case State::Disconnecting:
+      end_connection(id, -ETIMEDOUT);
+      break;
+    default:
+      break;
   }
 }
 

@@ -12,7 +12,9 @@ namespace {
 constexpr int kTimeoutMs = 2000;
 
 // A call of ours that gives -1 and sets errno.
-int error_of(int result) { return result == 0 ? 0 : errno; }
+int error_of(int result) {
+  return result == 0 ? 0 : errno;
+}
 
 int set_up(Id& id, const rdma_addrinfo& info, ibv_pd* pd, ibv_qp_init_attr* attr) {
   if ((info.ai_flags & RAI_PASSIVE) != 0) {
@@ -104,7 +106,6 @@ SOFTHCA_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
 }
 
 SOFTHCA_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
-  return api("rdma_get_request", [&]() -> int {
-    return listen == nullptr || id == nullptr ? EINVAL : get_request(*Id::of(listen), id);
-  });
+  return api("rdma_get_request",
+             [&]() -> int { return listen == nullptr || id == nullptr ? EINVAL : get_request(*Id::of(listen), id); });
 }

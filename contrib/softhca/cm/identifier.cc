@@ -146,9 +146,14 @@ void say_goodbye(Id& id) {
       send_to_peer(id, m);
       break;
     }
-    case State::Connected: send_to_peer(id, message_to_peer(id, Kind::Dreq)); break;
-    case State::Disconnected: send_to_peer(id, message_to_peer(id, Kind::Drep)); break;
-    default: break;
+    case State::Connected:
+      send_to_peer(id, message_to_peer(id, Kind::Dreq));
+      break;
+    case State::Disconnected:
+      send_to_peer(id, message_to_peer(id, Kind::Drep));
+      break;
+    default:
+      break;
   }
 }
 
@@ -256,4 +261,6 @@ SOFTHCA_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
   return list;
 }
 
-SOFTHCA_EXPORT void rdma_free_devices(ibv_context** list) { free(list); }
+SOFTHCA_EXPORT void rdma_free_devices(ibv_context** list) {
+  free(list);
+}

@@ -38,22 +38,22 @@ enum class State : uint8_t {
   RouteQuery,
   RouteResolved,
   Listening,
-  Connecting,     // active: the request is out
-  Responded,      // active: it was accepted; the program has to take the event for the connection to stand
-  Requested,      // passive: the program has to accept or reject
-  Accepted,       // passive: the acceptance is out
+  Connecting,  // active: the request is out
+  Responded,   // active: it was accepted; the program has to take the event for the connection to stand
+  Requested,   // passive: the program has to accept or reject
+  Accepted,    // passive: the acceptance is out
   Connected,
   Disconnecting,  // our DREQ is out
   Disconnected,   // the peer's DREQ has come, the program knows it; rdma_disconnect will send DREP
   Closed,
-  Failed,         // rejected, unreachable: it can only be destroyed
+  Failed,  // rejected, unreachable: it can only be destroyed
 };
 
 struct Id;
 
 struct Event : rdma_cm_event {
-  Id* owner;                   // destroying it waits for the acknowledgement: `id`, or the listener of a request
-  bool response;               // the peer has accepted: rdma_get_cm_event connects the QP
+  Id* owner;      // destroying it waits for the acknowledgement: `id`, or the listener of a request
+  bool response;  // the peer has accepted: rdma_get_cm_event connects the QP
   uint8_t data[kMaxPrivate];
 };
 
@@ -69,40 +69,40 @@ constexpr uint64_t peer_key(unsigned slot, uint32_t incarnation, uint32_t id) {
 struct Id : rdma_cm_id {
   // librdmacm's own functions (rsocket) look for their device in the word after rdma_cm_id. There is none.
   void* nothing;
-  uint32_t number;               // never 0, never used again by this process
+  uint32_t number;  // never 0, never used again by this process
   State state;
-  bool sync;                     // `own_channel` is its channel, and calls wait for their event
-  Channel* on;                   // where its events go; nullptr: the channel was destroyed
+  bool sync;    // `own_channel` is its channel, and calls wait for their event
+  Channel* on;  // where its events go; nullptr: the channel was destroyed
   std::unique_ptr<Channel> own_channel;
-  uint32_t unacked;              // events in the channel or with the user
-  uint32_t delivered;            // of these, with the user
+  uint32_t unacked;    // events in the channel or with the user
+  uint32_t delivered;  // of these, with the user
 
-  uint32_t port_id;              // the local port; 0: not bound to one
+  uint32_t port_id;  // the local port; 0: not bound to one
   uint32_t peer_port_id;
-  uint16_t service_space;        // port space of the service, which AF_IB addresses can change
-  int listener;                  // index of our entry in Hub::listeners, -1: none
-  uint16_t listen_flags;         // ListenerFlags
+  uint16_t service_space;  // port space of the service, which AF_IB addresses can change
+  int listener;            // index of our entry in Hub::listeners, -1: none
+  uint16_t listen_flags;   // ListenerFlags
   int backlog;
-  int requests;                  // that nobody has read
+  int requests;  // that nobody has read
   uint8_t tos;
-  uint8_t ack_timeout;           // 0: the default
+  uint8_t ack_timeout;  // 0: the default
 
-  unsigned peer_slot;            // 0: no peer yet
+  unsigned peer_slot;  // 0: no peer yet
   uint32_t peer_incarnation;
   uint32_t peer_id;
   uint32_t local_qpn, remote_qpn;
   uint32_t local_psn, remote_psn;
   uint8_t path_mtu;
-  uint8_t responder_resources;   // of this side, as given to the QP
+  uint8_t responder_resources;  // of this side, as given to the QP
   uint8_t initiator_depth;
   uint8_t retry_count, rnr_retry_count;
   uint32_t qkey;
 
-  Message sent;                  // what is repeated until it is answered
+  Message sent;  // what is repeated until it is answered
   unsigned tries;
-  unsigned looks;                // for a listener
-  uint64_t timer;                // of engine::call_at, 0: none
-  uint32_t timer_turn;           // timers of earlier turns are void
+  unsigned looks;       // for a listener
+  uint64_t timer;       // of engine::call_at, 0: none
+  uint32_t timer_turn;  // timers of earlier turns are void
 
   ibv_sa_path_rec path;
   bool default_xrcd;
@@ -125,7 +125,7 @@ struct Manager {
   uint32_t next_number = 1;
   struct OpenDevice {
     ibv_context* context;
-    ibv_pd* pd;       // the default ones: the PD made with the first id that is bound, the domain on first need
+    ibv_pd* pd;  // the default ones: the PD made with the first id that is bound, the domain on first need
     ibv_xrcd* xrcd;
     uint8_t max_rd_atom, max_init_rd_atom;
   };
@@ -136,9 +136,15 @@ using Lock = std::unique_lock<std::mutex>;
 
 // Joins the fabric and opens the devices, on the first call. 0 or an errno.
 int start();
-inline Fabric& fabric() { return *Fabric::get(); }
-inline bool iwarp() { return fabric().config().personality == Personality::Iwarp; }
-inline bool datagram(const Id& id) { return id.qp_type == IBV_QPT_UD; }
+inline Fabric& fabric() {
+  return *Fabric::get();
+}
+inline bool iwarp() {
+  return fabric().config().personality == Personality::Iwarp;
+}
+inline bool datagram(const Id& id) {
+  return id.qp_type == IBV_QPT_UD;
+}
 Manager::OpenDevice* device_of(const Id& id);  // nullptr: it is not bound to one
 
 // The frame of all exported functions: `call` gives 0 or an errno.
@@ -198,7 +204,9 @@ int complete(Id& id);
 
 Message message_to_peer(Id& id, Kind kind);
 void send_to(unsigned slot, uint32_t incarnation, const Message& m);
-inline void send_to_peer(Id& id, const Message& m) { send_to(id.peer_slot, id.peer_incarnation, m); }
+inline void send_to_peer(Id& id, const Message& m) {
+  send_to(id.peer_slot, id.peer_incarnation, m);
+}
 void set_private_data(Message& m, const void* data, size_t length);
 // Sends it again and again, until disarm() or the last try, which ends in timed_out().
 void send_and_repeat(Id& id, const Message& m);
@@ -214,8 +222,8 @@ void handle_sidr_reply(Id& id, const Message& m);
 
 // --- Connections (held)
 
-void send_request(Id& id);         // Req or SidrReq, `id.sent`, to who listens there
-void timed_out(Id& id);            // the last try was not answered
+void send_request(Id& id);                // Req or SidrReq, `id.sent`, to who listens there
+void timed_out(Id& id);                   // the last try was not answered
 void end_connection(Id& id, int status);  // DISCONNECTED, once
 void fail_connection(Id& id, rdma_cm_event_type type, int status, const Message* m = nullptr);
 void enter_timewait(Id& id);

@@ -18,7 +18,9 @@ bool zero(const uint8_t bytes[16]) {
   return std::all_of(bytes, bytes + 16, [](uint8_t b) { return b == 0; });
 }
 
-bool owner_lives(Fabric& fabric, const CmListener& entry) { return fabric.alive(entry.slot, entry.incarnation); }
+bool owner_lives(Fabric& fabric, const CmListener& entry) {
+  return fabric.alive(entry.slot, entry.incarnation);
+}
 
 // Whether both can get the same request.
 bool overlap(const CmListener& a, const CmListener& b) {

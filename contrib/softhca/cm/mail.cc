@@ -88,7 +88,9 @@ bool is_from_peer(const Id& id, const Message& m, unsigned slot, uint32_t incarn
 
 }  // namespace
 
-void expect_answer(Id& id) { arm(id, kRepeatNs, repeat); }
+void expect_answer(Id& id) {
+  arm(id, kRepeatNs, repeat);
+}
 
 Message message_to_peer(Id& id, Kind kind) {
   Message m{};
@@ -256,7 +258,8 @@ void handle(Fabric& f, const Message& m, unsigned slot, uint32_t incarnation) {
         id->state = State::Failed;
       }
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -280,7 +283,8 @@ void on_death(unsigned slot, uint32_t incarnation) {
           fail_connection(*id, RDMA_CM_EVENT_REJECTED, iwarp() ? -ECONNRESET : kRejConsumer);
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }

@@ -27,7 +27,8 @@ void set_flag(Id& id, uint16_t flag, bool on) {
 int set_id_option(Id& id, int name, const void* value, size_t length) {
   int number = 0;
   switch (name) {
-    case RDMA_OPTION_ID_TOS: return option(value, length, &id.tos) ? 0 : EINVAL;
+    case RDMA_OPTION_ID_TOS:
+      return option(value, length, &id.tos) ? 0 : EINVAL;
     case RDMA_OPTION_ID_REUSEADDR:
       if (!option(value, length, &number) || id.state != State::Idle) return EINVAL;
       set_flag(id, kListenReuse, number != 0);
@@ -43,7 +44,8 @@ int set_id_option(Id& id, int name, const void* value, size_t length) {
       id.ack_timeout = timeout;
       return 0;
     }
-    default: return ENOSYS;
+    default:
+      return ENOSYS;
   }
 }
 
@@ -73,16 +75,24 @@ SOFTHCA_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int optname, void*
   });
 }
 
-SOFTHCA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) { return htons(port_number(&id->route.addr.src_addr)); }
-SOFTHCA_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) { return htons(port_number(&id->route.addr.dst_addr)); }
+SOFTHCA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {
+  return htons(port_number(&id->route.addr.src_addr));
+}
+SOFTHCA_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) {
+  return htons(port_number(&id->route.addr.dst_addr));
+}
 
 // Inline functions of rdma_cma.h that were symbols of librdmacm before.
 extern "C" __attribute__((visibility("default"))) sockaddr* softhca_local_addr(rdma_cm_id* id) __asm__(
     "rdma_get_local_addr");
 extern "C" __attribute__((visibility("default"))) sockaddr* softhca_peer_addr(rdma_cm_id* id) __asm__(
     "rdma_get_peer_addr");
-sockaddr* softhca_local_addr(rdma_cm_id* id) { return &id->route.addr.src_addr; }
-sockaddr* softhca_peer_addr(rdma_cm_id* id) { return &id->route.addr.dst_addr; }
+sockaddr* softhca_local_addr(rdma_cm_id* id) {
+  return &id->route.addr.src_addr;
+}
+sockaddr* softhca_peer_addr(rdma_cm_id* id) {
+  return &id->route.addr.dst_addr;
+}
 
 SOFTHCA_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   return api("rdma_set_local_ece", [&]() -> int {

@@ -25,13 +25,15 @@ Qp* qp_of(const Id& id) {
   if (id.local_qpn == 0 || (id.qp == nullptr && !iwarp())) return nullptr;
   const unsigned slot = slot_of_qpn(id.local_qpn);
   const unsigned index = index_of_qpn(id.local_qpn);
-  Qp* qp = slot == kHubSlot         ? tables().targets[index].load(std::memory_order_acquire)
+  Qp* qp = slot == kHubSlot          ? tables().targets[index].load(std::memory_order_acquire)
            : slot == fabric().slot() ? tables().qps[index].load(std::memory_order_acquire)
                                      : nullptr;
   return qp != nullptr && qp->base()->qp_num == id.local_qpn ? qp : nullptr;
 }
 
-bool answered(const Id& id) { return id.state >= State::Responded && id.state != State::Failed; }
+bool answered(const Id& id) {
+  return id.state >= State::Responded && id.state != State::Failed;
+}
 
 int datagram_attr(const Id& id, ibv_qp_attr* attr, int* mask) {
   *mask = IBV_QP_STATE;
@@ -42,12 +44,14 @@ int datagram_attr(const Id& id, ibv_qp_attr* attr, int* mask) {
       attr->qkey = RDMA_UDP_QKEY;
       *mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
       return 0;
-    case IBV_QPS_RTR: return 0;
+    case IBV_QPS_RTR:
+      return 0;
     case IBV_QPS_RTS:
       attr->sq_psn = 0;
       *mask |= IBV_QP_SQ_PSN;
       return 0;
-    default: return EINVAL;
+    default:
+      return EINVAL;
   }
 }
 
@@ -98,7 +102,8 @@ int connected_attr(Id& id, ibv_qp_attr* attr, int* mask) {
         *mask |= IBV_QP_TIMEOUT;
       }
       return 0;
-    default: return EINVAL;
+    default:
+      return EINVAL;
   }
 }
 

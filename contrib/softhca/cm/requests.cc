@@ -70,11 +70,14 @@ bool can_serve(const Id& listener, const Message& m) {
   if (listener.state != State::Listening || m.family == 0) return false;
   if (node_of_port_id(m.to_port_id) != fabric().node()) return false;
   switch (m.qp_type) {
-    case IBV_QPT_UD: return m.kind == Kind::SidrReq;
+    case IBV_QPT_UD:
+      return m.kind == Kind::SidrReq;
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_RC:
-    case IBV_QPT_UC: return m.kind == Kind::Req && !datagram(listener) && m.path_mtu != 0;
-    default: return false;
+    case IBV_QPT_UC:
+      return m.kind == Kind::Req && !datagram(listener) && m.path_mtu != 0;
+    default:
+      return false;
   }
 }
 

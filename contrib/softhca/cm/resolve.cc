@@ -14,7 +14,9 @@ namespace {
 
 constexpr uint8_t kPacketLifeTime = 15;
 
-uint64_t milliseconds(int ms) { return static_cast<uint64_t>(std::max(ms, 1)) * 1000 * 1000; }
+uint64_t milliseconds(int ms) {
+  return static_cast<uint64_t>(std::max(ms, 1)) * 1000 * 1000;
+}
 
 // Native addresses are InfiniBand's own.
 int check_family(const sockaddr* address) {

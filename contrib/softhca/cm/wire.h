@@ -46,19 +46,19 @@ struct Message {
   uint32_t magic;
   Kind kind;
   uint8_t qp_type;
-  uint8_t family;               // of the addresses
+  uint8_t family;  // of the addresses
   uint8_t path_mtu;
   uint32_t to_incarnation;
-  uint32_t to_id;               // 0: not known yet
+  uint32_t to_id;  // 0: not known yet
   uint32_t from_id;
   uint32_t from_port_id;
   uint32_t to_port_id;
-  uint8_t from_address[16];     // IPv6, IPv4 mapped, or a GID
+  uint8_t from_address[16];  // IPv6, IPv4 mapped, or a GID
   uint8_t to_address[16];
-  uint16_t from_port;           // host order
+  uint16_t from_port;  // host order
   uint16_t to_port;
   uint16_t port_space;
-  uint16_t status;              // Rej, SidrRep
+  uint16_t status;  // Rej, SidrRep
   uint32_t qpn;
   uint32_t psn;
   uint32_t qkey;

@@ -45,7 +45,7 @@ Slot& FabricView::map(unsigned slot) {
 
 Slot* FabricView::live_slot(unsigned slot) {
   if (slot == kHubSlot || slot >= kSlots) return nullptr;
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = slot;

@@ -44,7 +44,9 @@ Slot& live(FabricView& fabric, unsigned number) {
   return *slot;
 }
 
-std::string read_all(std::istream& from) { return {std::istreambuf_iterator<char>(from), {}}; }
+std::string read_all(std::istream& from) {
+  return {std::istreambuf_iterator<char>(from), {}};
+}
 
 // --- Ports and devices
 
@@ -112,8 +114,7 @@ void list(Arguments) {
     printf("slot %u pid %d node %u\n", number, slot.header.pid, slot.header.node);
     for (unsigned i = 0; i < kCqsPerSlot; ++i) {
       const CqShared& cq = slot.cqs[i];
-      if (cq.in_use.load() != 0)
-        printf("  cq %u: %u of %u\n", i, cq.tail.load() - cq.head.load(), cq.cqe);
+      if (cq.in_use.load() != 0) printf("  cq %u: %u of %u\n", i, cq.tail.load() - cq.head.load(), cq.cqe);
     }
     for (const QpShared& qp : slot.qps) {
       const uint32_t qpn = qp.qp_num.load(), state = qp.state.load();
@@ -153,7 +154,9 @@ void set_faults(Arguments arguments) {
   ring_all(fabric, kLookFaults);
 }
 
-void options(Arguments) { printf("%s%s", config_help().c_str(), faults::grammar().c_str()); }
+void options(Arguments) {
+  printf("%s%s", config_help().c_str(), faults::grammar().c_str());
+}
 
 // --- What softhca-run needs
 

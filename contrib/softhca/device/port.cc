@@ -107,8 +107,8 @@ bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid) {
   switch (config.personality) {
     case Personality::Ib:
       gid->global.subnet_prefix = htobe64(kLinkLocal);
-      gid->global.interface_id = htobe64(
-          guid_of(node_of_port_id(port_id), device_of_port_id(port_id), port_of_port_id(port_id), salt));
+      gid->global.interface_id =
+          htobe64(guid_of(node_of_port_id(port_id), device_of_port_id(port_id), port_of_port_id(port_id), salt));
       break;
     case Personality::Roce:
       if (index < 2) {  // the interface identifier of IPv6: the MAC address with one bit turned and ff:fe in the middle
@@ -145,9 +145,13 @@ uint16_t lid_of(Fabric& fabric, uint32_t port_id) {
   return static_cast<uint16_t>(kFirstLid + port_id - 1 + steps % kLidSteps * kLidStep);
 }
 
-uint64_t node_guid_of(unsigned node, unsigned device) { return guid_of(node, device, 0, 0); }
+uint64_t node_guid_of(unsigned node, unsigned device) {
+  return guid_of(node, device, 0, 0);
+}
 
-void mac_of(Fabric& fabric, uint32_t port_id, uint8_t mac[6]) { put_mac(mac, port_id, salt_of(fabric, port_id)); }
+void mac_of(Fabric& fabric, uint32_t port_id, uint8_t mac[6]) {
+  put_mac(mac, port_id, salt_of(fabric, port_id));
+}
 
 in_addr ip_of(uint32_t port_id) {
   return {htonl(uint32_t{127} << 24 | (64 + node_of_port_id(port_id)) << 16 | device_of_port_id(port_id) << 8 |
@@ -158,7 +162,9 @@ uint16_t pkey_at(const Config& config, unsigned index) {
   if (index >= pkey_count(config)) return 0;
   return index == 0 ? 0xffff : 0x8001;
 }
-unsigned pkey_count(const Config& config) { return config.personality == Personality::Ib ? 2 : 1; }
+unsigned pkey_count(const Config& config) {
+  return config.personality == Personality::Ib ? 2 : 1;
+}
 
 uint32_t resolve(Fabric& fabric, uint32_t from_port_id, const ibv_ah_attr& ah) {
   if (!exists(fabric.config(), from_port_id)) return 0;
@@ -224,6 +230,8 @@ bool port_up(Fabric& fabric, uint32_t port_id) {
   return exists(fabric.config(), port_id) && fabric.hub().ports[port_id].down.load(std::memory_order_acquire) == 0;
 }
 
-std::string device_name(unsigned device) { return "softhca" + std::to_string(device); }
+std::string device_name(unsigned device) {
+  return "softhca" + std::to_string(device);
+}
 
 }  // namespace softhca

@@ -7,7 +7,9 @@
 namespace softhca {
 namespace {
 
-constexpr uint64_t rounded(size_t bytes) { return (bytes + Arena::kAlign - 1) & ~(Arena::kAlign - 1); }
+constexpr uint64_t rounded(size_t bytes) {
+  return (bytes + Arena::kAlign - 1) & ~(Arena::kAlign - 1);
+}
 
 }  // namespace
 

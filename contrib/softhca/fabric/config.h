@@ -11,15 +11,16 @@ enum class Personality { Ib, Roce, Iwarp };
 
 struct Config {
   Personality personality = Personality::Roce;
-  unsigned devices = 1;       // of each node, up to kMaxDevices
-  unsigned ports = 1;         // of each device, up to kMaxPorts
-  unsigned nodes = 1;         // virtual nodes, up to kMaxNodes
-  std::string node_from;      // name of an environment variable with the rank that chooses the node (rank % nodes); else round robin
-  uint64_t seed = 1;          // of everything random
-  unsigned async_us = 0;      // work requests start up to this much later, in the engine; 0: in the call that posts them
-  bool cma = true;            // false: act as if process_vm_readv were forbidden
-  bool chaos_order = false;   // RDMA WRITE writes the last byte first: catches who polls memory and relies on order
-  unsigned max_qps = 0;       // limits of the device, to test what happens at them; 0: the built-in limit
+  unsigned devices = 1;  // of each node, up to kMaxDevices
+  unsigned ports = 1;    // of each device, up to kMaxPorts
+  unsigned nodes = 1;    // virtual nodes, up to kMaxNodes
+  std::string
+      node_from;  // name of an environment variable with the rank that chooses the node (rank % nodes); else round robin
+  uint64_t seed = 1;         // of everything random
+  unsigned async_us = 0;     // work requests start up to this much later, in the engine; 0: in the call that posts them
+  bool cma = true;           // false: act as if process_vm_readv were forbidden
+  bool chaos_order = false;  // RDMA WRITE writes the last byte first: catches who polls memory and relies on order
+  unsigned max_qps = 0;      // limits of the device, to test what happens at them; 0: the built-in limit
   unsigned max_cqs = 0;
   unsigned max_mrs = 0;
   unsigned max_srqs = 0;

@@ -27,18 +27,22 @@ std::atomic<Fabric*> Fabric::instance_{nullptr};
 namespace {
 
 std::mutex join_mutex;
-bool join_failed = false;   // it was tried, and said why
+bool join_failed = false;      // it was tried, and said why
 bool child_of_member = false;  // fork(2) does not make a second process of the fabric
 
 constexpr size_t kPage = 4096;
 
-void complain(const std::string& what) { fprintf(stderr, "softhca: %s\n", what.c_str()); }
-std::string with_errno(const std::string& what) { return what + ": " + strerror(errno); }
+void complain(const std::string& what) {
+  fprintf(stderr, "softhca: %s\n", what.c_str());
+}
+std::string with_errno(const std::string& what) {
+  return what + ": " + strerror(errno);
+}
 
 // A file of the fabric's directory; nobody else's, and no link to elsewhere.
 int open_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  struct stat status{};
+  struct stat status {};
   if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid() || !S_ISREG(status.st_mode))) {
     close(fd);
     errno = EPERM;
@@ -48,7 +52,7 @@ int open_file(const std::string& path) {
 }
 
 struct flock lock_of(unsigned slot, short type) {
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = slot;
@@ -120,18 +124,17 @@ bool Fabric::open() {
   }
   if (!open_files()) return false;
   if (!claim_slot()) return false;
-  arena_.reset(offsetof(Slot, arena), kSlotBytes,
-               [this](uint64_t offset, size_t bytes) {
-                 uint8_t* from = at(*self_, offset, bytes);
-                 if (from == nullptr || !commit(from, bytes)) return false;
-                 memset(from, 0, bytes);
-                 return true;
-               });
+  arena_.reset(offsetof(Slot, arena), kSlotBytes, [this](uint64_t offset, size_t bytes) {
+    uint8_t* from = at(*self_, offset, bytes);
+    if (from == nullptr || !commit(from, bytes)) return false;
+    memset(from, 0, bytes);
+    return true;
+  });
   return true;
 }
 
 bool Fabric::open_files() {
-  struct stat status{};
+  struct stat status {};
   if (stat(directory_.c_str(), &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
     complain("$SOFTHCA_DIR has to be a directory of this user's that nobody else can use (mode 0700): " + directory_);
     errno = EACCES;

@@ -32,11 +32,19 @@ constexpr unsigned kMrsPerSlot = 1U << kMrIndexBits;
 constexpr size_t kSlotBytes = size_t{256} << 20;
 constexpr unsigned kHubSlot = 0;
 
-constexpr uint32_t qpn_of(unsigned slot, unsigned index) { return slot << kQpIndexBits | index; }
-constexpr unsigned slot_of_qpn(uint32_t qpn) { return (qpn & 0xffffff) >> kQpIndexBits; }
-constexpr unsigned index_of_qpn(uint32_t qpn) { return qpn & (kQpsPerSlot - 1); }
+constexpr uint32_t qpn_of(unsigned slot, unsigned index) {
+  return slot << kQpIndexBits | index;
+}
+constexpr unsigned slot_of_qpn(uint32_t qpn) {
+  return (qpn & 0xffffff) >> kQpIndexBits;
+}
+constexpr unsigned index_of_qpn(uint32_t qpn) {
+  return qpn & (kQpsPerSlot - 1);
+}
 // An SRQ number (XRC) likewise, with its own table.
-constexpr uint32_t srqn_of(unsigned slot, unsigned index) { return qpn_of(slot, index); }
+constexpr uint32_t srqn_of(unsigned slot, unsigned index) {
+  return qpn_of(slot, index);
+}
 
 // A set of small numbers that any process may add to and the owner empties.
 template <unsigned kCount>
@@ -61,14 +69,14 @@ struct PendingSet {
 // sender can take. The owner posts (under a lock of its own process); who takes holds `lock`.
 struct RecvRing {
   alignas(64) std::atomic<uint32_t> posted;  // owner
-  uint32_t capacity;  // entries, a power of two; 0: there is no queue
-  uint32_t max_wr;    // what the user was given: at most so many posted and not taken
+  uint32_t capacity;                         // entries, a power of two; 0: there is no queue
+  uint32_t max_wr;                           // what the user was given: at most so many posted and not taken
   uint32_t max_sge;
-  uint32_t stride;    // bytes of an entry: sizeof(RecvEntry) + max_sge * sizeof(Sge), a multiple of 16
+  uint32_t stride;      // bytes of an entry: sizeof(RecvEntry) + max_sge * sizeof(Sge), a multiple of 16
   uint32_t taken_seen;  // owner: a `taken` of before, so that the takers' line is seldom looked at
-  uint64_t offset;    // of the ring, in the owner's slot
+  uint64_t offset;      // of the ring, in the owner's slot
   alignas(64) RobustLock lock;
-  std::atomic<uint32_t> taken;   // who holds `lock`
+  std::atomic<uint32_t> taken;  // who holds `lock`
 };
 
 struct Sge {  // as ibv_sge
@@ -92,20 +100,20 @@ constexpr unsigned kLandingBytes = 192;
 
 struct CqEntry {
   uint64_t wr_id;
-  uint64_t landing_addr;   // where the payload in `landing` belongs, in the owner's memory
-  uint64_t timestamp_ns;   // CLOCK_MONOTONIC
+  uint64_t landing_addr;  // where the payload in `landing` belongs, in the owner's memory
+  uint64_t timestamp_ns;  // CLOCK_MONOTONIC
   uint32_t byte_len;
   uint32_t qp_num;
   uint32_t src_qp;
-  uint32_t imm_or_rkey;    // immediate data in network order, or the invalidated key
+  uint32_t imm_or_rkey;  // immediate data in network order, or the invalidated key
   uint32_t vendor_err;
-  uint32_t srqn;           // XRC: whose request this completes
+  uint32_t srqn;  // XRC: whose request this completes
   uint16_t landing_len;
   uint16_t slid;
   uint16_t pkey_index;
-  uint16_t retires;        // entries of the send queue that are free again when this is polled; 0 on receive completions
-  uint8_t status;          // ibv_wc_status
-  uint8_t opcode;          // ibv_wc_opcode (its receive bit is kept as kRecvOpcode below)
+  uint16_t retires;  // entries of the send queue that are free again when this is polled; 0 on receive completions
+  uint8_t status;    // ibv_wc_status
+  uint8_t opcode;    // ibv_wc_opcode (its receive bit is kept as kRecvOpcode below)
   uint8_t wc_flags;
   uint8_t sl;
   uint8_t solicited;
@@ -118,56 +126,56 @@ constexpr uint8_t kRecvOpcode = 0x80;  // IBV_WC_RECV is 1 << 7: opcodes of rece
 enum CqArm : uint32_t { kCqIdle = 0, kCqArmedSolicited = 1, kCqArmed = 2, kCqFired = 3 };  // fired: the event is due
 
 struct alignas(128) CqShared {
-  RobustLock lock;           // held to add an entry, to resize, to destroy
+  RobustLock lock;               // held to add an entry, to resize, to destroy
   std::atomic<uint32_t> in_use;  // owner; who adds an entry checks it under the lock
-  uint32_t capacity;         // entries of the ring, a power of two
-  uint32_t cqe;              // what the user was given: more entries than this is an overrun
-  uint64_t offset;           // of the ring, in the owner's slot
-  std::atomic<uint32_t> tail;  // who holds the lock
+  uint32_t capacity;             // entries of the ring, a power of two
+  uint32_t cqe;                  // what the user was given: more entries than this is an overrun
+  uint64_t offset;               // of the ring, in the owner's slot
+  std::atomic<uint32_t> tail;    // who holds the lock
   // Who holds the lock, while it adds the entry of a request that it has taken from a QP of this slot: `tail` of before << 32 |
   // that QP's index + 1; else 0. If it dies, the next to hold the lock sees from this whether the entry is there.
   std::atomic<uint64_t> adding;
-  std::atomic<uint32_t> armed;  // CqArm: owner sets, who adds an entry fires it
+  std::atomic<uint32_t> armed;    // CqArm: owner sets, who adds an entry fires it
   std::atomic<uint32_t> overrun;  // 1: an entry was lost; 2: and the owner was told
-  uint32_t head_seen;        // who holds the lock: a head of before, so that the owner's is seldom looked at
-  uint32_t stamped;          // owner: 1: entries have a time
+  uint32_t head_seen;             // who holds the lock: a head of before, so that the owner's is seldom looked at
+  uint32_t stamped;               // owner: 1: entries have a time
   alignas(64) std::atomic<uint32_t> head;  // owner
 };
 
 // --- Queue pairs
 
 enum QpEventBits : uint32_t {  // what peers, or this process's own data path, want the owner's engine to do
-  kQpFlush = 1 << 0,         // the responder failed: `state` is IBV_QPS_ERR already; flush both queues
-  kQpAccessErr = 1 << 1,     // raise IBV_EVENT_QP_ACCESS_ERR
-  kQpReqErr = 1 << 2,        // raise IBV_EVENT_QP_REQ_ERR
-  kQpFatal = 1 << 3,         // raise IBV_EVENT_QP_FATAL
-  kQpCommEst = 1 << 4,       // raise IBV_EVENT_COMM_EST: a message came in RTR
-  kQpKick = 1 << 5,          // look at the send queue again
+  kQpFlush = 1 << 0,           // the responder failed: `state` is IBV_QPS_ERR already; flush both queues
+  kQpAccessErr = 1 << 1,       // raise IBV_EVENT_QP_ACCESS_ERR
+  kQpReqErr = 1 << 2,          // raise IBV_EVENT_QP_REQ_ERR
+  kQpFatal = 1 << 3,           // raise IBV_EVENT_QP_FATAL
+  kQpCommEst = 1 << 4,         // raise IBV_EVENT_COMM_EST: a message came in RTR
+  kQpKick = 1 << 5,            // look at the send queue again
 };
 
 // The half of a QP that peers see. The owner writes all of it under `lock`, which a peer holds while it executes one
 // message: to hold it is to have the QP stand still.
 // First what seldom changes, then what peers write with every message, then the RQ: no cache line is written by both sides.
 struct alignas(256) QpShared {
-  std::atomic<uint32_t> qp_num;     // 0: no such QP
-  std::atomic<uint32_t> state;      // ibv_qp_state; a peer that meets an error writes IBV_QPS_ERR
-  uint32_t type;                    // ibv_qp_type
-  uint32_t port_id;                 // PortId, where this QP is reachable (from INIT on)
-  uint32_t dest_port_id;            // connected types: where it accepts messages from (from RTR on)
-  uint32_t dest_qpn;                // connected types: from whom
+  std::atomic<uint32_t> qp_num;  // 0: no such QP
+  std::atomic<uint32_t> state;   // ibv_qp_state; a peer that meets an error writes IBV_QPS_ERR
+  uint32_t type;                 // ibv_qp_type
+  uint32_t port_id;              // PortId, where this QP is reachable (from INIT on)
+  uint32_t dest_port_id;         // connected types: where it accepts messages from (from RTR on)
+  uint32_t dest_qpn;             // connected types: from whom
   uint32_t pd;
-  uint32_t access;                  // ibv_access_flags of qp_access_flags
-  uint32_t qkey;                    // UD
+  uint32_t access;  // ibv_access_flags of qp_access_flags
+  uint32_t qkey;    // UD
   uint16_t pkey_index;
   uint16_t pkey;
   uint8_t min_rnr_timer;
   uint8_t max_dest_rd_atomic;
-  uint8_t path_mtu;                 // ibv_mtu
-  uint8_t comm_established;         // peers: a message has arrived
-  uint32_t recv_cq;                 // index in the slot
-  uint32_t srq;                     // index in the slot + 1; 0: it has an RQ of its own
-  uint32_t xrcd;                    // XRC target: index in the hub
-  std::atomic<uint32_t> events;     // QpEventBits
+  uint8_t path_mtu;              // ibv_mtu
+  uint8_t comm_established;      // peers: a message has arrived
+  uint32_t recv_cq;              // index in the slot
+  uint32_t srq;                  // index in the slot + 1; 0: it has an RQ of its own
+  uint32_t xrcd;                 // XRC target: index in the hub
+  std::atomic<uint32_t> events;  // QpEventBits
   // iWARP: 1 on the passive side until something has arrived: it must not send before. Written by both.
   std::atomic<uint32_t> must_wait;
   alignas(64) RobustLock lock;
@@ -177,17 +185,17 @@ struct alignas(256) QpShared {
   // the rest when that peer dies.
   std::atomic<uint32_t> taken_valid;
   uint64_t taken_wr_id;
-  uint32_t creator;                 // XRC target: slot | incarnation << 16 of who made it
+  uint32_t creator;  // XRC target: slot | incarnation << 16 of who made it
   RecvRing rq;
 };
 static_assert(sizeof(QpShared) == 256);
 
 struct alignas(128) SrqShared {
-  std::atomic<uint32_t> in_use;   // owner
+  std::atomic<uint32_t> in_use;  // owner
   uint32_t pd;
-  uint32_t xrcd;                  // hub index + 1, 0: basic
-  uint32_t cq;                    // XRC: index in the slot + 1
-  std::atomic<uint32_t> limit;    // raise the event when fewer are left; then 0
+  uint32_t xrcd;                // hub index + 1, 0: basic
+  uint32_t cq;                  // XRC: index in the slot + 1
+  std::atomic<uint32_t> limit;  // raise the event when fewer are left; then 0
   std::atomic<uint32_t> error;
   RecvRing ring;
 };
@@ -197,11 +205,11 @@ struct alignas(128) SrqShared {
 // `key` is written last when one is made and cleared first when it goes. A peer reads the rest only under the lock of one of
 // the owner's QPs, and the owner waits for every such lock to be released once before memory may be used otherwise.
 struct MrEntry {
-  std::atomic<uint32_t> key;      // 0: none
+  std::atomic<uint32_t> key;  // 0: none
   uint32_t pd;
-  uint32_t access;                // ibv_access_flags
-  uint32_t qpn;                   // type 2B window: the only QP that may use it; 0: any
-  uint64_t iova;                  // the address that remote work requests give for `addr`
+  uint32_t access;  // ibv_access_flags
+  uint32_t qpn;     // type 2B window: the only QP that may use it; 0: any
+  uint64_t iova;    // the address that remote work requests give for `addr`
   uint64_t length;
   uint64_t addr;
   std::atomic<uint32_t> windows;  // bound to this region
@@ -223,9 +231,9 @@ struct Mail {
 
 // A full box loses mail, as a network does: senders repeat.
 struct Mailbox {
-  RobustLock lock;                 // senders
-  std::atomic<uint32_t> head;      // owner
-  std::atomic<uint32_t> tail;      // who holds the lock
+  RobustLock lock;             // senders
+  std::atomic<uint32_t> head;  // owner
+  std::atomic<uint32_t> tail;  // who holds the lock
   Mail mail[kMailSlots];
 };
 
@@ -234,12 +242,12 @@ struct Mailbox {
 enum CopyState : uint32_t { kCopyFree = 0, kCopyFilling, kCopyAsked, kCopyRunning, kCopyDone, kCopyFault };
 
 struct CopyRequest {
-  std::atomic<uint32_t> state;     // CopyState
-  RobustLock lock;                 // the initiator, as long as the request is its
-  uint32_t to_target;              // 1: from the file into the target's memory
+  std::atomic<uint32_t> state;  // CopyState
+  RobustLock lock;              // the initiator, as long as the request is its
+  uint32_t to_target;           // 1: from the file into the target's memory
   uint32_t length;
-  uint64_t file_offset;            // the initiator's bounce buffer
-  uint64_t addr;                   // in the target
+  uint64_t file_offset;  // the initiator's bounce buffer
+  uint64_t addr;         // in the target
 };
 constexpr unsigned kCopyRequests = 64;
 enum CopierState : uint32_t { kNoCopier = 0, kCopierAwake, kCopierAsleep };
@@ -261,15 +269,15 @@ struct SlotHeader {
   std::atomic<uint32_t> incarnation;  // 16 bits, grows with every owner
   std::atomic<uint32_t> in_use;       // 1 from join to leave
   int32_t pid;
-  uint32_t node;                      // virtual node
-  std::atomic<uint32_t> dead;         // = incarnation once someone has seen that the owner died
-  std::atomic<uint32_t> can_copy;     // 1: process_vm_* works on this process; 2: it does not; 0: not tried
-  alignas(64) std::atomic<uint32_t> bell;       // futex: the engine sleeps on it
-  std::atomic<uint32_t> asleep;                 // the engine is about to sleep, or does
-  std::atomic<uint32_t> attention;              // AttentionBits
-  alignas(64) RobustLock atomics;               // atomic operations on the owner's memory
+  uint32_t node;                           // virtual node
+  std::atomic<uint32_t> dead;              // = incarnation once someone has seen that the owner died
+  std::atomic<uint32_t> can_copy;          // 1: process_vm_* works on this process; 2: it does not; 0: not tried
+  alignas(64) std::atomic<uint32_t> bell;  // futex: the engine sleeps on it
+  std::atomic<uint32_t> asleep;            // the engine is about to sleep, or does
+  std::atomic<uint32_t> attention;         // AttentionBits
+  alignas(64) RobustLock atomics;          // atomic operations on the owner's memory
   alignas(64) std::atomic<uint32_t> copies_asked;  // grows with every CopyRequest; futex of the thread that serves them
-  std::atomic<uint32_t> copier;                 // CopierState of that thread
+  std::atomic<uint32_t> copier;                    // CopierState of that thread
 };
 
 struct Slot {
@@ -301,26 +309,32 @@ constexpr uint32_t port_id_of(unsigned node, unsigned device, unsigned port) {
   return 1 + (node * kMaxDevices + device) * kMaxPorts + (port - 1);
 }
 constexpr unsigned kPortIds = 1 + kMaxNodes * kMaxDevices * kMaxPorts;
-constexpr unsigned node_of_port_id(uint32_t id) { return (id - 1) / (kMaxDevices * kMaxPorts); }
-constexpr unsigned device_of_port_id(uint32_t id) { return (id - 1) / kMaxPorts % kMaxDevices; }
-constexpr unsigned port_of_port_id(uint32_t id) { return (id - 1) % kMaxPorts + 1; }
+constexpr unsigned node_of_port_id(uint32_t id) {
+  return (id - 1) / (kMaxDevices * kMaxPorts);
+}
+constexpr unsigned device_of_port_id(uint32_t id) {
+  return (id - 1) / kMaxPorts % kMaxDevices;
+}
+constexpr unsigned port_of_port_id(uint32_t id) {
+  return (id - 1) % kMaxPorts + 1;
+}
 
 // What softhca-ctl changes while programs run. `changes` grows last; an engine compares it with what it saw before and raises
 // the events.
 struct PortShared {
   std::atomic<uint32_t> changes;
-  std::atomic<uint32_t> down;         // 1: the link is down
-  std::atomic<uint32_t> lid_offset;   // added to the LID
-  std::atomic<uint32_t> gid_salt;     // mixed into the GIDs
-  std::atomic<uint32_t> device_fatal; // grows with every fatal error of the device
+  std::atomic<uint32_t> down;          // 1: the link is down
+  std::atomic<uint32_t> lid_offset;    // added to the LID
+  std::atomic<uint32_t> gid_salt;      // mixed into the GIDs
+  std::atomic<uint32_t> device_fatal;  // grows with every fatal error of the device
 };
 
 struct XrcdShared {
   RobustLock lock;
-  uint64_t device;                 // st_dev, st_ino of its file; 0, 0 and `anonymous` for a domain without one
+  uint64_t device;  // st_dev, st_ino of its file; 0, 0 and `anonymous` for a domain without one
   uint64_t inode;
   uint32_t anonymous;
-  uint32_t port_device;            // node * kMaxDevices + device
+  uint32_t port_device;                     // node * kMaxDevices + device
   std::atomic<uint64_t> open[kSlots / 64];  // slots that have it open
   std::atomic<uint32_t> incarnations[kSlots];
   std::atomic<uint32_t> in_use;
@@ -328,16 +342,16 @@ struct XrcdShared {
 
 // A port number that somebody has bound. The connection manager guards the table with `listeners_lock`.
 struct CmListener {
-  std::atomic<uint32_t> in_use;    // 0 free, 1 bound, 2 listening
-  uint32_t slot;                   // the owner, and its incarnation
+  std::atomic<uint32_t> in_use;  // 0 free, 1 bound, 2 listening
+  uint32_t slot;                 // the owner, and its incarnation
   uint32_t incarnation;
-  uint32_t id;                     // of the owner's rdma_cm_id, in its own table
-  uint32_t port_id;                // 0: any port of the node
+  uint32_t id;       // of the owner's rdma_cm_id, in its own table
+  uint32_t port_id;  // 0: any port of the node
   uint32_t node;
   uint16_t port_space;
-  uint16_t port;                   // host order; sib_sid's low bits for AF_IB
-  uint16_t flags;                  // cm/listeners.h
-  uint8_t address[16];             // bound IP address or GID; zero: any
+  uint16_t port;        // host order; sib_sid's low bits for AF_IB
+  uint16_t flags;       // cm/listeners.h
+  uint8_t address[16];  // bound IP address or GID; zero: any
 };
 
 struct Hub {

@@ -8,7 +8,7 @@
 namespace softhca {
 namespace {
 
-constexpr int kSpins = 100;       // then yield: the holder may not be running
+constexpr int kSpins = 100;         // then yield: the holder may not be running
 constexpr int kYieldsPerLook = 64;  // then ask the kernel whether the holder lives
 
 // Waits a little; every so often says that it is time to ask.

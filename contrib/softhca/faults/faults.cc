@@ -93,12 +93,18 @@ Verdict on_request(Qp& qp, const SendEntry& entry) {
     if (entry.length < rule.min_bytes) continue;
     if (!strikes(rule, s, order)) continue;
     switch (rule.action) {
-      case Action::Drop: return {.action = Verdict::Drop};
-      case Action::Delay: return {.action = Verdict::Delay, .delay_us = rule.us};
-      case Action::Rnr: return {.action = Verdict::Rnr};
-      case Action::Error: return {.action = Verdict::Error, .status = rule.status};
-      case Action::Kill: return {.action = Verdict::Kill, .kill_at = rule.kill_at};
-      default: break;
+      case Action::Drop:
+        return {.action = Verdict::Drop};
+      case Action::Delay:
+        return {.action = Verdict::Delay, .delay_us = rule.us};
+      case Action::Rnr:
+        return {.action = Verdict::Rnr};
+      case Action::Error:
+        return {.action = Verdict::Error, .status = rule.status};
+      case Action::Kill:
+        return {.action = Verdict::Kill, .kill_at = rule.kill_at};
+      default:
+        break;
     }
   }
   return {};

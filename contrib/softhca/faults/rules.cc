@@ -11,9 +11,11 @@
 namespace softhca::faults {
 namespace {
 
-constexpr unsigned bit(Action action) { return 1U << static_cast<unsigned>(action); }
-constexpr unsigned kRequests = bit(Action::Drop) | bit(Action::Delay) | bit(Action::Rnr) | bit(Action::Error) |
-                               bit(Action::Kill);
+constexpr unsigned bit(Action action) {
+  return 1U << static_cast<unsigned>(action);
+}
+constexpr unsigned kRequests =
+    bit(Action::Drop) | bit(Action::Delay) | bit(Action::Rnr) | bit(Action::Error) | bit(Action::Kill);
 constexpr unsigned kAll = kRequests | bit(Action::Fail) | bit(Action::Cm);
 
 struct ActionName {
@@ -72,12 +74,28 @@ bool set_op(Rule& rule, std::string_view value) {
 
 // As in ibv_wc_status, with or without IBV_WC_.
 bool set_status(Rule& rule, std::string_view value) {
-  constexpr const char* kNames[] = {
-      nullptr,          "LOC_LEN_ERR",    "LOC_QP_OP_ERR",      "LOC_EEC_OP_ERR",   "LOC_PROT_ERR",
-      "WR_FLUSH_ERR",   "MW_BIND_ERR",    "BAD_RESP_ERR",       "LOC_ACCESS_ERR",   "REM_INV_REQ_ERR",
-      "REM_ACCESS_ERR", "REM_OP_ERR",     "RETRY_EXC_ERR",      "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR",
-      "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR", "INV_EECN_ERR",    "INV_EEC_STATE_ERR", "FATAL_ERR",
-      "RESP_TIMEOUT_ERR", "GENERAL_ERR"};
+  constexpr const char* kNames[] = {nullptr,
+                                    "LOC_LEN_ERR",
+                                    "LOC_QP_OP_ERR",
+                                    "LOC_EEC_OP_ERR",
+                                    "LOC_PROT_ERR",
+                                    "WR_FLUSH_ERR",
+                                    "MW_BIND_ERR",
+                                    "BAD_RESP_ERR",
+                                    "LOC_ACCESS_ERR",
+                                    "REM_INV_REQ_ERR",
+                                    "REM_ACCESS_ERR",
+                                    "REM_OP_ERR",
+                                    "RETRY_EXC_ERR",
+                                    "RNR_RETRY_EXC_ERR",
+                                    "LOC_RDD_VIOL_ERR",
+                                    "REM_INV_RD_REQ_ERR",
+                                    "REM_ABORT_ERR",
+                                    "INV_EECN_ERR",
+                                    "INV_EEC_STATE_ERR",
+                                    "FATAL_ERR",
+                                    "RESP_TIMEOUT_ERR",
+                                    "GENERAL_ERR"};
   static_assert(std::size(kNames) == IBV_WC_GENERAL_ERR + 1);
   constexpr std::string_view kPrefix = "IBV_WC_";
   if (value.substr(0, kPrefix.size()) == kPrefix) value.remove_prefix(kPrefix.size());
@@ -146,7 +164,9 @@ constexpr Key kKeys[] = {
     {"seed", "N", kAll, 0, set_seed},
 };
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string quoted(std::string_view text) {
+  return "\"" + std::string(text) + "\"";
+}
 
 // Takes the next word off the line; empty: there is none.
 std::string_view next_word(std::string_view& line) {

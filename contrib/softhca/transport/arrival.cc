@@ -12,7 +12,9 @@
 namespace softhca {
 namespace {
 
-RecvRing& ring_of(const Owner& owner, QpShared& qp) { return owner.srq != nullptr ? owner.srq->ring : qp.rq; }
+RecvRing& ring_of(const Owner& owner, QpShared& qp) {
+  return owner.srq != nullptr ? owner.srq->ring : qp.rq;
+}
 
 // The entry of a number, or nullptr when the ring is not sane.
 const RecvEntry* entry_at(const Owner& owner, const RecvRing& ring, uint32_t number) {
@@ -80,8 +82,8 @@ Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, cons
              : Delivery::Overrun;
 }
 
-Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, std::span<const iovec> message,
-                 CqEntry& completion) {
+Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival,
+                 std::span<const iovec> message, CqEntry& completion) {
   const uint64_t length = total(message);
   const auto fail = [&](ibv_wc_status status, Delivery delivery) {
     completion.status = static_cast<uint8_t>(status);

@@ -37,11 +37,11 @@ void untake(Fabric& fabric, const Owner& owner, QpShared& qp);
 
 enum class Delivery {
   Done,
-  TooLong,          // the receiver has got IBV_WC_LOC_LEN_ERR
-  ReceiverFault,    // the receiver has got IBV_WC_LOC_PROT_ERR
-  SenderFault,      // nothing has come; the request is put back
-  Lost,             // the receiver is dead
-  Overrun,          // there was no room for the completion
+  TooLong,        // the receiver has got IBV_WC_LOC_LEN_ERR
+  ReceiverFault,  // the receiver has got IBV_WC_LOC_PROT_ERR
+  SenderFault,    // nothing has come; the request is put back
+  Lost,           // the receiver is dead
+  Overrun,        // there was no room for the completion
 };
 
 // Copies the message to the buffers of the request and completes it: `completion` has the opcode, flags and so on.

@@ -59,8 +59,8 @@ void settle_taken(Fabric& fabric, QpShared& taker) {
   finish_adding(fabric.self(), cq);
 }
 
-bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry, const void* payload,
-              QpShared* taker, KillAt kill_at) {
+bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry,
+              const void* payload, QpShared* taker, KillAt kill_at) {
   index %= kCqsPerSlot;
   CqShared& cq = slot.cqs[index];
   cq.lock.lock(fabric.stamp());
@@ -115,7 +115,8 @@ int req_notify_cq(ibv_cq* base, int solicited_only) {
     if (before == kCqFired) {  // the event of the last time is due still
       notify(cq);
       before = cq.shared->armed.load(std::memory_order_relaxed);
-    } else if (before == kCqArmed || cq.shared->armed.compare_exchange_strong(before, wanted, std::memory_order_seq_cst)) {
+    } else if (before == kCqArmed ||
+               cq.shared->armed.compare_exchange_strong(before, wanted, std::memory_order_seq_cst)) {
       return 0;
     }
   }

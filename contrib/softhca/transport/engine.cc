@@ -35,14 +35,14 @@ struct Watched {
 struct State {
   std::mutex mutex;
   std::multimap<uint64_t, Qp*> qps;
-  std::vector<Qp*> running;            // whose send queues are being looked at
+  std::vector<Qp*> running;  // whose send queues are being looked at
   std::condition_variable done;
   std::multimap<uint64_t, Call> calls;
   uint64_t next_handle = 1;
   std::vector<Watched> watched;
   std::vector<Listener> listeners;
   uint64_t next_watch = kNever;
-  uint64_t sleeps_until = 0;           // the engine's thread; 0: it is awake
+  uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
   std::atomic<uint64_t> next_qp{kNever};
 };
 

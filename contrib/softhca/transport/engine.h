@@ -38,7 +38,7 @@ void watch(unsigned slot, uint32_t incarnation);
 
 // Who wants to hear of mail and deaths, on the engine's thread. Set once, before the first mail.
 struct Listener {
-  void (*mail)();                                          // the mailbox of this process may have some
+  void (*mail)();  // the mailbox of this process may have some
   void (*death)(unsigned slot, uint32_t incarnation);
   void (*ports_changed)();
 };

@@ -19,7 +19,7 @@ struct Message {
   const SendEntry& request;
   std::span<const iovec> local;  // what is sent, or where the answer goes
   uint32_t packets;
-  KillAt kill_at;                // a fault
+  KillAt kill_at;  // a fault
 };
 
 struct Reply {
@@ -43,7 +43,9 @@ void close_connection(Fabric& fabric, Qp& qp);
 void kill_this_process();
 
 // All but the payload, which nobody reads beyond landing_len.
-inline void clear_header(CqEntry& entry) { std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, landing)); }
+inline void clear_header(CqEntry& entry) {
+  std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, landing));
+}
 
 inline bool is_send(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
@@ -57,6 +59,8 @@ inline bool is_atomic(ibv_wr_opcode opcode) {
 inline bool has_imm(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
-inline bool responds(uint32_t state) { return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE; }
+inline bool responds(uint32_t state) {
+  return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
 
 }  // namespace softhca

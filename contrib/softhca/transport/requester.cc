@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Executes a send queue in order. All with Qp::sq_mutex held.
+#include "transport/requester.h"
+
 #include <algorithm>
 #include <mutex>
 
@@ -8,7 +10,6 @@
 #include "transport/engine.h"
 #include "transport/keys.h"
 #include "transport/message.h"
-#include "transport/requester.h"
 #include "transport/transport.h"
 
 namespace softhca {
@@ -24,8 +25,8 @@ constexpr uint8_t kTcpTimeout = 14;
 constexpr uint8_t kTcpRetries = 7;
 
 // The responder's RNR timer, in hundredths of a millisecond.
-constexpr uint32_t kRnrTimer[32] = {65536, 1,    2,    3,    4,    6,    8,    12,    16,    24,    32,
-                                    48,    64,   96,   128,  192,  256,  384,  512,   768,   1024,  1536,
+constexpr uint32_t kRnrTimer[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
@@ -48,8 +49,12 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   }
 }
 
-bool connected(const Qp& qp) { return qp.qp_base.qp_type != IBV_QPT_UD; }
-bool acknowledged(const Qp& qp) { return connected(qp) && qp.qp_base.qp_type != IBV_QPT_UC; }
+bool connected(const Qp& qp) {
+  return qp.qp_base.qp_type != IBV_QPT_UD;
+}
+bool acknowledged(const Qp& qp) {
+  return connected(qp) && qp.qp_base.qp_type != IBV_QPT_UC;
+}
 
 uint32_t packets_of(const Qp& qp, const SendEntry& entry) {
   const unsigned mtu = qp.shared->path_mtu == 0 ? 1024 : 128U << (qp.shared->path_mtu & 7);
@@ -118,7 +123,9 @@ void wait_for_receiver(Fabric& fabric, Qp& qp, SendEntry& entry, uint8_t timer) 
 }
 
 // Without room for the completion the QP has failed by now.
-void succeed(Qp& qp) { (void)retire_first(qp, IBV_WC_SUCCESS); }
+void succeed(Qp& qp) {
+  (void)retire_first(qp, IBV_WC_SUCCESS);
+}
 
 void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at) {
   iovec list[kMaxPieces];
@@ -170,7 +177,9 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
 }
 
 // In SQD what has begun comes to its end, and then nothing begins.
-bool begun(const SendQueue& sq) { return sq.wait == SendWait::Rnr || sq.wait == SendWait::Transport; }
+bool begun(const SendQueue& sq) {
+  return sq.wait == SendWait::Rnr || sq.wait == SendWait::Transport;
+}
 
 void drained(Qp& qp) {
   if (qp.sq.wait == SendWait::Drained) return;
@@ -214,7 +223,8 @@ bool retire_first(Qp& qp, ibv_wc_status status) {
   completion.retires = static_cast<uint16_t>(sq.unretired);
   sq.unretired = 0;
   Fabric& fabric = *Fabric::get();
-  if (complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion, nullptr)) return true;
+  if (complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion, nullptr))
+    return true;
   if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
   return false;
 }

@@ -123,7 +123,8 @@ Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
 }
 
 // Both the QP and the key have to allow it.
-bool allows(const Message& m, const QpShared& dest, const Owner& owner, uint32_t length, uint32_t access, uint64_t* addr) {
+bool allows(const Message& m, const QpShared& dest, const Owner& owner, uint32_t length, uint32_t access,
+            uint64_t* addr) {
   return (dest.access & access) == access &&
          remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.rkey,
                            m.request.remote_addr, length, access, addr);
@@ -140,8 +141,8 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   if (immediate && !take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
   if (m.kill_at == KillAt::Middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
-  const Copy copied = request.length == 0 ? Copy::Done
-                                          : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1});
+  const Copy copied =
+      request.length == 0 ? Copy::Done : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1});
   if (copied == Copy::Done && !immediate) return {Reply::Ack};
   if (copied == Copy::Done) {
     CqEntry completion = completion_for(m, dest, IBV_WC_RECV_RDMA_WITH_IMM);

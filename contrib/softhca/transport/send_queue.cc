@@ -15,7 +15,9 @@ namespace {
 
 constexpr uint32_t kUdMtu = 4096;  // port_attributes
 
-constexpr unsigned bit(int n) { return 1U << n; }
+constexpr unsigned bit(int n) {
+  return 1U << n;
+}
 constexpr unsigned kSends = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
 constexpr unsigned kWrites = bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
 constexpr unsigned kWindows = bit(IBV_WR_SEND_WITH_INV) | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
@@ -43,7 +45,9 @@ unsigned opcodes_of(uint32_t type, Personality personality) {
   return personality == Personality::Iwarp ? opcodes & ~(kImmediates | kAtomics) : opcodes;
 }
 
-bool has_payload(ibv_wr_opcode opcode) { return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW; }
+bool has_payload(ibv_wr_opcode opcode) {
+  return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW;
+}
 
 // Lengths and numbers; sets the entry's data.
 int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEntry& entry) {

@@ -14,33 +14,33 @@ namespace softhca {
 struct SendEntry {
   uint64_t wr_id;
   ibv_wr_opcode opcode;
-  unsigned flags;                // ibv_send_flags
-  uint32_t imm_or_rkey;          // immediate data in network order, or the key to invalidate
+  unsigned flags;        // ibv_send_flags
+  uint32_t imm_or_rkey;  // immediate data in network order, or the key to invalidate
   uint32_t rkey;
   uint64_t remote_addr;
   uint64_t compare_add;
   uint64_t swap;
-  uint32_t length;               // of all of `sge`, or inline bytes
-  uint32_t remote_srqn;          // XRC
+  uint32_t length;       // of all of `sge`, or inline bytes
+  uint32_t remote_srqn;  // XRC
   // UD
-  ibv_ah* ah;                    // it exists until the request has completed
+  ibv_ah* ah;  // it exists until the request has completed
   uint32_t dest_port_id;
   uint32_t remote_qpn;
   uint32_t remote_qkey;
   uint16_t dlid_path_bits;
   uint8_t sl;
-  uint8_t grh;                   // 1: the message has a global header
+  uint8_t grh;  // 1: the message has a global header
   // IBV_WR_BIND_MW
   ibv_mw* mw;
   uint32_t mw_rkey;
   ibv_mw_bind_info bind;
-  uint32_t num_sge;              // 0 with inline data
-  uint32_t attempts;             // transport retries so far
+  uint32_t num_sge;   // 0 with inline data
+  uint32_t attempts;  // transport retries so far
   uint32_t rnr_attempts;
-  uint32_t started;              // it was looked at before: delays and faults are decided once
-  uint32_t delayed;              // Config::async_us: it may not start before `start_ns`
+  uint32_t started;  // it was looked at before: delays and faults are decided once
+  uint32_t delayed;  // Config::async_us: it may not start before `start_ns`
   uint64_t start_ns;
-  uint64_t data[];               // num_sge x Sge, or inline bytes
+  uint64_t data[];  // num_sge x Sge, or inline bytes
 };
 
 // Why the first entry waits; the engine looks again at `wake_ns`.
@@ -48,27 +48,27 @@ enum class SendWait : uint8_t { None, Delayed, Rnr, Transport, Drained };
 
 struct SendQueue {
   std::unique_ptr<uint8_t[]> ring;
-  uint32_t capacity{0};     // entries, a power of two
-  uint32_t stride{0};       // bytes of an entry
+  uint32_t capacity{0};  // entries, a power of two
+  uint32_t stride{0};    // bytes of an entry
   uint32_t max_inline{0};
   uint32_t max_sge{0};
   // Each only grows. [head, tail) is not executed yet; [reaped, head) is executed and still occupies an entry, until a
   // completion that retires it has been polled.
   uint32_t tail{0};
   uint32_t head{0};
-  uint32_t unretired{0};              // executed without a completion since the last completion
-  std::atomic<uint32_t> reaped{0};    // written by who polls
+  uint32_t unretired{0};            // executed without a completion since the last completion
+  std::atomic<uint32_t> reaped{0};  // written by who polls
   uint32_t psn{0};
   SendWait wait{SendWait::None};
   uint64_t wake_ns{0};
-  bool scheduled{false};              // the engine has a timer for it
-  bool flushed{false};                // entered ERR: IBV_EVENT_QP_LAST_WQE_REACHED was raised
-  uint32_t posted{0};                 // posted: input of seeded delays
+  bool scheduled{false};  // the engine has a timer for it
+  bool flushed{false};    // entered ERR: IBV_EVENT_QP_LAST_WQE_REACHED was raised
+  uint32_t posted{0};     // posted: input of seeded delays
   // The destination, found when the QP was connected.
   Slot* peer{nullptr};
   unsigned peer_slot{0};
   uint32_t peer_incarnation{0};
-  uint32_t operations{0};             // executed: input of seeded decisions
+  uint32_t operations{0};  // executed: input of seeded decisions
 
   SendEntry& at(uint32_t n) { return *reinterpret_cast<SendEntry*>(ring.get() + size_t{n & (capacity - 1)} * stride); }
 };

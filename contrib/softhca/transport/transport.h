@@ -73,7 +73,7 @@ void settle_landings(uint64_t addr, uint64_t length);
 
 // --- The engine's duties for what peers left in this slot
 
-void look_at_qp(Qp& qp);    // QpShared::events
+void look_at_qp(Qp& qp);     // QpShared::events
 void look_at_srq(Srq& srq);  // limit reached
 
 }  // namespace softhca

@@ -12,7 +12,9 @@ void push(Context& context, Object& object, const ibv_async_event& event) {
   context.async.push(event);
 }
 
-bool is_about_cq(ibv_event_type type) { return type == IBV_EVENT_CQ_ERR; }
+bool is_about_cq(ibv_event_type type) {
+  return type == IBV_EVENT_CQ_ERR;
+}
 bool is_about_srq(ibv_event_type type) {
   return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
 }
@@ -69,7 +71,8 @@ void raise_port(Context& context, ibv_event_type type, unsigned port) {
 }
 
 void settle_async_events(Qp& qp) {
-  withdraw(*qp.owner, qp, [&](const ibv_async_event& e) { return is_about_qp(e.event_type) && e.element.qp == qp.base(); });
+  withdraw(*qp.owner, qp,
+           [&](const ibv_async_event& e) { return is_about_qp(e.event_type) && e.element.qp == qp.base(); });
   wait_for_acks(qp.qp_base.mutex, qp.qp_base.cond, qp.qp_base.events_completed, qp.unacked_async);
 }
 

@@ -10,7 +10,6 @@
 #include "device/attributes.h"
 #include "faults/faults.h"
 #include "verbs/export.h"
-#include "verbs/export.h"
 #include "verbs/objects.h"
 
 namespace softhca {
@@ -21,7 +20,9 @@ inline int cannot_use(const Context& context) {
   if (Fabric::get() == nullptr) return EPERM;
   return context.fatal.load(std::memory_order_relaxed) ? EIO : 0;
 }
-inline int in_child() { return Fabric::get() == nullptr ? EPERM : 0; }
+inline int in_child() {
+  return Fabric::get() == nullptr ? EPERM : 0;
+}
 
 // For calls that give a pointer.
 inline std::nullptr_t fail(int error) {
@@ -46,9 +47,13 @@ inline ibv_device_attr limits_of(const Context& context) {
 inline uint32_t port_id_on(const Context& context, unsigned port) {
   return port_id_of(Fabric::get()->node(), context.device->index, port);
 }
-inline bool valid_port(unsigned port) { return port >= 1 && port <= Fabric::get()->config().ports; }
+inline bool valid_port(unsigned port) {
+  return port >= 1 && port <= Fabric::get()->config().ports;
+}
 
-inline bool is_iwarp() { return Fabric::get()->config().personality == Personality::Iwarp; }
+inline bool is_iwarp() {
+  return Fabric::get()->config().personality == Personality::Iwarp;
+}
 
 // The short form of what a QP shall be as the long one.
 inline ibv_qp_init_attr_ex extended(const ibv_qp_init_attr& attr, ibv_pd* pd) {

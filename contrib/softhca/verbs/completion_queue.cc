@@ -80,10 +80,9 @@ using namespace softhca;
 
 SOFTHCA_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                      int comp_vector) {
-  Cq* cq = cqe < 0 || comp_vector < 0
-               ? fail(EINVAL)
-               : create_completion_queue(context, static_cast<uint32_t>(cqe), cq_context, channel,
-                                         static_cast<uint32_t>(comp_vector));
+  Cq* cq = cqe < 0 || comp_vector < 0 ? fail(EINVAL)
+                                      : create_completion_queue(context, static_cast<uint32_t>(cqe), cq_context,
+                                                                channel, static_cast<uint32_t>(comp_vector));
   return cq != nullptr ? cq->base() : nullptr;
 }
 

@@ -101,7 +101,9 @@ ibv_context* open_device(ibv_device* device) {
 }  // namespace
 
 // libibverbs keeps a pointer of its own there.
-Context* Context::of(ibv_context* context) { return reinterpret_cast<Context*>(verbs_get_ctx(context)->priv); }
+Context* Context::of(ibv_context* context) {
+  return reinterpret_cast<Context*>(verbs_get_ctx(context)->priv);
+}
 
 void for_each_context(void (*each)(Context& context, void* argument), void* argument) {
   std::lock_guard guard(contexts_mutex);

@@ -10,19 +10,43 @@
 namespace softhca {
 namespace {
 
-const CqEntry& entry_of(ibv_cq_ex* cq) { return *static_cast<Cq*>(cq)->current; }
+const CqEntry& entry_of(ibv_cq_ex* cq) {
+  return *static_cast<Cq*>(cq)->current;
+}
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return static_cast<ibv_wc_opcode>(entry_of(cq).opcode); }
-uint32_t read_vendor_err(ibv_cq_ex* cq) { return entry_of(cq).vendor_err; }
-uint32_t read_byte_len(ibv_cq_ex* cq) { return entry_of(cq).byte_len; }
-__be32 read_imm_data(ibv_cq_ex* cq) { return entry_of(cq).imm_or_rkey; }
-uint32_t read_qp_num(ibv_cq_ex* cq) { return entry_of(cq).qp_num; }
-uint32_t read_src_qp(ibv_cq_ex* cq) { return entry_of(cq).src_qp; }
-unsigned read_wc_flags(ibv_cq_ex* cq) { return entry_of(cq).wc_flags; }
-uint32_t read_slid(ibv_cq_ex* cq) { return entry_of(cq).slid; }
-uint8_t read_sl(ibv_cq_ex* cq) { return entry_of(cq).sl; }
-uint8_t read_dlid_path_bits(ibv_cq_ex*) { return 0; }
-uint64_t read_completion_ts(ibv_cq_ex* cq) { return entry_of(cq).timestamp_ns; }
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
+  return static_cast<ibv_wc_opcode>(entry_of(cq).opcode);
+}
+uint32_t read_vendor_err(ibv_cq_ex* cq) {
+  return entry_of(cq).vendor_err;
+}
+uint32_t read_byte_len(ibv_cq_ex* cq) {
+  return entry_of(cq).byte_len;
+}
+__be32 read_imm_data(ibv_cq_ex* cq) {
+  return entry_of(cq).imm_or_rkey;
+}
+uint32_t read_qp_num(ibv_cq_ex* cq) {
+  return entry_of(cq).qp_num;
+}
+uint32_t read_src_qp(ibv_cq_ex* cq) {
+  return entry_of(cq).src_qp;
+}
+unsigned read_wc_flags(ibv_cq_ex* cq) {
+  return entry_of(cq).wc_flags;
+}
+uint32_t read_slid(ibv_cq_ex* cq) {
+  return entry_of(cq).slid;
+}
+uint8_t read_sl(ibv_cq_ex* cq) {
+  return entry_of(cq).sl;
+}
+uint8_t read_dlid_path_bits(ibv_cq_ex*) {
+  return 0;
+}
+uint64_t read_completion_ts(ibv_cq_ex* cq) {
+  return entry_of(cq).timestamp_ns;
+}
 
 uint64_t read_completion_wallclock_ns(ibv_cq_ex* cq) {
   timespec wall{};

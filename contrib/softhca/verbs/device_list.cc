@@ -75,9 +75,13 @@ SOFTHCA_EXPORT ibv_device** ibv_get_device_list(int* count) {
   return list;
 }
 
-SOFTHCA_EXPORT void ibv_free_device_list(ibv_device** list) { delete[] list; }
+SOFTHCA_EXPORT void ibv_free_device_list(ibv_device** list) {
+  delete[] list;
+}
 
-SOFTHCA_EXPORT const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+SOFTHCA_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
 
 // The node may depend on who joins when; with only one there is nothing to ask.
 SOFTHCA_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {

@@ -57,7 +57,9 @@ namespace {
 // The two kinds of path record have the same names with other types.
 template <typename To, typename From>
 void copy_path(To& to, const From& from) {
-  const auto set = [](auto& field, auto value) { field = static_cast<std::remove_reference_t<decltype(field)>>(value); };
+  const auto set = [](auto& field, auto value) {
+    field = static_cast<std::remove_reference_t<decltype(field)>>(value);
+  };
   std::memcpy(&to.dgid, &from.dgid, sizeof to.dgid);
   std::memcpy(&to.sgid, &from.sgid, sizeof to.sgid);
   set(to.dlid, from.dlid);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
-                             IBV_ACCESS_HUGETLB;
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                             IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
 IndexPool<kMrsPerSlot>& keys() {
   // Processes begin at different keys, so that one process's key is seldom good in another.
@@ -91,7 +91,9 @@ bool mapped(uint64_t addr) {
   return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
 }
 
-void release_key(uint32_t index) { keys().release(index); }
+void release_key(uint32_t index) {
+  keys().release(index);
+}
 
 }  // namespace softhca
 

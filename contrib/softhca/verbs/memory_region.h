@@ -14,7 +14,9 @@ uint32_t allocate_key(int limit);
 void release_key(uint32_t index);
 
 // The entry of a key in any process's slot: always inside of the table, whatever the key.
-inline MrEntry& entry_of_key(Slot& slot, uint32_t key) { return slot.mrs[key >> 8 & (kMrsPerSlot - 1)]; }
+inline MrEntry& entry_of_key(Slot& slot, uint32_t key) {
+  return slot.mrs[key >> 8 & (kMrsPerSlot - 1)];
+}
 
 // Whether there is memory at an address of this process.
 bool mapped(uint64_t addr);

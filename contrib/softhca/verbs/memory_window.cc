@@ -82,7 +82,8 @@ int dealloc_mw(ibv_mw* mw) {
 int bind_window(Qp& qp, const SendEntry& request) {
   std::lock_guard guard(windows().mutex);
   Slot& self = Fabric::get()->self();
-  if (std::find(windows().all.begin(), windows().all.end(), request.mw) == windows().all.end()) return IBV_WC_MW_BIND_ERR;
+  if (std::find(windows().all.begin(), windows().all.end(), request.mw) == windows().all.end())
+    return IBV_WC_MW_BIND_ERR;
   const Mw& mw = *static_cast<Mw*>(request.mw);
   const uint32_t pd = qp.shared->pd;
   MrEntry& entry = self.mrs[mw.index];

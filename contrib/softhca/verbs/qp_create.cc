@@ -18,11 +18,15 @@ IndexPool<kQpsPerSlot>& indices() {
   return pool;
 }
 
-constexpr uint32_t kMasks = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                            IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+constexpr uint32_t kMasks =
+    IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
-bool sends(ibv_qp_type type) { return type != IBV_QPT_XRC_RECV; }
-bool receives(ibv_qp_type type) { return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV; }
+bool sends(ibv_qp_type type) {
+  return type != IBV_QPT_XRC_RECV;
+}
+bool receives(ibv_qp_type type) {
+  return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV;
+}
 
 int check_type(ibv_qp_type type) {
   switch (type) {
@@ -212,7 +216,9 @@ void unpublish(Qp& qp) {
 
 }  // namespace
 
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) { return create(*Context::of(context), *attr); }
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  return create(*Context::of(context), *attr);
+}
 
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
   Context& owner = *Context::of(context);
@@ -226,7 +232,8 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
   if (slot_of_qpn(attr->qp_num) != kHubSlot || attr->qp_num > 0xffffff) return fail(EINVAL);
   const uint32_t index = index_of_qpn(attr->qp_num);
   if (index >= kMaxTargets || !xrc_targets::open(*Fabric::get(), index, xrcd->index)) return fail(EINVAL);
-  return make_target(owner, (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr, xrcd, index);
+  return make_target(owner, (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr, xrcd,
+                     index);
 }
 
 }  // namespace softhca

@@ -16,13 +16,18 @@ struct Item {
   uint32_t inline_bytes;  // that follow, when wr.send_flags has IBV_SEND_INLINE; else wr.num_sge scatter/gather entries
 };
 
-Qp& of(ibv_qp_ex* qp) { return *static_cast<Qp*>(qp); }
+Qp& of(ibv_qp_ex* qp) {
+  return *static_cast<Qp*>(qp);
+}
 
-size_t padded(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
+size_t padded(size_t bytes) {
+  return (bytes + 7) & ~size_t{7};
+}
 
 size_t size_of(const Item& item) {
-  return sizeof item + ((item.wr.send_flags & IBV_SEND_INLINE) != 0 ? padded(item.inline_bytes)
-                                                                    : static_cast<size_t>(item.wr.num_sge) * sizeof(ibv_sge));
+  return sizeof item + ((item.wr.send_flags & IBV_SEND_INLINE) != 0
+                            ? padded(item.inline_bytes)
+                            : static_cast<size_t>(item.wr.num_sge) * sizeof(ibv_sge));
 }
 
 // The request being built, or nullptr after an error: the batch is lost already.
@@ -68,8 +73,12 @@ void wr_rdma(ibv_qp_ex* qp, ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote
     wr->imm_data = imm;
   }
 }
-void wr_rdma_read(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr) { wr_rdma(qp, IBV_WR_RDMA_READ, rkey, addr, 0); }
-void wr_rdma_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr) { wr_rdma(qp, IBV_WR_RDMA_WRITE, rkey, addr, 0); }
+void wr_rdma_read(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr) {
+  wr_rdma(qp, IBV_WR_RDMA_READ, rkey, addr, 0);
+}
+void wr_rdma_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr) {
+  wr_rdma(qp, IBV_WR_RDMA_WRITE, rkey, addr, 0);
+}
 void wr_rdma_write_imm(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr, __be32 imm) {
   wr_rdma(qp, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr, imm);
 }
@@ -100,7 +109,9 @@ void wr_local_inv(ibv_qp_ex* qp, uint32_t key) {
   if (ibv_send_wr* wr = begin(qp, IBV_WR_LOCAL_INV)) wr->invalidate_rkey = key;
 }
 
-void wr_send(ibv_qp_ex* qp) { begin(qp, IBV_WR_SEND); }
+void wr_send(ibv_qp_ex* qp) {
+  begin(qp, IBV_WR_SEND);
+}
 void wr_send_imm(ibv_qp_ex* qp, __be32 imm) {
   if (ibv_send_wr* wr = begin(qp, IBV_WR_SEND_WITH_IMM)) wr->imm_data = imm;
 }
@@ -169,7 +180,9 @@ void wr_start(ibv_qp_ex* base) {
   qp.batch_error = 0;
 }
 
-void wr_abort(ibv_qp_ex* base) { of(base).batch_mutex.unlock(); }
+void wr_abort(ibv_qp_ex* base) {
+  of(base).batch_mutex.unlock();
+}
 
 int append_batch(Qp& qp) {
   const uint32_t before = qp.sq.tail;
@@ -227,7 +240,9 @@ uint64_t send_ops_of(ibv_qp_type type) {
 
 }  // namespace
 
-bool supports_send_ops(ibv_qp_type type, uint64_t flags) { return (flags & ~send_ops_of(type)) == 0; }
+bool supports_send_ops(ibv_qp_type type, uint64_t flags) {
+  return (flags & ~send_ops_of(type)) == 0;
+}
 
 void set_send_ops(Qp& qp, uint64_t flags) {
   const auto asked = [flags](uint64_t flag) { return (flags & flag) != 0; };

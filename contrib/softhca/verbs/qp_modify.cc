@@ -13,7 +13,9 @@ namespace {
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr unsigned kAccessFlags = (IBV_ACCESS_HUGETLB << 1) - 1;
 
-ibv_qp_state state_of(const Qp& qp) { return static_cast<ibv_qp_state>(qp.shared->state.load(std::memory_order_acquire)); }
+ibv_qp_state state_of(const Qp& qp) {
+  return static_cast<ibv_qp_state>(qp.shared->state.load(std::memory_order_acquire));
+}
 
 // The transition that an iWARP device makes: the connection manager's handshake brings all that the table asks for.
 bool may_move_iwarp(ibv_qp_state from, ibv_qp_state to, int mask) {
@@ -28,11 +30,13 @@ int check_values(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   const auto given = [mask](int bit) { return (mask & bit) != 0; };
   if (given(IBV_QP_PORT) && !valid_port(attr.port_num)) return EINVAL;
   if (given(IBV_QP_PKEY_INDEX) && attr.pkey_index >= pkey_count(fabric.config())) return EINVAL;
-  if (given(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~(kAccessFlags | IBV_ACCESS_OPTIONAL_RANGE)) != 0) return EINVAL;
+  if (given(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~(kAccessFlags | IBV_ACCESS_OPTIONAL_RANGE)) != 0)
+    return EINVAL;
   if (given(IBV_QP_PATH_MTU)) {
     const uint32_t port = given(IBV_QP_AV) ? attr.ah_attr.port_num : qp.attr.port_num;
     if (attr.path_mtu < IBV_MTU_256) return EINVAL;
-    if (valid_port(port) && attr.path_mtu > port_attributes(fabric, port_id_on(*qp.owner, port)).active_mtu) return EINVAL;
+    if (valid_port(port) && attr.path_mtu > port_attributes(fabric, port_id_on(*qp.owner, port)).active_mtu)
+      return EINVAL;
   }
   if (given(IBV_QP_AV)) {
     if (const int error = check_address(fabric, attr.ah_attr)) return error;

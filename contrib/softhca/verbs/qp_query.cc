@@ -33,4 +33,6 @@ SOFTHCA_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_
 }
 
 // The last byte of an RDMA WRITE is stored after all others, but the others in no order.
-SOFTHCA_EXPORT int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
+SOFTHCA_EXPORT int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) {
+  return 0;
+}

@@ -38,7 +38,8 @@ inline constexpr auto kQpTransitions = [] {
       {IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT, kInit, 0},
       {IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_INIT, 0, kInit},
       {IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, kPath | kResponder, kRtrOptional},
-      {IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS, kRetries | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, kRunning | IBV_QP_MIN_RNR_TIMER},
+      {IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS, kRetries | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN,
+       kRunning | IBV_QP_MIN_RNR_TIMER},
       {IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_RTS, 0, kRunning | IBV_QP_MIN_RNR_TIMER},
       {IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
       {IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_RTS, 0, kRunning | IBV_QP_MIN_RNR_TIMER},
@@ -99,8 +100,7 @@ constexpr const QpTransition* find_transition(ibv_qp_type type, ibv_qp_state fro
 constexpr bool may_move(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
   if (from < IBV_QPS_RESET || from > IBV_QPS_ERR) return false;
   const int attributes = mask & ~static_cast<int>(IBV_QP_STATE);
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
-    return attributes == 0 && !(from == IBV_QPS_RESET && to == IBV_QPS_ERR);
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return attributes == 0 && !(from == IBV_QPS_RESET && to == IBV_QPS_ERR);
   const QpTransition* t = find_transition(type, from, to);
   return t != nullptr && (attributes & t->required) == t->required && (attributes & ~(t->required | t->optional)) == 0;
 }
@@ -122,8 +122,11 @@ constexpr bool disjoint() {
 // Every type can be brought to RTS and back; only unreliable ones have SQE.
 constexpr bool complete() {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
-    for (const auto& [from, to] : {std::array{IBV_QPS_RESET, IBV_QPS_INIT}, {IBV_QPS_INIT, IBV_QPS_RTR},
-                                   {IBV_QPS_RTR, IBV_QPS_RTS}, {IBV_QPS_RTS, IBV_QPS_SQD}, {IBV_QPS_SQD, IBV_QPS_RTS}})
+    for (const auto& [from, to] : {std::array{IBV_QPS_RESET, IBV_QPS_INIT},
+                                   {IBV_QPS_INIT, IBV_QPS_RTR},
+                                   {IBV_QPS_RTR, IBV_QPS_RTS},
+                                   {IBV_QPS_RTS, IBV_QPS_SQD},
+                                   {IBV_QPS_SQD, IBV_QPS_RTS}})
       if (!has_transition(type, from, to)) return false;
     const bool unreliable = type == IBV_QPT_UC || type == IBV_QPT_UD;
     if (has_transition(type, IBV_QPS_SQE, IBV_QPS_RTS) != unreliable) return false;

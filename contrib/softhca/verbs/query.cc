@@ -23,7 +23,9 @@
 namespace softhca {
 namespace {
 
-int unusable(ibv_context* context) { return cannot_use(*Context::of(context)); }
+int unusable(ibv_context* context) {
+  return cannot_use(*Context::of(context));
+}
 
 // 0: the device has no such port.
 uint32_t port_id_in(ibv_context* context, unsigned port) {
@@ -150,7 +152,8 @@ SOFTHCA_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16
   return -1;
 }
 
-SOFTHCA_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) {
+SOFTHCA_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t mac[6],
+                                               uint16_t* vlan) {
   if (const int error = unusable(context)) return error;
   Fabric& fabric = *Fabric::get();
   if (fabric.config().personality != Personality::Roce) return EOPNOTSUPP;
@@ -186,7 +189,15 @@ SOFTHCA_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file, 
 }
 
 // A parent is not disturbed by its children: what others write into its memory they write as it would itself.
-SOFTHCA_EXPORT int ibv_fork_init() { return 0; }
-SOFTHCA_EXPORT ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
-SOFTHCA_EXPORT int ibv_dontfork_range(void*, size_t) { return 0; }
-SOFTHCA_EXPORT int ibv_dofork_range(void*, size_t) { return 0; }
+SOFTHCA_EXPORT int ibv_fork_init() {
+  return 0;
+}
+SOFTHCA_EXPORT ibv_fork_status ibv_is_fork_initialized() {
+  return IBV_FORK_UNNEEDED;
+}
+SOFTHCA_EXPORT int ibv_dontfork_range(void*, size_t) {
+  return 0;
+}
+SOFTHCA_EXPORT int ibv_dofork_range(void*, size_t) {
+  return 0;
+}

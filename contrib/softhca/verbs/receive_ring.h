@@ -7,7 +7,9 @@
 
 namespace softhca {
 
-inline size_t bytes_of(const RecvRing& ring) { return size_t{ring.capacity} * ring.stride; }
+inline size_t bytes_of(const RecvRing& ring) {
+  return size_t{ring.capacity} * ring.stride;
+}
 
 // `max_wr` 0: there is no queue. False: no memory. Nobody else uses the ring yet.
 [[nodiscard]] inline bool make_receive_ring(Fabric& fabric, RecvRing& ring, uint32_t max_wr, uint32_t max_sge) {

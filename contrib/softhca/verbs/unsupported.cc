@@ -6,13 +6,15 @@
 
 #include "verbs/export.h"
 
-#define SOFTHCA_NO_OBJECT(name)  \
-  SOFTHCA_EXPORT void* name() {  \
-    errno = EOPNOTSUPP;          \
-    return nullptr;              \
+#define SOFTHCA_NO_OBJECT(name) \
+  SOFTHCA_EXPORT void* name() { \
+    errno = EOPNOTSUPP;         \
+    return nullptr;             \
   }
 #define SOFTHCA_NO_CALL(name) \
-  SOFTHCA_EXPORT int name() { return EOPNOTSUPP; }
+  SOFTHCA_EXPORT int name() { \
+    return EOPNOTSUPP;        \
+  }
 #define SOFTHCA_NOTHING(name) \
   SOFTHCA_EXPORT void name() {}
 

@@ -32,7 +32,8 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
 int close_xrcd(ibv_xrcd* xrcd);
 
 // verbs/query.cc, also as ibv_query_device and ibv_query_port: the context's own idea of its limits.
-int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr, size_t size);
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    size_t size);
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);
 

@@ -26,7 +26,9 @@ OpenDomains& open_domains() {
 // How often this process has each target open; guarded by Hub::targets_lock.
 std::array<uint32_t, kMaxTargets> my_opens;
 
-uint64_t bit_of(unsigned slot) { return uint64_t{1} << slot % 64; }
+uint64_t bit_of(unsigned slot) {
+  return uint64_t{1} << slot % 64;
+}
 
 // Whether that slot's present owner has the domain open. A bit without an owner is dropped: who died did not clear it.
 bool has_open(Fabric& fabric, XrcdShared& xrcd, unsigned slot) {
@@ -39,13 +41,17 @@ bool has_open(Fabric& fabric, XrcdShared& xrcd, unsigned slot) {
 bool is_open(Fabric& fabric, XrcdShared& xrcd) {
   bool found = false;
   for (unsigned slot = 1; slot < kSlots; ++slot) {
-    if (xrcd.open[slot / 64].load(std::memory_order_relaxed) == 0) slot |= 63;
-    else found = has_open(fabric, xrcd, slot) || found;
+    if (xrcd.open[slot / 64].load(std::memory_order_relaxed) == 0)
+      slot |= 63;
+    else
+      found = has_open(fabric, xrcd, slot) || found;
   }
   return found;
 }
 
-QpShared& target_at(Fabric& fabric, uint32_t index) { return fabric.peer(kHubSlot)->qps[index]; }
+QpShared& target_at(Fabric& fabric, uint32_t index) {
+  return fabric.peer(kHubSlot)->qps[index];
+}
 
 // Forgets what an earlier owner of this process's slot had open in the domain.
 void forget_targets(Fabric& fabric, uint32_t xrcd) {
@@ -63,7 +69,8 @@ bool end_if_unused(Fabric& fabric, uint32_t index) {
   QpShared& target = target_at(fabric, index);
   XrcdShared& xrcd = hub.xrcds[target.xrcd % kMaxXrcds];
   for (unsigned word = 0; word < kSlots / 64; ++word)
-    for (uint64_t bits = hub.target_users[index].open[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1)
+    for (uint64_t bits = hub.target_users[index].open[word].load(std::memory_order_relaxed); bits != 0;
+         bits &= bits - 1)
       if (has_open(fabric, xrcd, word * 64 + static_cast<unsigned>(__builtin_ctzll(bits)))) return false;
   for (auto& word : hub.target_users[index].open) word.store(0, std::memory_order_relaxed);
   RobustGuard guard(target.lock, fabric.stamp());
@@ -77,7 +84,8 @@ uint32_t find(Fabric& fabric, const struct stat& file, uint32_t port_device) {
   Hub& hub = fabric.hub();
   for (uint32_t i = 0; i < kMaxXrcds; ++i) {
     XrcdShared& xrcd = hub.xrcds[i];
-    if (xrcd.in_use.load(std::memory_order_relaxed) == 0 || xrcd.anonymous != 0 || xrcd.port_device != port_device) continue;
+    if (xrcd.in_use.load(std::memory_order_relaxed) == 0 || xrcd.anonymous != 0 || xrcd.port_device != port_device)
+      continue;
     if (xrcd.device == file.st_dev && xrcd.inode == file.st_ino && is_open(fabric, xrcd)) return i;
   }
   return kMaxXrcds;
@@ -92,7 +100,7 @@ uint32_t find_free(Fabric& fabric) {
 
 // The domain's index, with this process in it; kMaxXrcds and `error`.
 uint32_t enter(Fabric& fabric, int fd, int flags, uint32_t port_device, int& error) {
-  struct stat file{};
+  struct stat file {};
   if (fd >= 0 && fstat(fd, &file) != 0) {
     error = errno;
     return kMaxXrcds;
@@ -153,7 +161,8 @@ uint32_t create(Fabric& fabric, uint32_t xrcd) {
   // Numbers that were never used come first.
   uint32_t index = std::max<uint32_t>(hub.targets_end.load(std::memory_order_relaxed), 2);
   if (index >= kMaxTargets)
-    for (index = 2; index < kMaxTargets && target_at(fabric, index).qp_num.load(std::memory_order_relaxed) != 0; ++index)
+    for (index = 2; index < kMaxTargets && target_at(fabric, index).qp_num.load(std::memory_order_relaxed) != 0;
+         ++index)
       if (end_if_unused(fabric, index)) break;
   if (index >= kMaxTargets || !fabric.commit(&target_at(fabric, index), sizeof(QpShared))) return 0;
   QpShared& target = target_at(fabric, index);
@@ -174,7 +183,8 @@ uint32_t create(Fabric& fabric, uint32_t xrcd) {
     target.creator = fabric.slot() | fabric.incarnation() << 16;
     target.qp_num.store(qpn_of(kHubSlot, index), std::memory_order_release);
   }
-  if (index >= hub.targets_end.load(std::memory_order_relaxed)) hub.targets_end.store(index + 1, std::memory_order_release);
+  if (index >= hub.targets_end.load(std::memory_order_relaxed))
+    hub.targets_end.store(index + 1, std::memory_order_release);
   return index;
 }
 

@@ -26,11 +26,11 @@
 #include <variant>
 #include <vector>
 
-#include "common/process_info.h"
-#include "cpc/connection_manager.h"
-#include "cpc/file_descriptor.h"
-#include "cpc/oob_addresses.h"
-#include "cpc/oob_message.h"
+#include "common/ports/process_info.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/loop/file_descriptor.h"
+#include "cpc/manager/connection_manager.h"
+#include "cpc/oob/oob_addresses.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "btl_fabric/counter_table.h"
-#include "btl_fabric/param_table.h"
+#include "btl_fabric/base/counter_table.h"
+#include "btl_fabric/base/param_table.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "cpc/connection_table.h"
-#include "cpc/cts_table.h"
-#include "cpc/xrc_sender_table.h"
+#include "cpc/core/connection_table.h"
+#include "cpc/core/cts_table.h"
+#include "cpc/queue_pairs/xrc_sender_table.h"
 
 namespace {
 
@@ -103,10 +103,10 @@ void print_diagram() {
 void print_connections() {
   print("## Connections\n");
   print(
-      "The table is in [cpc/connection_table.h](../../cpc/connection_table.h), which says how it is meant; what "
+      "The table is in [cpc/core/connection_table.h](../../cpc/core/connection_table.h), which says how it is meant; what "
       "states,");
   print(
-      "events and actions are is in [cpc/connection_states.h](../../cpc/connection_states.h). Arrows from a state to "
+      "events and actions are is in [cpc/core/connection_states.h](../../cpc/core/connection_states.h). Arrows from a state to "
       "itself");
   print("are left out of the diagram, and protocol errors, all of which lead to Failed.\n");
   print_diagram();
@@ -130,7 +130,7 @@ const char* may_speak_text(int may_speak_first) {
 void print_cts() {
   print("\n## Clear to send\n");
   print(
-      "What follows Linked where the connection method exchanges CTS: [cpc/cts_table.h](../../cpc/cts_table.h). Only "
+      "What follows Linked where the connection method exchanges CTS: [cpc/core/cts_table.h](../../cpc/core/cts_table.h). Only "
       "the");
   print("passive side of an iWARP connection must listen first.\n");
   print("```mermaid\nstateDiagram-v2\n  [*] --> Unlinked");
@@ -166,7 +166,7 @@ void print_senders() {
   print("\n## Shared senders\n");
   print(
       "The send queue pair that all connections of X queues to one node share: "
-      "[cpc/xrc_sender_table.h](../../cpc/xrc_sender_table.h).\n");
+      "[cpc/queue_pairs/xrc_sender_table.h](../../cpc/queue_pairs/xrc_sender_table.h).\n");
   print("```mermaid\nstateDiagram-v2\n  [*] --> Unconnected");
   for (const sender_detail::SenderRow& row : sender_detail::kSenderTable) {
     if (row.state != row.step.next) {

@@ -3,8 +3,8 @@
 
 #include <charconv>
 
-#include "common/verbs_rdma.h"
-#include "cpc/queue_fit.h"
+#include "common/rdma/verbs_rdma.h"
+#include "cpc/queue_pairs/queue_fit.h"
 
 namespace fabric::info {
 

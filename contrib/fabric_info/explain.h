@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "common/result.h"
+#include "common/base/result.h"
 #include "contrib/fabric_info/report.h"
 
 namespace fabric::info {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "btl_fabric/param_table.h"
+#include "btl_fabric/base/param_table.h"
 #include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/report.h"
 

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <memory>
 
-#include "btl_fabric/packet_header.h"
-#include "common/device_probe.h"
-#include "common/gid_choice.h"
-#include "common/port_scan.h"
-#include "common/verbs_handle.h"
+#include "btl_fabric/base/packet_header.h"
+#include "common/base/verbs_handle.h"
+#include "common/ports/device_probe.h"
+#include "common/ports/gid_choice.h"
+#include "common/ports/port_scan.h"
 #include "contrib/fabric_info/explain.h"
-#include "cpc/queue_fit.h"
-#include "cpc/queue_pairs.h"
+#include "cpc/queue_pairs/queue_fit.h"
+#include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric::info {
 namespace {

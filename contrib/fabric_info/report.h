@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/contexts.h"
-#include "common/queue_space.h"
-#include "common/rdma_planner.h"
-#include "common/receive_queues.h"
+#include "common/accounting/contexts.h"
+#include "common/accounting/queue_space.h"
+#include "common/accounting/receive_queues.h"
+#include "common/rdma/rdma_planner.h"
 
 namespace fabric::info {
 

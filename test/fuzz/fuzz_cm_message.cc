@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "common/process_info.h"
-#include "cpc/cm_message.h"
+#include "common/ports/process_info.h"
+#include "cpc/rdmacm/cm_message.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/port_filter.h"
-#include "cpc/address_filter.h"
-#include "cpc/cpc_names.h"
+#include "common/ports/port_filter.h"
+#include "cpc/core/cpc_names.h"
+#include "cpc/oob/address_filter.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <span>
 
-#include "cpc/oob_addresses.h"
-#include "cpc/oob_message.h"
-#include "cpc/xoob_offer.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/oob/oob_addresses.h"
+#include "cpc/oob/xoob_offer.h"
 
 namespace {
 

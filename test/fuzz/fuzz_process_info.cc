@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "common/process_info.h"
-#include "common/wire.h"
+#include "common/base/wire.h"
+#include "common/ports/process_info.h"
 
 namespace {
 

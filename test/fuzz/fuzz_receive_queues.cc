@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "common/receive_queues.h"
+#include "common/accounting/receive_queues.h"
 
 namespace {
 

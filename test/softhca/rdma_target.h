@@ -17,8 +17,8 @@
 #include <optional>
 #include <span>
 
-#include "common/access_flags.h"
-#include "common/port_scan.h"
+#include "common/ports/port_scan.h"
+#include "common/rdma/access_flags.h"
 
 namespace fabric::test {
 

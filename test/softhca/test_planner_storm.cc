@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "common/rdma_planner.h"
-#include "common/verbs_rdma.h"
+#include "common/rdma/rdma_planner.h"
+#include "common/rdma/verbs_rdma.h"
 #include "test/softhca/rdma_target.h"
 #include "test/unit/foresee.h"
 

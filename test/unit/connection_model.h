@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "cpc/connection_table.h"
+#include "cpc/core/connection_table.h"
 #include "test/unit/connection_world.h"
 #include "test/unit/search.h"
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
-#include "cpc/connection_table.h"
-#include "cpc/cts_table.h"
+#include "cpc/core/connection_table.h"
+#include "cpc/core/cts_table.h"
 
 namespace fabric::model {
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpc/connection_manager.h"
+#include "cpc/manager/connection_manager.h"
 #include "test/unit/check_main.h"
 #include "test/unit/fake_queue_pairs.h"
 

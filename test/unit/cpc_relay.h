@@ -15,9 +15,9 @@
 #include <list>
 #include <thread>
 
-#include "cpc/file_descriptor.h"
-#include "cpc/oob_addresses.h"
-#include "cpc/xoob_offer.h"
+#include "cpc/loop/file_descriptor.h"
+#include "cpc/oob/oob_addresses.h"
+#include "cpc/oob/xoob_offer.h"
 #include "test/unit/cpc_node.h"
 
 namespace fabric::test {

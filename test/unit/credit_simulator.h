@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "common/credit_window.h"
+#include "common/accounting/credit_window.h"
 
 namespace fabric::test {
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cpc/queue_pairs.h"
+#include "cpc/queue_pairs/queue_pairs.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::test {

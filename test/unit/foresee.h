@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/rdma_planner.h"
+#include "common/rdma/rdma_planner.h"
 
 namespace fabric::test {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "common/access_flags.h"
-#include "common/mr_pool.h"
+#include "common/rdma/access_flags.h"
+#include "common/rdma/mr_pool.h"
 
 namespace fabric::test {
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <cstddef>
 
-#include "cpc/connection_table.h"
-#include "cpc/xrc_sender_table.h"
+#include "cpc/core/connection_table.h"
+#include "cpc/queue_pairs/xrc_sender_table.h"
 #include "test/unit/connection_world.h"
 
 namespace fabric::model {

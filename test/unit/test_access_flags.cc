@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "common/access_flags.h"
+#include "common/rdma/access_flags.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

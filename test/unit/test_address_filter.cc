@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpc/address_filter.h"
+#include "cpc/oob/address_filter.h"
 #include "test/unit/cpc_node.h"
 
 namespace fabric::cpc {

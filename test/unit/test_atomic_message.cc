@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "btl_fabric/atomic_message.h"
+#include "btl_fabric/base/atomic_message.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <random>
 
-#include "common/process_info.h"
-#include "common/wire.h"
-#include "cpc/cm_message.h"
+#include "common/base/wire.h"
+#include "common/ports/process_info.h"
+#include "cpc/rdmacm/cm_message.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

@@ -9,11 +9,11 @@
 #include <iterator>
 #include <string>
 
-#include "cpc/connection_table.h"
-#include "cpc/cts_table.h"
-#include "cpc/trace.h"
-#include "cpc/transition_history.h"
-#include "cpc/xrc_sender_table.h"
+#include "cpc/core/connection_table.h"
+#include "cpc/core/cts_table.h"
+#include "cpc/core/trace.h"
+#include "cpc/core/transition_history.h"
+#include "cpc/queue_pairs/xrc_sender_table.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/context_locks.h"
+#include "common/accounting/context_locks.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <random>
 
-#include "common/contexts.h"
+#include "common/accounting/contexts.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <random>
 
-#include "cpc/connection_manager.h"
+#include "cpc/manager/connection_manager.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

@@ -18,7 +18,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "cpc/trace.h"
+#include "cpc/core/trace.h"
 #include "test/unit/verbs_side.h"
 
 extern char** environ;

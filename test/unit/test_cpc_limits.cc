@@ -9,8 +9,8 @@
 #include <deque>
 #include <string_view>
 
-#include "cpc/oob_message.h"
-#include "cpc/strangers.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/oob/strangers.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {

@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "cpc/oob_message.h"
-#include "cpc/strangers.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/oob/strangers.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <string>
 
-#include "common/credit_ledger.h"
+#include "common/accounting/credit_ledger.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

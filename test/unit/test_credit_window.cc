@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "common/credit_window.h"
+#include "common/accounting/credit_window.h"
 #include "test/unit/check_main.h"
 #include "test/unit/credit_simulator.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/gid_choice.h"
+#include "common/ports/gid_choice.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <random>
 
-#include "common/process_info.h"
-#include "cpc/oob_addresses.h"
+#include "common/ports/process_info.h"
+#include "cpc/oob/oob_addresses.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

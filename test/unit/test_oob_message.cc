@@ -3,8 +3,8 @@
 #include <iterator>
 #include <random>
 
-#include "common/wire.h"
-#include "cpc/oob_message.h"
+#include "common/base/wire.h"
+#include "cpc/core/oob_message.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
 
-#include "btl_fabric/packet_header.h"
+#include "btl_fabric/base/packet_header.h"
 #include "test/unit/check_main.h"
 
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <set>
 
-#include "btl_fabric/param_table.h"
-#include "common/receive_queues.h"
+#include "btl_fabric/base/param_table.h"
+#include "common/accounting/receive_queues.h"
 #include "test/unit/check_main.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "common/port_filter.h"
+#include "common/ports/port_filter.h"
 #include "test/unit/check_main.h"
 
 namespace {

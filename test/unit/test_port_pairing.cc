@@ -2,7 +2,7 @@
 #include <random>
 #include <vector>
 
-#include "common/port_pairing.h"
+#include "common/ports/port_pairing.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

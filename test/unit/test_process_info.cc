@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/process_info.h"
-#include "common/wire.h"
+#include "common/base/wire.h"
+#include "common/ports/process_info.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

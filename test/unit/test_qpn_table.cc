@@ -3,7 +3,7 @@
 #include <map>
 #include <random>
 
-#include "common/qpn_table.h"
+#include "common/accounting/qpn_table.h"
 #include "test/unit/check_main.h"
 
 namespace {

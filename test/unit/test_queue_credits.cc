@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "common/queue_credits.h"
+#include "common/accounting/queue_credits.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -2,7 +2,7 @@
 #include <random>
 #include <string>
 
-#include "cpc/queue_fit.h"
+#include "cpc/queue_pairs/queue_fit.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <random>
 
-#include "common/queue_space.h"
+#include "common/accounting/queue_space.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/rdma_planner.h"
+#include "common/rdma/rdma_planner.h"
 #include "test/unit/check_main.h"
 #include "test/unit/foresee.h"
 #include "test/unit/rdma_device.h"

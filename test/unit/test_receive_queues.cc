@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "common/receive_queues.h"
+#include "common/accounting/receive_queues.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/wire.h"
+#include "common/base/wire.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -2,7 +2,7 @@
 //
 // Connections of X queues between several connection managers in one process, with fake queue pairs: what processes of one
 // node share, what becomes of it when one of them fails, and a network that breaks.
-#include "cpc/xoob_offer.h"
+#include "cpc/oob/xoob_offer.h"
 #include "test/unit/cpc_relay.h"
 #include "test/unit/xrc_node.h"
 

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <string>
 
-#include "common/port_scan.h"
-#include "common/xrc_domain.h"
+#include "common/ports/port_scan.h"
+#include "common/ports/xrc_domain.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "common/port_scan.h"
-#include "common/verbs_handle.h"
-#include "cpc/connection_manager.h"
+#include "common/base/verbs_handle.h"
+#include "common/ports/port_scan.h"
+#include "cpc/manager/connection_manager.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::test {

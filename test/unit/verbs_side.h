@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "cpc/cts_table.h"
-#include "cpc/handshake_slab.h"
+#include "cpc/core/cts_table.h"
+#include "cpc/queue_pairs/handshake_slab.h"
 #include "test/unit/verbs_port.h"
 
 namespace fabric::test {

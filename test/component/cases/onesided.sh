@@ -55,7 +55,7 @@ case_rma_one_process_on_each_host() {
 case_rma_swaps() {
   stock check_swaps && fabric 4 --mca osc rdma "$work/check_swaps" 10000 && says 'checks passed'
 }
-# Both ways to memory of process 0: from its host and from another. See fit_rdma in btl_fabric/rdma.cc.
+# Both ways to memory of process 0: from its host and from another. See fit_rdma in btl_fabric/mca/rdma.cc.
 case_rma_swaps_between_hosts() {
   stock check_swaps && OMPI_MCA_osc=rdma between_hosts 4 "$work/check_swaps" 10000 && says 'checks passed'
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Every counter of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
+// generates the counter table of the README (contrib/docs/print_params.cc).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "cpc/oob/strangers.h"
+#include "cpc/queue_pairs/xrc_counts.h"
+
+namespace fabric {
+
+/// What this process has done in one transmit context. A plain increment each, by whoever holds its lock.
+struct alignas(64) Counters {  // cache lines that no other context writes to
+  std::uint64_t messages_sent_inline = 0;
+  std::uint64_t messages_sent_copied = 0;
+  std::uint64_t messages_sent_in_place = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t credit_messages = 0;
+  std::uint64_t cts_messages = 0;
+  std::uint64_t waits_for_connection = 0;
+  std::uint64_t waits_for_credit = 0;
+  std::uint64_t waits_for_slot = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t put_bytes = 0;
+  std::uint64_t gets = 0;
+  std::uint64_t get_bytes = 0;
+  std::uint64_t atomics_by_device = 0;
+  std::uint64_t atomics_by_message = 0;
+  std::uint64_t atomics_executed = 0;
+  std::uint64_t rdma_queued = 0;
+  std::uint64_t srq_limit_events = 0;
+  std::uint64_t connections_made = 0;
+  std::uint64_t connections_failed = 0;
+  std::uint64_t xrc_senders = 0;
+};
+
+/// Open MPI's registration cache does so for whatever thread asks.
+inline std::atomic<std::uint64_t> registrations = 0;
+
+struct CounterSpec {
+  const char* name;                ///< without the btl_fabric_ in front
+  std::uint64_t Counters::*value;  ///< null for one that several threads write
+  const char* help;
+  const std::atomic<std::uint64_t>* shared = nullptr;  ///< that one
+};
+
+inline constexpr std::array kCounterTable = {
+    CounterSpec{"messages_sent_inline", &Counters::messages_sent_inline,
+                "Messages that the device copied as it took them"},
+    CounterSpec{"messages_sent_copied", &Counters::messages_sent_copied, "Messages sent from a buffer of ours"},
+    CounterSpec{"messages_sent_in_place", &Counters::messages_sent_in_place, "Messages sent from the user's memory"},
+    CounterSpec{"bytes_sent", &Counters::bytes_sent, "Bytes in all these, headers of the PML included"},
+    CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
+    CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},
+    CounterSpec{"credit_messages", &Counters::credit_messages, "Messages sent only to give credits back"},
+    CounterSpec{"cts_messages", &Counters::cts_messages, "CTS messages sent in connection set-up"},
+    CounterSpec{"waits_for_connection", &Counters::waits_for_connection, "Messages that waited for their connection"},
+    CounterSpec{"waits_for_credit", &Counters::waits_for_credit,
+                "Messages that waited for a credit: more rd_num, or a larger rd_low, may help"},
+    CounterSpec{"waits_for_slot", &Counters::waits_for_slot,
+                "Messages that waited for room in the send queue: a larger sd_max may help"},
+    CounterSpec{"puts", &Counters::puts, "RDMA writes"},
+    CounterSpec{"put_bytes", &Counters::put_bytes, "Bytes written"},
+    CounterSpec{"gets", &Counters::gets, "RDMA reads"},
+    CounterSpec{"get_bytes", &Counters::get_bytes, "Bytes read"},
+    CounterSpec{"atomics_by_device", &Counters::atomics_by_device, "Atomics given to the device"},
+    CounterSpec{"atomics_by_message", &Counters::atomics_by_message, "Atomics sent to the target's processor"},
+    CounterSpec{"atomics_executed", &Counters::atomics_executed, "Atomics of peers executed by this process"},
+    CounterSpec{"rdma_queued", &Counters::rdma_queued, "RDMA operations that waited for a connection, room or memory"},
+    CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
+    CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
+                "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
+    CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
+    CounterSpec{"connections_failed", &Counters::connections_failed,
+                "Connections that could not be made, or were lost"},
+    CounterSpec{"xrc_senders", &Counters::xrc_senders,
+                "Queue pairs that X queues send through, each to all processes behind a port of a host"},
+    CounterSpec{"xrc_targets_made", nullptr, "Queue pairs made that receive for all processes of the host",
+                &cpc::xrc_targets_made},
+    CounterSpec{"xrc_targets_opened", nullptr, "Those that another process had made before, and this one uses too",
+                &cpc::xrc_targets_opened},
+    CounterSpec{"strangers_turned_away", nullptr,
+                "Connections refused because whoever asked for them was not of this job, or made no sense",
+                &cpc::strangers_turned_away},
+};
+
+}  // namespace fabric

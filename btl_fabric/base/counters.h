@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The counters in force, and their registration as performance variables of MPI_T.
+#pragma once
+
+#include "btl_fabric/base/counter_table.h"
+#include "btl_fabric/base/opal.h"
+#include "common/accounting/context_locks.h"
+
+namespace fabric {
+
+/// One for each transmit context, of whoever holds its lock.
+inline std::array<Counters, kMostContexts> counters;
+
+/// Makes MPI_T performance variables btl_fabric_NAME of them. Called once, while the component is loaded.
+void register_counters(const mca_base_component_t* component);
+
+}  // namespace fabric

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Registered message buffers, from Open MPI's free lists and registration cache.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "btl_fabric/base/fragment.h"
+#include "btl_fabric/base/registration.h"
+#include "btl_fabric/path/rdma_request.h"
+#include "common/base/result.h"
+#include "common/ports/port_scan.h"
+#include "cpc/queue_pairs/handshake_slab.h"
+
+namespace fabric {
+
+/// A device's registration cache. Every message buffer of the device is registered through it. Thread safe once the
+/// modules are made, as Open MPI's cache is.
+class RegistrationCache {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device);
+  ~RegistrationCache();
+  RegistrationCache(const RegistrationCache&) = delete;
+  RegistrationCache& operator=(const RegistrationCache&) = delete;
+
+  [[nodiscard]] mca_rcache_base_module_t* rcache() const noexcept { return rcache_; }
+  [[nodiscard]] const OpenDevice& device() const noexcept { return *device_; }
+  /// The device's handshake buffers; the progress thread's.
+  [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
+  /// What the RDMA operations of a transmit context share. Made when it is asked for first.
+  [[nodiscard]] DeviceRdma& rdma(unsigned context);
+
+  /// A port of the device is the process's port `index`. On iWARP links memory needs more access than on others.
+  void add_port(std::uint16_t index, Link link) noexcept {
+    ports_ |= std::uint64_t{1} << (index % 64);
+    link_ = link;
+  }
+  /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
+  /// other. Peers learn it with the handle.
+  void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
+  /// True if a peer may have an atomic executed on these bytes, which it names by their remote key.
+  [[nodiscard]] bool allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept;
+
+  /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
+  [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
+  /// Holds a registration for MCA_RCACHE_ACCESS_* `access`. Null if there can be none now.
+  [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
+                                                                std::int32_t access) const noexcept;
+  void let_go(mca_rcache_base_registration_t* registration) const noexcept {
+    rcache_->rcache_deregister(rcache_, registration);
+  }
+
+ private:
+  explicit RegistrationCache(std::shared_ptr<OpenDevice> device) noexcept : device_(std::move(device)) {}
+  static int register_region(void* cache, void* base, size_t size,
+                             mca_rcache_base_registration_t* registration) noexcept;
+  static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
+  void forget_target(const Registration& registration) noexcept;
+  void list(Registration& registration) noexcept;
+  void unlist(const Registration& registration) noexcept;
+
+  std::shared_ptr<OpenDevice> device_;
+  mca_rcache_base_module_t* rcache_ = nullptr;
+  std::unique_ptr<cpc::HandshakeSlab> handshakes_;
+  std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
+  std::uint64_t ports_ = 0;
+  Link link_ = Link::kInfiniBand;
+  bool atomics_by_device_ = false;
+  mutable std::mutex records_mutex_;                                       ///< of the two below
+  std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
+  Registration* newest_ = nullptr;                                         ///< of all that there are
+};
+
+/// How many buffers a pool makes, and when.
+struct PoolSizes {
+  int initial = 0;
+  int limit = 0;  ///< 0: none
+  int increment = 32;
+};
+
+/// Buffers for the messages of one receive queue, one direction. Thread safe when Open MPI runs with threads.
+class FragmentPool {
+ public:
+  /// `capacity`: bytes of a message after our header. `queue`: the receive queue's index.
+  [[nodiscard]] static Result<std::unique_ptr<FragmentPool>> make(const RegistrationCache& cache, std::uint8_t queue,
+                                                                  bool receives, std::uint32_t capacity,
+                                                                  const PoolSizes& sizes);
+  ~FragmentPool();
+  FragmentPool(const FragmentPool&) = delete;
+  FragmentPool& operator=(const FragmentPool&) = delete;
+
+  /// A buffer, or null when there is no memory left or none can be registered.
+  [[nodiscard]] Fragment* get() noexcept {
+    void* const fragment = opal_free_list_get(&list_);
+    takes_over(fragment);
+    return static_cast<Fragment*>(fragment);
+  }
+  void put(Fragment* fragment) noexcept {
+    gives_away(fragment);
+    opal_free_list_return(&list_, &fragment->super);
+  }
+
+ private:
+  FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept;
+  static int init_fragment(opal_free_list_item_t* item, void* pool) noexcept;
+
+  opal_free_list_t list_;
+  std::uint8_t queue_;
+  bool receives_;
+  std::uint32_t capacity_;
+};
+
+/// "this process may lock 64 KiB of memory (ulimit -l)": what a failed registration usually comes from.
+[[nodiscard]] std::string memlock_hint();
+
+}  // namespace fabric

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/base/params.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "btl_fabric/mca/rdma.h"
+#include "common/accounting/queue_space.h"
+
+namespace fabric {
+
+namespace {
+
+Params values;
+mca_btl_base_module_t limits;
+
+mca_base_var_info_lvl_t info_level(int level) {
+  return static_cast<mca_base_var_info_lvl_t>(OPAL_INFO_LVL_1 + level - 1);
+}
+
+/// True if the value of a parameter came from the user and not from our default.
+bool set_by_user(const mca_base_component_t* component, const char* name) {
+  const int index = mca_base_var_find("opal", component->mca_type_name, component->mca_component_name, name);
+  mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+  if (index < 0 || mca_base_var_get_value(index, nullptr, &source, nullptr) != OPAL_SUCCESS) {
+    return false;
+  }
+  return source != MCA_BASE_VAR_SOURCE_DEFAULT;
+}
+
+/// Lowers a limit to what the largest queue takes, unless the user asked for more.
+Status fit(const mca_base_component_t* component, const char* name, size_t largest, size_t& limit) {
+  if (limit <= largest) {
+    return {};
+  }
+  if (set_by_user(component, name)) {
+    return failure("btl_fabric_" + std::string(name) + " is " + std::to_string(limit) +
+                   ", but the largest queue of btl_fabric_receive_queues takes " + std::to_string(largest) +
+                   " bytes: raise the size of a queue or lower the limit");
+  }
+  limit = largest;
+  return {};
+}
+
+}  // namespace
+
+const Params& params() noexcept {
+  return values;
+}
+
+const mca_btl_base_module_t& module_template() noexcept {
+  return limits;
+}
+
+void register_params(const mca_base_component_t* component) {
+  mca_base_var_group_component_register(component, "BTL for InfiniBand, RoCE and iWARP through libibverbs");
+  for (const ParamSpec& spec : kParamTable) {
+    const auto type = spec.number != nullptr ? MCA_BASE_VAR_TYPE_INT : MCA_BASE_VAR_TYPE_STRING;
+    void* storage = nullptr;
+    if (spec.number != nullptr) {
+      values.*spec.number = spec.default_number;
+      storage = &(values.*spec.number);
+    } else {
+      // Open MPI copies the default before it stores anything.
+      values.*spec.text = const_cast<char*>(spec.default_text);
+      storage = &(values.*spec.text);
+    }
+    mca_base_component_var_register(component, spec.name, spec.help, type, nullptr, 0,
+                                    static_cast<mca_base_var_flag_t>(0), info_level(spec.level),
+                                    MCA_BASE_VAR_SCOPE_READONLY, storage);
+  }
+
+  limits.btl_eager_limit = 12 * 1024;
+  limits.btl_rndv_eager_limit = 12 * 1024;
+  limits.btl_max_send_size = 64 * 1024;
+  limits.btl_rdma_pipeline_send_length = 0;
+  limits.btl_rdma_pipeline_frag_size = 1024 * 1024;
+  limits.btl_min_rdma_pipeline_size = 0;
+  limits.btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT;
+  limits.btl_flags = MCA_BTL_FLAGS_SEND;
+  limits.btl_latency = 2;    // microseconds: less than tcp, more than shared memory
+  limits.btl_bandwidth = 0;  // 0: taken from each port
+  offer_rdma(limits);
+  mca_btl_base_param_register(const_cast<mca_base_component_t*>(component), &limits);
+}
+
+bool chosen_by_name() {
+  const char* selection = opal_btl_base_framework.framework_selection;
+  if (selection == nullptr || selection[0] == '^') {
+    return false;
+  }
+  std::string_view rest(selection);
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    if (rest.substr(0, comma) == "fabric") {
+      return true;
+    }
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+  }
+  return false;
+}
+
+Status check_params() {
+  for (const ParamSpec& spec : kParamTable) {
+    if (spec.number == nullptr) {
+      continue;
+    }
+    const int value = values.*spec.number;
+    const std::string rule = broken_rule(spec, value);
+    if (!rule.empty()) {
+      return failure("btl_fabric_" + std::string(spec.name) + " is " + std::to_string(value) + ", but " + rule);
+    }
+  }
+  if (values.tx_contexts == 0) {
+    return failure("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
+  }
+  if (values.queue_costs != nullptr) {
+    if (auto costs = parse_costs(values.queue_costs); !costs) {
+      return failure("btl_fabric_queue_costs", costs.error());
+    }
+  }
+  if (values.if_include != nullptr && values.if_exclude != nullptr) {
+    return failure("btl_fabric_if_include (" + std::string(values.if_include) + ") and btl_fabric_if_exclude (" +
+                   std::string(values.if_exclude) + ") are both set: set one of them");
+  }
+  if (values.cpc_include != nullptr && values.cpc_exclude != nullptr) {
+    return failure("btl_fabric_cpc_include (" + std::string(values.cpc_include) + ") and btl_fabric_cpc_exclude (" +
+                   std::string(values.cpc_exclude) + ") are both set: set one of them");
+  }
+  if (values.oob_if_include != nullptr && values.oob_if_exclude != nullptr) {
+    return failure("btl_fabric_oob_if_include (" + std::string(values.oob_if_include) +
+                   ") and btl_fabric_oob_if_exclude (" + std::string(values.oob_if_exclude) +
+                   ") are both set: set one of them");
+  }
+  return {};
+}
+
+Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues, mca_btl_base_module_t& module) {
+  const size_t largest = queues.largest();
+  struct Limit {
+    const char* name;
+    size_t* value;
+  };
+  const Limit all[] = {{"eager_limit", &module.btl_eager_limit},
+                       {"rndv_eager_limit", &module.btl_rndv_eager_limit},
+                       {"max_send_size", &module.btl_max_send_size}};
+  for (const Limit& limit : all) {
+    if (auto fitted = fit(component, limit.name, largest, *limit.value); !fitted) {
+      return fitted;
+    }
+  }
+  return {};
+}
+
+}  // namespace fabric

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Registration of the MCA parameters of param_table.h, and of those that every BTL has.
+#pragma once
+
+#include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/param_table.h"
+#include "common/accounting/receive_queues.h"
+#include "common/base/result.h"
+
+namespace fabric {
+
+/// The values in force, valid after register_params().
+[[nodiscard]] const Params& params() noexcept;
+
+/// The limits and flags that Open MPI's own btl_* parameters set, copied into every module.
+[[nodiscard]] const mca_btl_base_module_t& module_template() noexcept;
+
+/// Registers all parameters with Open MPI. Called once, while the component is loaded.
+void register_params(const mca_base_component_t* component);
+
+/// True if the user chose this BTL by name: --mca btl fabric,self.
+[[nodiscard]] bool chosen_by_name();
+
+/// Checks all values against the table, and the limits of `module` against the receive queues, lowering those limits
+/// that the user did not set. The error names the parameter, its value and the rule.
+[[nodiscard]] Status check_params();
+[[nodiscard]] Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues,
+                                mca_btl_base_module_t& module);
+
+}  // namespace fabric

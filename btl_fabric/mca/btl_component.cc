@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The one symbol that this library exports, and what Open MPI calls the component by.
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "btl_fabric/base/counters.h"
+#include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/report.h"
+
+extern "C" {
+
+[[gnu::visibility("default")]] extern mca_btl_base_component_t mca_btl_fabric_component;
+
+/// "4.1" of "4.1.4": what must be the same for Open MPI and a component to fit together.
+static constexpr std::string_view series_of(std::string_view version) noexcept {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+static_assert(series_of("4.1.4") == "4.1" && series_of("5.0.7rc1") == "5.0" && series_of("6.0") == "6.0");
+static_assert(series_of("somebody's own") == "somebody's own");  // Open MPI can be configured to say anything
+
+/// Open MPI loads any component that it finds, whatever it was built for, and would crash with this one: the layouts of
+/// nearly all structures differ between series. So nothing of Open MPI is used before this but the text of its version.
+static bool fits_this_open_mpi() noexcept {
+  if (series_of(opal_version_string) == series_of(OPAL_IDENT_STRING)) {
+    return true;
+  }
+  const char* local_rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (local_rank == nullptr || std::string_view(local_rank) == "0") {  // one process of a host says it for all
+    Dl_info self{};
+    const bool known = dladdr(&mca_btl_fabric_component, &self) != 0;
+    std::fprintf(stderr, "btl_fabric: %s was built for Open MPI %s, but this is Open MPI %s: not used\n",
+                 known ? self.dli_fname : "this component", OPAL_IDENT_STRING, opal_version_string);
+  }
+  return false;
+}
+
+static int fabric_register() noexcept {
+  if (!fits_this_open_mpi()) {
+    return OPAL_ERR_NOT_AVAILABLE;
+  }
+  opal_show_help_add_dir(FABRIC_DATA_DIR);
+  fabric::register_params(&mca_btl_fabric_component.btl_version);
+  fabric::register_counters(&mca_btl_fabric_component.btl_version);
+  return OPAL_SUCCESS;
+}
+
+static int fabric_open() noexcept {
+  return OPAL_SUCCESS;
+}
+
+static int fabric_progress() noexcept {
+  return fabric::Component::started() ? fabric::Component::get().progress() : 0;
+}
+
+static int fabric_close() noexcept {
+  opal_progress_unregister(fabric_progress);
+  fabric::Component::stop();
+  return OPAL_SUCCESS;
+}
+
+/// Gives Open MPI the modules; null if this process cannot use the component. Open MPI frees the array.
+static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/, bool /*mpi_threads*/) noexcept {
+  *count = 0;
+  try {
+    if (auto started = fabric::Component::start(mca_btl_fabric_component); !started) {
+      fabric::report_start_failure(started.error());
+      return nullptr;
+    }
+    const std::vector<fabric::Module*> modules = fabric::Component::get().faces();
+    auto** list = static_cast<mca_btl_base_module_t**>(calloc(modules.size(), sizeof(mca_btl_base_module_t*)));
+    if (list == nullptr) {
+      fabric::Component::stop();
+      return nullptr;
+    }
+    // Open MPI would do so when the first peer is reached; but a peer may connect to us before that.
+    opal_progress_register(fabric_progress);
+    for (fabric::Module* module : modules) {
+      list[(*count)++] = module;
+    }
+    return list;
+  } catch (...) {
+    fabric::report_start_failure({"there is not enough memory", false});
+    fabric::Component::stop();
+    return nullptr;
+  }
+}
+
+mca_btl_base_component_t mca_btl_fabric_component = {
+    .btl_version =
+        {
+            MCA_BTL_DEFAULT_VERSION("fabric"),
+            .mca_open_component = fabric_open,
+            .mca_close_component = fabric_close,
+            .mca_query_component = nullptr,
+            .mca_register_component_params = fabric_register,
+            .mca_component_flags = 0,
+            .reserved = {},
+        },
+    .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE, .reserved = {}},
+    .btl_init = fabric_init,
+    .btl_progress = fabric_progress,
+};
+
+}  // extern "C"

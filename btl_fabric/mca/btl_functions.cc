@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The functions that Open MPI calls a module by: each is a line or two into C++, and lets no exception out.
+// What they promise is in Open MPI's opal/mca/btl/btl.h.
+#include <algorithm>
+#include <new>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/rdma.h"
+#include "btl_fabric/mca/report.h"
+
+namespace fabric {
+
+namespace {
+
+Module& module_of(mca_btl_base_module_t* btl) noexcept {
+  return *static_cast<Module*>(btl);
+}
+
+/// Runs a function that may allocate; memory that is not there becomes Open MPI's error code.
+template <class Function>
+int boundary(Function function) noexcept {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    return OPAL_ERROR;
+  }
+}
+
+int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca_btl_base_endpoint_t** endpoints,
+              opal_bitmap_t* reachable) noexcept {
+  return boundary([&] {
+    const auto guard = Component::get().locks().lock(0);  // Open MPI calls this from callbacks too
+    Module& module = module_of(btl);
+    for (size_t i = 0; i < count; ++i) {
+      endpoints[i] = nullptr;
+      if (procs[i] == opal_proc_local_get()) {
+        // Messages to ourselves are btl/self's, and so is memory, unless atomics must go through the device.
+        endpoints[i] = module.self_endpoint(procs[i]);
+        if (endpoints[i] != nullptr && reachable != nullptr) {
+          opal_bitmap_set_bit(reachable, static_cast<int>(i));
+        }
+        continue;
+      }
+      const Peer* peer = Component::get().peer_of(*procs[i]);
+      std::string why_not = "it does not run this component";
+      Endpoint* endpoint = peer != nullptr ? module.endpoint_for(procs[i], *peer, why_not) : nullptr;
+      if (endpoint == nullptr) {
+        report_unreachable(module, *procs[i], why_not);
+        continue;
+      }
+      endpoints[i] = endpoint;
+      if (reachable != nullptr) {
+        opal_bitmap_set_bit(reachable, static_cast<int>(i));
+      }
+    }
+    return OPAL_SUCCESS;
+  });
+}
+
+int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
+              mca_btl_base_endpoint_t** endpoints) noexcept {
+  return boundary([&] {
+    const auto guard = Component::get().locks().lock_all();
+    for (size_t i = 0; i < count; ++i) {
+      if (endpoints[i] != nullptr && !module_of(btl).is_self(*static_cast<Endpoint*>(endpoints[i]))) {
+        module_of(btl).remove_endpoint(static_cast<Endpoint*>(endpoints[i]));
+      }
+    }
+    return OPAL_SUCCESS;
+  });
+}
+
+/// Open MPI keeps the callbacks in a table of its own (mca_btl_base_active_message_trigger), which messages are
+/// delivered by; a module has nothing to add.
+int register_callback(mca_btl_base_module_t* /*btl*/, mca_btl_base_tag_t /*tag*/,
+                      mca_btl_base_module_recv_cb_fn_t /*callback*/, void* /*data*/) noexcept {
+  return OPAL_SUCCESS;
+}
+
+int register_error(mca_btl_base_module_t* btl, mca_btl_base_module_error_cb_fn_t callback) noexcept {
+  module_of(btl).error_callback = callback;
+  return OPAL_SUCCESS;
+}
+
+int finalize(mca_btl_base_module_t* btl) noexcept {
+  Component::get().finalize_module(&module_of(btl));
+  return OPAL_SUCCESS;
+}
+
+/// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
+Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
+  const size_t queue = module.queue_for(size);
+  if (queue == module.receive_queues().count()) [[unlikely]] {
+    return nullptr;
+  }
+  Fragment* fragment = module.in_context(Component::get().locks().current()).get_send(queue);
+  if (fragment == nullptr) [[unlikely]] {
+    return nullptr;
+  }
+  fragment->order = order;
+  fragment->segments[0].seg_len = size;
+  fragment->des_flags = flags;
+  fragment->callback_due = false;
+  return fragment;
+}
+
+mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/, std::uint8_t order,
+                                 size_t size, std::uint32_t flags) noexcept {
+  return allocate(module_of(btl), order, size, flags);
+}
+
+int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descriptor) noexcept {
+  module_of(btl).put_back(static_cast<Fragment*>(descriptor));
+  return OPAL_SUCCESS;
+}
+
+/// How much of `size` bytes at the convertor's position goes into one fragment. Where the data are one block, a
+/// fragment would end inside an element, and Open MPI 4.1's receiving convertor, when it then has to jump to a fragment
+/// that came early (over another port or queue), puts that one element too low
+/// (opal_convertor_generic_simple_position() forgets the element). So fragments but the last end on multiples of the
+/// largest element. Other data Open MPI itself cuts at elements.
+size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
+  constexpr size_t kLargestElement = 32;  // long double complex
+  if (convertor.bConverted + size >= convertor.local_size) {
+    return size;
+  }
+  const size_t beyond = (convertor.bConverted + size) % kLargestElement;
+  return size > beyond ? size - beyond : size;
+}
+
+/// Large blocks of data go out from where they are.
+bool wants_in_place(const opal_convertor_t& convertor, size_t size) noexcept {
+  const auto limit = static_cast<size_t>(params().in_place_size);
+  return limit != 0 && size >= limit && opal_convertor_need_buffers(&convertor) == 0;
+}
+
+/// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False,
+/// and nothing has happened, if their memory cannot be registered.
+bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& convertor, size_t reserve,
+                  size_t size) noexcept {
+  // Registrations are cached, so larger ones serve more fragments; but one should not pin gigabytes at once.
+  constexpr size_t kWindow = 4 * 1024 * 1024;
+  void* data = nullptr;
+  opal_convertor_get_current_pointer(&convertor, &data);
+  const size_t before = convertor.bConverted % kWindow;
+  const size_t after = std::min(std::max(kWindow - before, size), convertor.local_size - convertor.bConverted);
+  auto* registration = module.cache().hold(static_cast<std::byte*>(data) - before, before + after, fragment.user_lkey);
+  if (registration == nullptr) {
+    return false;
+  }
+  iovec block{nullptr, size};
+  std::uint32_t count = 1;
+  opal_convertor_pack(&convertor, &block, &count, &size);  // without buffers it only tells the place, and moves on
+  fragment.user_memory = registration;
+  fragment.segments[0].seg_len = reserve;
+  fragment.segments[1].seg_addr.pval = block.iov_base;
+  fragment.segments[1].seg_len = size;
+  fragment.des_segment_count = 2;
+  return true;
+}
+
+mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
+                                       opal_convertor_t* convertor, std::uint8_t order, size_t reserve, size_t* size,
+                                       std::uint32_t flags) noexcept {
+  Module& module = module_of(btl);
+  size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
+  packed = whole_elements(*convertor, packed);
+  Fragment* fragment = allocate(module, order, reserve + packed, flags);
+  if (fragment == nullptr) [[unlikely]] {
+    return nullptr;
+  }
+  if (wants_in_place(*convertor, packed) && put_in_place(module, *fragment, *convertor, reserve, packed)) {
+    *size = packed;
+    return fragment;
+  }
+  iovec data{static_cast<std::byte*>(fragment->segments[0].seg_addr.pval) + reserve, packed};
+  std::uint32_t count = 1;
+  if (opal_convertor_pack(convertor, &data, &count, &packed) < 0) [[unlikely]] {
+    module.put_back(fragment);
+    return nullptr;
+  }
+  *size = packed;
+  fragment->segments[0].seg_len = reserve + packed;
+  return fragment;
+}
+
+int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
+         mca_btl_base_tag_t tag) noexcept {
+  auto* fragment = static_cast<Fragment*>(descriptor);
+  const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), fragment->order);
+  if (way.endpoint == nullptr) [[unlikely]] {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  fragment->tag = tag;
+  fragment->endpoint = way.endpoint;
+  return way.endpoint->send(*fragment);
+}
+
+int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
+          size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
+          mca_btl_base_descriptor_t** descriptor) noexcept {
+  {
+    const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
+    if (way.endpoint != nullptr && way.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
+      return OPAL_SUCCESS;
+    }
+  }
+  if (descriptor != nullptr) {
+    *descriptor = alloc(btl, endpoint, order, header_size + payload_size, flags);
+  }
+  return OPAL_ERR_RESOURCE_BUSY;
+}
+
+}  // namespace
+
+void set_btl_functions(mca_btl_base_module_t& module) noexcept {
+  module.btl_add_procs = add_procs;
+  module.btl_del_procs = del_procs;
+  module.btl_register = register_callback;
+  module.btl_register_error = register_error;
+  module.btl_finalize = finalize;
+  module.btl_alloc = alloc;
+  module.btl_free = free_descriptor;
+  module.btl_prepare_src = prepare_src;
+  module.btl_send = send;
+  module.btl_sendi = sendi;
+  set_rdma_functions(module);
+}
+
+}  // namespace fabric

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The component while it runs, and its end.
+#include "btl_fabric/mca/component.h"
+
+#include <utility>
+#include <variant>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/report.h"
+#include "common/ports/port_pairing.h"
+
+namespace fabric {
+
+namespace {
+
+std::unique_ptr<Component> instance;
+
+}  // namespace
+
+ProcessName name_of(const opal_process_name_t& name) noexcept {
+  return {name.jobid, name.vpid};
+}
+ProcessName name_of(const opal_proc_t& proc) noexcept {
+  return name_of(proc.proc_name);
+}
+
+bool Component::started() noexcept {
+  return instance != nullptr;
+}
+Component& Component::get() noexcept {
+  return *instance;
+}
+
+Component* Component::make(const mca_btl_base_component_t& component) {
+  instance.reset(new Component(component));
+  return instance.get();
+}
+
+void Component::stop() noexcept {
+  instance.reset();
+}
+
+Component::~Component() {
+  take_down();
+}
+
+const Peer* Component::peer_of(const opal_proc_t& proc) {
+  {
+    const std::lock_guard guard(peers_mutex_);
+    if (const auto known = peers_.find(name_of(proc)); known != peers_.end()) {
+      return known->second.get();
+    }
+  }
+  std::uint8_t* data = nullptr;
+  size_t size = 0;
+  int rc = OPAL_SUCCESS;
+  OPAL_MODEX_RECV(rc, &component_->btl_version, &proc.proc_name, &data, &size);
+  const std::unique_ptr<std::uint8_t, decltype(&free)> owner(data, free);
+  if (rc != OPAL_SUCCESS || data == nullptr) {
+    return nullptr;
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(data);
+  auto peer = std::make_unique<Peer>(look_up(proc, {bytes, bytes + size}));
+  const std::lock_guard guard(peers_mutex_);
+  return peers_.emplace(name_of(proc), std::move(peer)).first->second.get();
+}
+
+Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
+  Peer peer;
+  auto info = decode_process_info(blob);
+  if (!info) {
+    peer.refusal = info.error().text;
+    report_bad_modex(proc, info.error().text);
+    return peer;
+  }
+  peer.info = std::move(*info);
+  if (peer.info.receive_queues != info_.receive_queues) {
+    peer.refusal = "its receive queues differ";
+    if (!std::exchange(queues_differ_reported_, true)) {
+      report_queues_differ(proc, info_.receive_queues, peer.info.receive_queues);
+    }
+    return peer;
+  }
+  peer.pairs = pair_contexts(info_.ports, info_.contexts, peer.info.ports, peer.info.contexts,
+                             params().allow_different_subnets != 0);
+  return peer;
+}
+
+Endpoint* Component::endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not) {
+  const opal_process_name_t name{key.peer.job, key.peer.rank};
+  opal_proc_t* proc = opal_proc_for_name(name);
+  const Peer* peer = proc != nullptr ? peer_of(*proc) : nullptr;
+  if (peer == nullptr) {
+    why_not = "the process is not known to Open MPI";
+    return nullptr;
+  }
+  Endpoint* const face = module.face().endpoint_for(proc, *peer, why_not);
+  if (face != nullptr && module.number_of_context() >= face->contexts()) {
+    why_not = "transmit context " + std::to_string(module.number_of_context()) + " is not used between the two";
+    return nullptr;
+  }
+  Endpoint* const endpoint = face != nullptr ? face->in_context(module.number_of_context()) : nullptr;
+  if (endpoint != nullptr && endpoint->key() != key) {
+    why_not = "port " + std::to_string(key.local_port) + " does not pair up with port " +
+              std::to_string(key.remote_port) + " of the peer";
+    return nullptr;
+  }
+  return endpoint;
+}
+
+Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept {
+  Endpoint* found = first.endpoint_to(peer, remote_ports);
+  for (std::size_t i = 0; found == nullptr && i < modules_.size(); i += locks_->contexts()) {
+    found = modules_[i]->endpoint_to(peer, remote_ports);
+  }
+  return found;
+}
+
+Component::Way Component::enter(Endpoint& face, std::uint8_t order) noexcept {
+  if (locks_->contexts() == 1) [[likely]] {
+    return {locks_->lock(0), &face};
+  }
+  const bool is_named = order < face.contexts();
+  const unsigned context = is_named ? order : locks_->current() % face.contexts();
+  auto guard = locks_->lock_if_allowed(context);
+  Endpoint* const endpoint = guard ? face.in_context(context) : nullptr;
+  return {std::move(guard), endpoint};
+}
+
+int Component::progress() noexcept {
+  if (connections_ == nullptr) {
+    return 0;
+  }
+  if (connections_->has_upcalls()) [[unlikely]] {
+    handle_upcalls();
+  }
+  const unsigned contexts = locks_->contexts();
+  if (contexts == 1) [[likely]] {
+    return progress(0);
+  }
+  if (upcalls_are_handled_.load(std::memory_order_relaxed)) [[unlikely]] {
+    return 0;  // that thread needs every lock: threads that all make progress would seldom leave it one
+  }
+  // The thread's own context first. The others' messages are waited for as well, but while ours come, mostly by those
+  // whose contexts they are.
+  constexpr unsigned kOwnOnly = 8;
+  static thread_local unsigned since_all = 0;
+  const unsigned first = locks_->current();
+  int total = progress(first);
+  if (total > 0 && ++since_all < kOwnOnly) {
+    return total;
+  }
+  since_all = 0;
+  for (unsigned next = 1; next < contexts; ++next) {
+    total += progress((first + next) % contexts);
+  }
+  return total;
+}
+
+/// The completions of a context, unless another thread is at it.
+int Component::progress(unsigned context) noexcept {
+  const auto guard = locks_->try_lock(context);
+  if (!guard) {
+    return 0;
+  }
+  int total = 0;
+  for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
+    total += modules_[i]->progress();
+  }
+  return total;
+}
+
+std::vector<Module*> Component::faces() const {
+  std::vector<Module*> faces;
+  for (std::size_t i = 0; i < modules_.size(); i += locks_->contexts()) {
+    faces.push_back(modules_[i].get());
+  }
+  return faces;
+}
+
+/// One thread does, with everything locked. A callback does not: it may hold a lock that the others wait for.
+[[gnu::cold]] void Component::handle_upcalls() {
+  if (locks_->holds_some() || upcalls_are_handled_.exchange(true, std::memory_order_acquire)) {
+    return;
+  }
+  {
+    const auto guard = locks_->lock_all();
+    take_upcalls();
+  }
+  upcalls_are_handled_.store(false, std::memory_order_release);
+}
+
+[[gnu::cold]] void Component::take_upcalls() {
+  for (const cpc::Upcall& upcall : connections_->take_upcalls()) {
+    if (const auto* event = std::get_if<cpc::AsyncEvent>(&upcall)) {
+      for (const auto& module : modules_) {
+        if (module->context().device == event->device) {
+          module->handle(*event);
+        }
+      }
+      continue;
+    }
+    std::visit(
+        [this](const auto& about_connection) {
+          if constexpr (requires { about_connection.key; }) {
+            modules_[about_connection.key.local_port]->handle(about_connection);
+          }
+        },
+        upcall);
+  }
+}
+
+void Component::finalize_module(Module* module) noexcept {
+  module->error_callback = nullptr;
+  if (--active_modules_ == 0) {
+    take_down();
+  }
+}
+
+/// Queue pairs first (they go with the progress thread), then what they use.
+void Component::take_down() noexcept {
+  connections_.reset();
+  while (!modules_.empty()) {
+    modules_.pop_back();  // faces outlive what is behind them
+  }
+  caches_.clear();
+  peers_.clear();
+  if (const std::unique_ptr<cpc::Trace> trace = std::move(trace_); trace != nullptr) {
+    if (Status written = trace->write(); !written) {
+      report_trace_not_written(written.error().text);
+    }
+  }
+}
+
+}  // namespace fabric

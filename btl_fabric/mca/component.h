@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the process has once: its modules, its connection set-up, and what it knows of its peers.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "btl_fabric/base/opal.h"
+#include "btl_fabric/mca/module.h"
+#include "common/accounting/context_locks.h"
+#include "common/accounting/receive_queues.h"
+#include "common/ports/process_info.h"
+#include "cpc/core/trace.h"
+
+namespace fabric {
+
+/// What we know of another process, from its modex.
+struct Peer {
+  ProcessInfo info;
+  std::vector<std::optional<std::uint16_t>> pairs;  ///< for each port of ours, the peer's port that it talks to
+  std::string refusal;                              ///< why it cannot be talked to at all, if so
+};
+
+[[nodiscard]] ProcessName name_of(const opal_proc_t& proc) noexcept;
+[[nodiscard]] ProcessName name_of(const opal_process_name_t& name) noexcept;
+
+/// Why the component cannot be used in this process.
+struct StartFailure {
+  std::string reason;
+  bool is_bad_parameter = false;  ///< the user set something wrong, as opposed to: there is no usable port
+};
+
+class Component {
+ public:
+  /// Finds the ports, makes the modules and publishes the modex.
+  [[nodiscard]] static tl::expected<void, StartFailure> start(const mca_btl_base_component_t& component);
+  static void stop() noexcept;
+  [[nodiscard]] static bool started() noexcept;
+  [[nodiscard]] static Component& get() noexcept;
+
+  ~Component();
+
+  /// Those that Open MPI is to know: of the first context.
+  [[nodiscard]] std::vector<Module*> faces() const;
+  [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
+
+  int progress() noexcept;
+
+  /// The timeline of connection set-up, or null.
+  [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }
+
+  /// Every entry from Open MPI takes one of these locks, or all, unless MPI runs without threads. They are recursive,
+  /// since the upper layer's callbacks send.
+  [[nodiscard]] ContextLocks& locks() noexcept { return *locks_; }
+
+  /// The way of an operation: an endpoint, and the lock of its context.
+  struct Way {
+    std::optional<ContextLocks::Guard> guard;
+    Endpoint* endpoint = nullptr;  ///< null if there is none now
+  };
+  /// From an endpoint that Open MPI knows to that of the thread's context, or of the context that `order` names (anything
+  /// that is no context of the peer's names none).
+  [[nodiscard]] Way enter(Endpoint& face, std::uint8_t order) noexcept;
+
+  /// What a process published; null, with nothing said, if it does not run this component. For all threads.
+  [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
+
+  /// An endpoint that Open MPI knows, of any module, through which one of the peer's ports `remote_ports` is reached,
+  /// preferably of `first`. For whoever holds the first context's lock.
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports,
+                                      const Module& first) noexcept;
+
+  /// The endpoint for a process that connected to us before Open MPI told us of it.
+  [[nodiscard]] Endpoint* endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not);
+
+  /// Open MPI is done with a module. With the last one everything is taken down.
+  void finalize_module(Module* module) noexcept;
+
+ private:
+  explicit Component(const mca_btl_base_component_t& component) noexcept : component_(&component) {}
+  /// The one instance, in the place of any before it.
+  static Component* make(const mca_btl_base_component_t& component);
+
+  // component_start.cc
+  [[nodiscard]] Result<PortChoice> read_params();
+  [[nodiscard]] Status open_ports(PortChoice choice);
+  [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports);
+  [[nodiscard]] Status add_modules(const UsablePort& port);
+  [[nodiscard]] Status start_connections();
+  [[nodiscard]] Status publish();
+
+  [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
+  void handle_upcalls();
+  void take_upcalls();
+  int progress(unsigned context) noexcept;
+  void take_down() noexcept;
+
+  const mca_btl_base_component_t* component_;
+  std::optional<ContextLocks> locks_;
+  std::atomic<bool> upcalls_are_handled_ = false;
+  ReceiveQueues queues_;
+  cpc::CpcSet cpcs_ = cpc::kEveryCpc;
+  cpc::AddressFilter oob_addresses_;
+  mca_btl_base_module_t limits_{};  ///< of every module
+  ProcessInfo info_;
+  std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
+  std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other
+  std::unique_ptr<cpc::Trace> trace_;
+  std::unique_ptr<cpc::ConnectionManager> connections_;
+  std::mutex peers_mutex_;
+  std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
+  std::size_t active_modules_ = 0;
+  bool queues_differ_reported_ = false;  ///< one peer is example enough
+};
+
+}  // namespace fabric

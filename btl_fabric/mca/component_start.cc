@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How the component starts: its parameters, the ports, their modules, connection set-up and what peers are told.
+#include <sys/random.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/report.h"
+
+namespace fabric {
+
+namespace {
+
+/// The processors that this process is bound to, or null.
+hwloc_const_cpuset_t binding_of(hwloc_topology_t topology, hwloc_bitmap_t storage) {
+  if (topology == nullptr || hwloc_get_cpubind(topology, storage, HWLOC_CPUBIND_PROCESS) != 0) {
+    return nullptr;
+  }
+  const bool everywhere = hwloc_bitmap_isincluded(hwloc_topology_get_allowed_cpuset(topology), storage) != 0;
+  return everywhere ? nullptr : storage;
+}
+
+/// What a pair of parameters NAMEinclude and NAMEexclude chooses; `everything` if neither is set (check_params() has refused
+/// both). `parse(list, include)` reads the list.
+template <class T, class Parse>
+Result<T> chosen(const std::string& name, const char* include, const char* exclude, T everything, Parse parse) {
+  const char* list = include != nullptr ? include : exclude;
+  if (list == nullptr) {
+    return everything;
+  }
+  Result<T> read = parse(list, include != nullptr);
+  if (!read) {
+    return failure("btl_fabric_" + name + (include != nullptr ? "include: " : "exclude: ") + read.error().text);
+  }
+  return read;
+}
+
+Result<PortFilter> port_filter() {
+  return chosen("if_", params().if_include, params().if_exclude, PortFilter(), &PortFilter::parse);
+}
+
+std::string list_refusals(const std::vector<PortRefusal>& refusals) {
+  if (refusals.empty()) {
+    return "it has no RDMA device (ibv_devices lists them)";
+  }
+  std::string text;
+  for (const PortRefusal& refusal : refusals) {
+    text += (text.empty() ? "" : "; ") + refusal.port + ": " + refusal.reason;
+  }
+  return text;
+}
+
+/// The connection methods that the user lets be used.
+Result<cpc::CpcSet> chosen_cpcs() {
+  return chosen("cpc_", params().cpc_include, params().cpc_exclude, cpc::kEveryCpc,
+                [](const char* list, bool include) -> Result<cpc::CpcSet> {
+                  const auto set = cpc::parse_cpc_list(list);
+                  return set && !include ? cpc::kEveryCpc & ~*set : set;
+                });
+}
+
+/// The addresses of this host that the user lets oob use.
+Result<cpc::AddressFilter> oob_addresses() {
+  return chosen("oob_if_", params().oob_if_include, params().oob_if_exclude, cpc::AddressFilter(),
+                &cpc::AddressFilter::parse);
+}
+
+std::string list_refusals(const std::vector<CpcOffer>& refusals) {
+  std::string text = "no connection method serves its ports";
+  for (const CpcOffer& offer : refusals) {
+    text.append(&offer == &refusals.front() ? ": " : "; ").append(cpc::to_string(offer.kind)).append(": ");
+    text.append(reinterpret_cast<const char*>(offer.blob.data()), offer.blob.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+tl::expected<void, StartFailure> Component::start(const mca_btl_base_component_t& component) {
+  Component* const instance = make(component);
+  auto choice = instance->read_params();
+  if (!choice) {
+    stop();
+    return tl::unexpected(StartFailure{choice.error().text, true});
+  }
+  Status status = instance->open_ports(*choice);
+  if (status) {
+    status = instance->start_connections();
+  }
+  if (status) {
+    status = instance->publish();
+  }
+  if (!status) {
+    stop();
+    return tl::unexpected(StartFailure{status.error().text, false});
+  }
+  return {};
+}
+
+Result<PortChoice> Component::read_params() {
+  if (auto checked = check_params(); !checked) {
+    return tl::unexpected(checked.error());
+  }
+  const Params& values = params();
+  auto queues = ReceiveQueues::parse(values.receive_queues == nullptr ? "" : values.receive_queues);
+  if (!queues) {
+    return tl::unexpected(queues.error());
+  }
+  queues_ = std::move(*queues);
+  limits_ = module_template();
+  limits_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
+  if (auto fitted = fit_limits(&component_->btl_version, queues_, limits_); !fitted) {
+    return tl::unexpected(fitted.error());
+  }
+  auto cpcs = chosen_cpcs();
+  if (!cpcs) {
+    return tl::unexpected(cpcs.error());
+  }
+  cpcs_ = *cpcs;
+  auto addresses = oob_addresses();
+  if (!addresses) {
+    return tl::unexpected(addresses.error());
+  }
+  oob_addresses_ = std::move(*addresses);
+  if (values.trace != nullptr) {
+    auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME));
+    if (!trace) {
+      return failure("btl_fabric_trace", trace.error());
+    }
+    trace_ = std::move(*trace);
+  }
+  auto filter = port_filter();
+  if (!filter) {
+    return tl::unexpected(filter.error());
+  }
+  PortChoice choice;
+  choice.filter = std::move(*filter);
+  choice.gid_index = values.gid_index;
+  choice.mtu = values.mtu;
+  choice.pkey = static_cast<std::uint16_t>(values.pkey);
+  choice.max_inline = values.max_inline_data;
+  choice.max_ports = values.max_ports;
+  choice.ignore_locality = values.ignore_locality != 0;
+  return choice;
+}
+
+Status Component::open_ports(PortChoice choice) {
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> storage(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  opal_hwloc_base_get_topology();
+  choice.topology = opal_hwloc_topology;
+  choice.binding = binding_of(opal_hwloc_topology, storage.get());
+  if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) {
+    ibv_fork_init();  // without it, on an old kernel, a child takes registered pages away from its parent
+  }
+  PortScan scan = scan_ports(choice);
+  if (scan.ports.empty()) {
+    return failure(list_refusals(scan.refusals));
+  }
+  return make_modules(scan.ports);
+}
+
+Status Component::make_modules(const std::vector<UsablePort>& ports) {
+  std::size_t contexts = kMaxPorts / std::min(ports.size(), kMaxPorts);
+  for (const UsablePort& port : ports) {
+    contexts = std::min<std::size_t>(contexts, grant_contexts(port, queues_, params().tx_contexts));
+  }
+  if (params().tx_contexts > static_cast<int>(contexts)) {
+    report_fewer_contexts(contexts);
+  }
+  locks_.emplace(static_cast<unsigned>(contexts), opal_uses_threads);
+  std::vector<PortRefusal> refusals;
+  for (const UsablePort& port : ports) {
+    if (Status made = add_modules(port); !made) {
+      refusals.push_back({port.name(), made.error().text});  // one bad port is no reason to give up the others
+    }
+  }
+  if (modules_.empty()) {
+    return failure(list_refusals(refusals));
+  }
+  const std::span all(modules_);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i]->set_family(all.subspan(i - i % contexts, contexts));
+  }
+  active_modules_ = modules_.size() / contexts;
+  return {};
+}
+
+/// Those of a port, one for each context: all, or none.
+Status Component::add_modules(const UsablePort& port) {
+  auto& cache = caches_[port.device->name];
+  if (!cache) {
+    auto made = RegistrationCache::make(port.device);
+    if (!made) {
+      return tl::unexpected(made.error());
+    }
+    cache = std::move(*made);
+  }
+  const std::size_t before = modules_.size();
+  for (unsigned context = 0; context < locks_->contexts(); ++context) {
+    const auto index = static_cast<std::uint16_t>(modules_.size());
+    cache->add_port(index, port.address.link);
+    auto module = Module::make(port, *cache, queues_, {index, context, locks_->contexts()}, limits_);
+    if (!module) {
+      modules_.resize(before);
+      return tl::unexpected(module.error());
+    }
+    modules_.push_back(std::move(*module));
+  }
+  return {};
+}
+
+Status Component::start_connections() {
+  const Params& values = params();
+  cpc::ManagerSettings settings;
+  settings.self = name_of(OPAL_PROC_MY_NAME);
+  if (getrandom(settings.token.data(), settings.token.size(), 0) != static_cast<ssize_t>(settings.token.size())) {
+    return failure("the kernel gives no random numbers for the job token");
+  }
+  settings.connect_retries = static_cast<unsigned>(values.connect_retries);
+  settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
+  settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
+  settings.connect_limit = static_cast<std::size_t>(values.connect_limit);
+  settings.oob_addresses = oob_addresses_;
+  settings.oob_priority = static_cast<std::uint8_t>(values.oob_priority);
+  settings.xoob_priority = static_cast<std::uint8_t>(values.xoob_priority);
+  settings.rdmacm_priority = static_cast<std::uint8_t>(values.rdmacm_priority);
+  settings.ibcm_priority = static_cast<std::uint8_t>(values.ibcm_priority);
+  settings.cpcs = cpcs_;
+  settings.resolve_timeout_ms = static_cast<unsigned>(values.rdmacm_resolve_timeout);
+  settings.rdmacm_port = static_cast<std::uint16_t>(values.rdmacm_port);
+  settings.trace = trace_.get();
+  auto connections = cpc::ConnectionManager::start(settings, cpc::make_rc_queue_pairs);
+  if (!connections) {
+    return tl::unexpected(connections.error());
+  }
+  connections_ = std::move(*connections);
+  info_.token = settings.token;
+  std::vector<const cpc::PortContext*> contexts;
+  for (const auto& module : modules_) {
+    module->set_connections(connections_.get());
+    connections_->add_port(module->context());
+    contexts.push_back(&module->context());
+  }
+  info_.offers = connections_->offers(contexts);
+  const std::vector<CpcOffer> refusals = connections_->refusals();
+  if (info_.offers.empty()) {
+    return failure(list_refusals(refusals));
+  }
+  info_.offers.insert(info_.offers.end(), refusals.begin(), refusals.end());
+  return {};
+}
+
+Status Component::publish() {
+  info_.receive_queues = queues_.canonical();
+  info_.contexts = static_cast<std::uint8_t>(locks_->contexts());
+  for (const auto& module : modules_) {
+    info_.ports.push_back(module->context().address);
+  }
+  std::vector<std::byte> blob = encode(info_);
+  int rc = OPAL_SUCCESS;
+  OPAL_MODEX_SEND(rc, kModexScope, &component_->btl_version, blob.data(), static_cast<int>(blob.size()));
+  if (rc != OPAL_SUCCESS) {
+    return failure("Open MPI did not take the modex (error " + std::to_string(rc) + ")");
+  }
+  return {};
+}
+
+}  // namespace fabric

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Making a module, and taking it apart.
+#include "btl_fabric/mca/module.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/rdma.h"
+#include "btl_fabric/mca/report.h"
+#include "common/accounting/contexts.h"
+
+namespace fabric {
+
+namespace {
+
+cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
+  const Params& values = params();
+  cpc::QueuePairSettings settings;
+  settings.timeout = static_cast<std::uint8_t>(values.timeout);
+  settings.retry_count = static_cast<std::uint8_t>(values.retry_count);
+  settings.rnr_retry = static_cast<std::uint8_t>(values.rnr_retry);
+  settings.min_rnr_timer = static_cast<std::uint8_t>(values.min_rnr_timer);
+  settings.service_level = static_cast<std::uint8_t>(values.service_level);
+  settings.traffic_class = static_cast<std::uint8_t>(values.traffic_class);
+  settings.pkey_index = port.pkey_index;
+  settings.max_inline = port.device->max_inline;
+  settings.costs = device_costs(port.device->name);
+  if (values.queue_costs != nullptr) {
+    settings.costs = parse_costs(values.queue_costs).value_or(settings.costs);  // check_params() has read it before
+  }
+  settings.rdma_depth = static_cast<std::uint32_t>(values.rdma_depth);
+  return settings;
+}
+
+/// The session folder that all jobs of an mpirun have on this host: theirs are in it.
+std::optional<std::string> job_family_folder() {
+  const char* const job = opal_process_info.job_session_dir;
+  if (job == nullptr) {
+    return std::nullopt;
+  }
+  return std::filesystem::path(job).parent_path().string();
+}
+
+/// Divides the device among the processes of this node, where every endpoint wants so many transmit contexts.
+ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, std::int64_t contexts) {
+  const cpc::QueuePairSettings settings = queue_pair_settings(port);
+  QueuePairUse use{static_cast<std::int64_t>(queues.count()), 0, params().cq_size};
+  for (std::size_t i = 0; i < queues.count(); ++i) {
+    const cpc::QueueDepths depths = cpc::queue_depths(queues, i, port.address.link, settings);
+    use.entries_per_context += std::int64_t{depths.send} + depths.receive;
+    use.entries_per_cq -= queues[i].kind == QueueKind::kPerPeer ? 0 : queues[i].rd_num;
+  }
+  if (queues.has_xrc()) {             // what a peer takes that is alone on its host: others there share its sender
+    use.queue_pairs_per_context = 2;  // a sender, and the target of the peer's
+    use.entries_per_context = std::int64_t{cpc::queue_depths(queues, 0, port.address.link, settings).send};
+  }
+  const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
+                       static_cast<std::int64_t>(std::thread::hardware_concurrency())};
+  return {facts_of(port.device->attributes), node, use, EndpointAttributes{contexts, contexts}};
+}
+
+/// What each context has.
+cpc::DeviceRoom room_of(const UsablePort& port, const ResourceManager& manager, std::int64_t contexts) {
+  const auto count = [](int value) { return static_cast<std::uint32_t>(std::max(0, value)); };
+  const ibv_device_attr& device = port.device->attributes;
+  ibv_port_attr attributes{};
+  const bool known = ibv_query_port(port.device->context.get(), port.port_num, &attributes) == 0;
+  return {count(device.max_qp_wr), count(device.max_srq_wr), count(device.max_cqe),
+          known && attributes.max_msg_sz > 0 ? attributes.max_msg_sz : UINT32_MAX,
+          std::max<std::int64_t>(1, manager.completion_queues() / contexts)};
+}
+
+/// As the port runs them.
+ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
+  return port.address.link == Link::kIwarp ? queues.without_shared() : queues;
+}
+
+}  // namespace
+
+unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted) {
+  const ResourceManager most = share_device(port, queues_of(port, queues), wanted);
+  const std::int64_t granted = wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
+  return static_cast<unsigned>(std::clamp<std::int64_t>(granted, 1, kMostContexts));
+}
+
+Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
+               const mca_btl_base_module_t& limits)
+    : mca_btl_base_module_t(limits),
+      port_(port),
+      cache_(cache),
+      place_(place),
+      rdma_(cache.rdma(place.context)),
+      fit_(std::move(fit)) {
+  if (btl_bandwidth == 0) {
+    btl_bandwidth = port.bandwidth;
+  }
+  set_btl_functions(*this);
+  learn_rdma_limits();
+  fit_rdma(*this);
+}
+
+Module::~Module() = default;
+
+Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, RegistrationCache& cache,
+                                             const ReceiveQueues& queues, const ModulePlace& place,
+                                             const mca_btl_base_module_t& limits) {
+  const ReceiveQueues run = queues_of(port, queues);
+  const ResourceManager manager = share_device(port, run, place.contexts);
+  auto fit =
+      cpc::fit_queues(run, port.address.link, queue_pair_settings(port), static_cast<std::uint32_t>(params().cq_size),
+                      std::max(1U, job_size()), room_of(port, manager, place.contexts));
+  if (!fit) {
+    return tl::unexpected(fit.error());
+  }
+  const std::string changes = explain(fit->changes);
+  std::unique_ptr<Module> module(new Module(port, cache, place, std::move(*fit), limits));
+  if (auto made = module->make_queues(); !made) {
+    return tl::unexpected(made.error());
+  }
+  module->fill_context();
+  if (place.context == 0) {  // the same for all
+    report_resources(*module, manager.explain());
+  }
+  if (place.context == 0 && !changes.empty()) {
+    report_resources_changed(*module, changes);
+  }
+  return module;
+}
+
+/// The domain's file is where the processes of the job, and of the jobs that it spawns, on this host find it.
+Status Module::open_xrc_domain() {
+  if (const std::string why_not = XrcDomain::why_not(port_.device->attributes); !why_not.empty()) {
+    return failure(why_not);
+  }
+  const std::optional<std::string> folder = job_family_folder();
+  if (!folder) {
+    return failure(
+        "X queues need a folder that the processes of the job share, and Open MPI has made no session folder");
+  }
+  auto domain = XrcDomain::open(port_.device->context.get(), *folder + "/btl_fabric_xrc_" + port_.device->name);
+  if (!domain) {
+    return tl::unexpected(domain.error());
+  }
+  xrc_domain_.emplace(std::move(*domain));
+  return {};
+}
+
+/// An X queue's receives all complete on one queue, which keeps room for them; those of an S queue on any.
+Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, FragmentPool& pool) {
+  if (spec.kind == QueueKind::kShared) {
+    return SharedQueue::make(*port_.device, spec, pool);
+  }
+  auto room = completion_queues_->reserve(spec.rd_num);
+  if (!room) {
+    return tl::unexpected(room.error());
+  }
+  return SharedQueue::make_xrc(*port_.device, spec, pool, *xrc_domain_, std::move(*room));
+}
+
+Status Module::make_queues() {
+  const Params& values = params();
+  std::uint32_t shared_receives = 0;
+  for (const QueueSpec& spec : queues_.queues()) {
+    shared_receives += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
+  }
+  completion_queues_ =
+      std::make_unique<CompletionQueueSet>(port_.device->context.get(), fit_.cq_entries, shared_receives,
+                                           CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries});
+  if (queues_.has_xrc()) {
+    if (Status opened = open_xrc_domain(); !opened) {
+      return opened;
+    }
+  }
+  for (std::size_t i = 0; i < queues_.count(); ++i) {
+    const QueueSpec& spec = queues_[i];
+    const auto queue = static_cast<std::uint8_t>(i);
+    auto sends = FragmentPool::make(cache_, queue, false, spec.size,
+                                    {values.free_list_num, values.free_list_max, values.free_list_inc});
+    // A limit on receive buffers would break the promise that rd_num are posted.
+    auto receives = FragmentPool::make(cache_, queue, true, spec.size, {0, 0, values.free_list_inc});
+    if (!sends || !receives) {
+      return tl::unexpected((sends ? receives : sends).error());
+    }
+    send_pools_.push_back(std::move(*sends));
+    receive_pools_.push_back(std::move(*receives));
+    shared_queues_.emplace_back();
+    if (spec.kind != QueueKind::kPerPeer) {
+      auto shared = make_shared_queue(spec, *receive_pools_.back());
+      if (!shared) {
+        return tl::unexpected(shared.error());
+      }
+      shared_queues_.back() = std::move(*shared);
+    }
+  }
+  return {};
+}
+
+void Module::fill_context() {
+  context_.index = place_.index;
+  context_.device = port_.device->context.get();
+  context_.pd = port_.device->pd.get();
+  context_.port_num = port_.port_num;
+  context_.gid_index = port_.gid_index;
+  context_.address = port_.address;
+  context_.ip = port_.ip;
+  context_.handshakes = &cache_.handshakes();
+  context_.queues = &queues_;
+  context_.completion_queues = completion_queues_.get();
+  for (const auto& shared : shared_queues_) {
+    context_.srqs.push_back(shared ? shared->srq() : nullptr);
+  }
+  if (xrc_domain_) {
+    context_.xrcd = xrc_domain_->handle();
+    context_.xrc_domain = xrc_domain_->id();
+  }
+  context_.settings = queue_pair_settings(port_);
+  context_.settings.rdma_depth = fit_.rdma_depth;
+}
+
+}  // namespace fabric

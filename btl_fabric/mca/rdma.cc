@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What these functions promise is in Open MPI's opal/mca/btl/btl.h. As in btl_functions.cc, each is a few lines into C++.
+#include "btl_fabric/mca/rdma.h"
+
+#include <cstring>
+#include <new>
+
+#include "btl_fabric/base/atomic_message.h"
+#include "btl_fabric/base/registration.h"
+#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/module.h"
+
+namespace fabric {
+
+namespace {
+
+using Handle = mca_btl_base_registration_handle_t;
+
+constexpr std::uint32_t kDeviceAtomics = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_CSWAP;
+constexpr std::uint32_t kMessageAtomics = kDeviceAtomics | MCA_BTL_ATOMIC_SUPPORTS_AND | MCA_BTL_ATOMIC_SUPPORTS_OR |
+                                          MCA_BTL_ATOMIC_SUPPORTS_XOR | MCA_BTL_ATOMIC_SUPPORTS_LAND |
+                                          MCA_BTL_ATOMIC_SUPPORTS_LOR | MCA_BTL_ATOMIC_SUPPORTS_LXOR |
+                                          MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_MIN |
+                                          MCA_BTL_ATOMIC_SUPPORTS_MAX | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
+
+Module& module_of(mca_btl_base_module_t* btl) noexcept {
+  return *static_cast<Module*>(btl);
+}
+
+Handle* register_mem(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/, void* base, size_t size,
+                     std::uint32_t flags) noexcept {
+  return module_of(btl).cache().hold_handle(base, size, static_cast<std::int32_t>(flags & MCA_BTL_REG_FLAG_ACCESS_ANY));
+}
+
+int deregister_mem(mca_btl_base_module_t* btl, Handle* handle) noexcept {
+  module_of(btl).cache().let_go(registration_of(handle));
+  return OPAL_SUCCESS;
+}
+
+/// The arguments that all operations have.
+struct Call {
+  mca_btl_base_endpoint_t* endpoint;
+  void* local_address;
+  std::uint64_t remote_address;
+  Handle* local_handle;
+  const Handle* remote_handle;
+  mca_btl_base_rdma_completion_fn_t callback;
+  void* context;
+  void* data;
+};
+
+/// The endpoint that Open MPI knows and through which the peer's registration can be reached. That is the one Open MPI
+/// gives, unless peers have several devices and put them in different orders.
+Endpoint* route(Module& module, mca_btl_base_endpoint_t* endpoint, const Handle* handle) noexcept {
+  auto* given = static_cast<Endpoint*>(endpoint);
+  if (given == nullptr || handle == nullptr || (handle->ports >> given->key().remote_port & 1) != 0) {
+    return given;
+  }
+  const auto guard = Component::get().locks().lock(0);
+  return Component::get().endpoint_to(given->key().peer, handle->ports, module);
+}
+
+/// A request on its way. Without a request, `error` says why.
+struct Started {
+  Component::Way way;
+  RdmaRequest* request = nullptr;
+  int error = OPAL_ERR_OUT_OF_RESOURCE;
+};
+
+/// A request with what all operations have.
+Started new_request(Module& module, const Call& call, int order) noexcept try {
+  Endpoint* const face = route(module, call.endpoint, call.remote_handle);
+  if (face == nullptr) {
+    return {.way = {}, .request = nullptr, .error = OPAL_ERR_UNREACH};
+  }
+  Started started{Component::get().enter(*face, static_cast<std::uint8_t>(order))};
+  if (started.way.endpoint == nullptr) {
+    return started;
+  }
+  RdmaRequest* const request = started.way.endpoint->module().rdma().requests.get(module.port().address.link);
+  if (request == nullptr) {
+    return started;
+  }
+  request->operation.remote_address = call.remote_address;
+  request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->rkey : 0;
+  request->callback = call.callback;
+  request->local_address = call.local_address;
+  request->local_handle = call.local_handle;
+  request->context = call.context;
+  request->data = call.data;
+  started.request = request;
+  return started;
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+void set_local(const Module& module, Endpoint& endpoint, RdmaRequest& request, void* address, std::uint64_t length,
+               Handle* handle) noexcept {
+  LocalMemory& piece = request.operation.local[0];
+  request.operation.pieces = 1;
+  piece.address = address;
+  piece.length = length;
+  // A registration with another device is none; the planner then sees to it.
+  if (handle != nullptr && &module.cache() == &endpoint.module().cache()) {
+    const Registration* registration = registration_of(handle);
+    piece.mr = registration->mr;
+    piece.access = registration->access;
+  }
+}
+
+int submit(Endpoint& endpoint, RdmaRequest* request) noexcept {
+  const int result = endpoint.rdma().submit(request);
+  if (result != OPAL_SUCCESS) {
+    endpoint.module().rdma().requests.put(request);
+  }
+  return result;
+}
+
+/// True if the target is this process and its processor is to do the work. The device does it where the processor's
+/// atomics and its own do not know of each other.
+bool is_for_processor(const Module& module, const mca_btl_base_endpoint_t* endpoint) noexcept {
+  return endpoint != nullptr && !module.needs_loopback() && module.is_self(*static_cast<const Endpoint*>(endpoint));
+}
+
+/// What osc/rdma means to wait for by a flush has no callback.
+int done(mca_btl_base_module_t* btl, const Call& call) noexcept {
+  if (call.callback == nullptr) {
+    return OPAL_SUCCESS;
+  }
+  call.callback(btl, call.endpoint, call.local_address, call.local_handle, call.context, call.data, OPAL_SUCCESS);
+  return OPAL_SUCCESS;
+}
+
+int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& call) noexcept {
+  auto* target = reinterpret_cast<void*>(call.remote_address);
+  if (kind == RdmaKind::kWrite) {
+    std::memmove(target, call.local_address, size);
+  } else {
+    std::memmove(call.local_address, target, size);
+  }
+  return done(btl, call);
+}
+
+int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order, const Call& call) noexcept {
+  Module& module = module_of(btl);
+  if (is_for_processor(module, call.endpoint)) {
+    return copy(btl, kind, size, call);
+  }
+  const Started started = new_request(module, call, order);
+  RdmaRequest* const request = started.request;
+  if (request == nullptr) {
+    return started.error;
+  }
+  Endpoint* const endpoint = started.way.endpoint;
+  request->operation.kind = kind;
+  set_local(module, *endpoint, *request, call.local_address, size, call.local_handle);
+  return submit(*endpoint, request);
+}
+
+int put(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
+        std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, size_t size, int /*flags*/,
+        int order, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
+  return transfer(btl, RdmaKind::kWrite, size, order,
+                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
+}
+
+int get(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
+        std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, size_t size, int /*flags*/,
+        int order, mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
+  return transfer(btl, RdmaKind::kRead, size, order,
+                  {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
+}
+
+/// What an atomic does: `op`, or a compare and swap.
+struct Atomic {
+  bool is_swap;
+  mca_btl_base_atomic_op_t op;
+  std::uint64_t operand;
+  std::uint64_t compare;
+  int flags;
+};
+
+/// What the answer to upper layers is that ask for too much: they fall back on something else then.
+bool can(bool by_device, const Atomic& atomic, std::uint64_t remote_address) noexcept {
+  const bool is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
+  if ((atomic.flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || remote_address % (is_32_bit ? 4 : 8) != 0) {
+    return false;
+  }
+  return by_device ? !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD) : true;
+}
+
+int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {
+  AtomicMessage message;
+  message.address = call.remote_address;
+  message.rkey = call.remote_handle->rkey;
+  message.op = atomic.is_swap ? static_cast<std::uint16_t>(AtomicOp::kCompareSwap)
+                              : static_cast<std::uint16_t>(atomic.op);  // AtomicOp has Open MPI's values
+  message.operand = atomic.operand;
+  message.compare = atomic.compare;
+  message.is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
+  const AtomicReply reply = module_of(btl).execute(message);
+  if (!reply.done) {
+    return OPAL_ERR_NOT_AVAILABLE;
+  }
+  if (call.local_address != nullptr && message.is_32_bit) {
+    const auto value = static_cast<std::uint32_t>(reply.value);
+    std::memcpy(call.local_address, &value, sizeof value);
+  } else if (call.local_address != nullptr) {
+    std::memcpy(call.local_address, &reply.value, sizeof reply.value);
+  }
+  return done(btl, call);
+}
+
+int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const Call& call) noexcept {
+  Module& module = module_of(btl);
+  // Open MPI 4.1's osc/rdma asks for a compare and swap on its own process's memory, without a handle to it, before it
+  // looks whether it could do that by itself. It can.
+  if (call.endpoint == nullptr || call.remote_handle == nullptr) {
+    return OPAL_ERR_NOT_SUPPORTED;
+  }
+  const bool by_device = call.remote_handle->device_atomics != 0 && module.has_atomics();  // its owner's choice
+  if (!can(by_device, atomic, call.remote_address)) {
+    return OPAL_ERR_NOT_SUPPORTED;
+  }
+  if (is_for_processor(module, call.endpoint)) {
+    return execute_here(btl, atomic, call);
+  }
+  const Started started = new_request(module, call, order);
+  RdmaRequest* const request = started.request;
+  if (request == nullptr) {
+    return started.error;
+  }
+  Endpoint* const endpoint = started.way.endpoint;
+  request->as_message = !by_device;
+  request->is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
+  request->is_swap = atomic.is_swap;
+  request->op = atomic.op;
+  request->operation.kind = atomic.is_swap ? RdmaKind::kCompareSwap : RdmaKind::kFetchAdd;
+  request->operation.operand = atomic.operand;
+  request->operation.compare = atomic.compare;
+  if (call.local_address != nullptr && call.local_handle != nullptr) {
+    set_local(module, *endpoint, *request, call.local_address, sizeof(std::uint64_t), call.local_handle);
+  } else {  // nobody wants the old value, but the device puts it somewhere
+    request->operation.pieces = 1;
+    request->operation.local[0] = request->operation.confirm;
+  }
+  return submit(*endpoint, request);
+}
+
+int atomic_op(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, std::uint64_t remote_address,
+              Handle* remote_handle, mca_btl_base_atomic_op_t op, std::uint64_t operand, int flags, int order,
+              mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
+  return execute(btl, {false, op, operand, 0, flags}, order,
+                 {endpoint, nullptr, remote_address, nullptr, remote_handle, callback, context, data});
+}
+
+int atomic_fop(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
+               std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, mca_btl_base_atomic_op_t op,
+               std::uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t callback, void* context,
+               void* data) noexcept {
+  return execute(btl, {false, op, operand, 0, flags}, order,
+                 {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
+}
+
+int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
+                 std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, std::uint64_t compare,
+                 std::uint64_t value, int flags, int order, mca_btl_base_rdma_completion_fn_t callback, void* context,
+                 void* data) noexcept {
+  return execute(btl, {true, MCA_BTL_ATOMIC_SWAP, value, compare, flags}, order,
+                 {endpoint, local_address, remote_address, local_handle, remote_handle, callback, context, data});
+}
+
+/// What has been started in a context and has not ended; that a callback holds another context's lock counts as one.
+std::uint32_t outstanding(const Module& module, Endpoint* face, unsigned context) noexcept {
+  const auto guard = Component::get().locks().lock_if_allowed(context);
+  if (!guard) {
+    return 1;
+  }
+  if (face == nullptr) {
+    return module.in_context(context).rdma_outstanding();
+  }
+  Endpoint* const endpoint = face->if_in_context(context);
+  return endpoint != nullptr ? endpoint->rdma().outstanding() : 0;
+}
+
+/// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for. There
+/// is progress also if nothing has been started: somebody may wait for a change of his own memory with nothing but
+/// MPI_Win_flush, and the change be a message that waits for him.
+int flush(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint) noexcept {
+  opal_progress();
+  auto* const face = static_cast<Endpoint*>(endpoint);
+  const unsigned contexts = face != nullptr ? face->contexts() : Component::get().locks().contexts();
+  for (unsigned context = 0; context < contexts; ++context) {
+    while (outstanding(module_of(btl), face, context) > 0) {
+      opal_progress();
+    }
+  }
+  return OPAL_SUCCESS;
+}
+
+}  // namespace
+
+void set_rdma_functions(mca_btl_base_module_t& module) noexcept {
+  module.btl_put = put;
+  module.btl_get = get;
+  module.btl_atomic_op = atomic_op;
+  module.btl_atomic_fop = atomic_fop;
+  module.btl_atomic_cswap = atomic_cswap;
+  module.btl_register_mem = register_mem;
+  module.btl_deregister_mem = deregister_mem;
+  module.btl_flush = flush;
+}
+
+void offer_rdma(mca_btl_base_module_t& module) noexcept {
+  set_rdma_functions(module);
+  module.btl_flags |= MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS |
+                      MCA_BTL_FLAGS_RDMA_FLUSH | kRemoteCompletion;
+  module.btl_atomic_flags = kMessageAtomics;
+  module.btl_registration_handle_size = sizeof(Handle);
+}
+
+void fit_rdma(Module& module) noexcept {
+  // Never MCA_BTL_ATOMIC_SUPPORTS_GLOB, though the processor's atomics and ours may know of each other: of a window on
+  // several hosts, osc/rdma would then keep what goes to the same host to itself, and its compare and swap there is a
+  // comparison and a copy under a lock that compare and swap of other hosts does not take.
+  module.btl_atomic_flags = module.atomics_by_device() ? kDeviceAtomics : kMessageAtomics;
+  module.btl_get_limit = std::min<size_t>(module.btl_get_limit, module.max_message());
+  module.btl_put_limit = std::min<size_t>(module.btl_put_limit, module.max_message());
+  module.btl_get_alignment = 0;
+  module.btl_put_alignment = 0;
+  module.btl_get_local_registration_threshold = 0;
+  module.btl_put_local_registration_threshold = module.max_inline();  // as far as the device copies them at once
+}
+
+}  // namespace fabric

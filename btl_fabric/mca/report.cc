@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/mca/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/module.h"
+#include "common/ports/gid_choice.h"
+
+namespace fabric {
+
+namespace {
+
+constexpr const char* kHelpFile = "help-mpi-btl-fabric.txt";
+
+// Topics of the help file; each function below shows one.
+constexpr const char* kNotUsable = "not usable";
+constexpr const char* kBadParameter = "bad parameter";
+constexpr const char* kBadModex = "bad modex";
+constexpr const char* kQueuesDiffer = "receive queues differ";
+constexpr const char* kNoConnectionMethod = "no connection method";
+constexpr const char* kConnectionFailed = "connection failed";
+constexpr const char* kTransferFailed = "transfer failed";
+constexpr const char* kDeviceEvent = "device event";
+
+/// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
+/// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
+template <class... Arguments>
+void show(const char* topic, Arguments... arguments) {
+  char* text = opal_show_help_string(kHelpFile, topic, topic != kNotUsable, arguments...);  // the others get a frame
+  if (text != nullptr) {
+    std::fputs(text, stderr);
+    free(text);
+  }
+}
+
+/// True in the one process of each host that speaks for all where all would say the same.
+bool speaks_for_host() {
+  return opal_process_info.my_local_rank == 0;
+}
+
+const char* local_host() {
+  return opal_process_info.nodename;
+}
+
+std::string host_of(const opal_proc_t& proc) {
+  return host_name(proc) + ", rank " + std::to_string(proc.proc_name.vpid);
+}
+
+/// "rxe0:1, GID ::ffff:10.0.0.1"
+std::string describe_port(const Module& module) {
+  return module.name() + ", GID " + to_string(module.port().address.gid);
+}
+
+/// The peer's end, as far as its modex tells.
+std::string describe_peer(const Endpoint& endpoint) {
+  std::string text = host_of(*endpoint.proc());
+  if (const Peer* peer = Component::get().peer_of(*endpoint.proc()); peer != nullptr) {
+    const std::size_t port = endpoint.key().remote_port;
+    if (port < peer->info.ports.size()) {
+      text += ", GID " + to_string(peer->info.ports[port].gid);
+    }
+  }
+  return text;
+}
+
+/// What a failed completion usually comes from.
+const char* meaning_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return "The peer's adapter did not answer. Its process may have ended, its host or link may be down, or\n"
+             "packets may be dropped on the way (on RoCE: check flow control, the MTU and the GIDs of both ports).\n"
+             "btl_fabric_timeout and btl_fabric_retry_count set how long it is waited for.";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return "The peer had no receive buffer for too long. Raise rd_num in btl_fabric_receive_queues, or\n"
+             "btl_fabric_rnr_retry (7 is for ever).";
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+      return "The peer's adapter refused the message. Do both sides run the same version of btl_fabric?";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "The connection had failed before: an earlier message, or the device's own log (dmesg), says why.";
+    default:
+      return "The adapter reports an error of its own: look at dmesg and at the adapter's counters (rdma statistic).";
+  }
+}
+
+bool host_has_device() {
+  int count = 0;
+  ibv_device** devices = ibv_get_device_list(&count);
+  if (devices != nullptr) {
+    ibv_free_device_list(devices);
+  }
+  return count > 0;
+}
+
+std::string hex_dump(const std::byte* bytes, std::size_t length) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(length, 16); ++i) {
+    char octet[4];
+    std::snprintf(octet, sizeof octet, "%02x ", static_cast<unsigned>(bytes[i]));
+    text += octet;
+  }
+  return text;
+}
+
+}  // namespace
+
+void report_start_failure(const StartFailure& failure) {
+  const char* reason = failure.reason.c_str();
+  const bool shown = chosen_by_name() || (failure.is_bad_parameter && host_has_device());
+  if (!shown) {
+    opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: not used on %s: %s", local_host(),
+                        reason);
+  } else if (speaks_for_host()) {
+    show(failure.is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
+  }
+}
+
+void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s does not reach %s: %s",
+                      module.name().c_str(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason) {
+  static bool shown = false;
+  if (chosen_by_name() && !std::exchange(shown, true)) {
+    show(kNoConnectionMethod, local_host(), describe_port(module).c_str(), host_of(proc).c_str(), reason.c_str());
+  }
+}
+
+void report_resources(const Module& module, const std::string& explanation) {
+  opal_output_verbose(10, opal_btl_base_framework.framework_output, "btl:fabric: %s: %s", module.name().c_str(),
+                      explanation.c_str());
+}
+
+void report_fewer_contexts(std::size_t contexts) {
+  opal_output_verbose(
+      5, opal_btl_base_framework.framework_output,
+      "btl:fabric: %zu transmit contexts instead of btl_fabric_tx_contexts: more queue pairs are not this "
+      "process's, or its ports would be more than %zu with them",
+      contexts, kMaxPorts);
+}
+
+void report_resources_changed(const Module& module, const std::string& explanation) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s: fitted to the device: %s",
+                      module.name().c_str(), explanation.c_str());
+}
+
+void report_trace_not_written(const std::string& reason) {
+  opal_output(0, "btl_fabric_trace: %s", reason.c_str());
+}
+
+void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
+  show(kBadModex, local_host(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {
+  show(kQueuesDiffer, local_host(), ours.c_str(), host_of(proc).c_str(), theirs.c_str());
+}
+
+void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %s: %s wanted a connection, which failed: %s", module.name().c_str(),
+                      describe_peer(endpoint).c_str(), reason.c_str());
+}
+
+void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
+                              const std::string& history) {
+  show(kConnectionFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(), reason.c_str(),
+       history.empty() ? "-" : history.c_str());
+}
+
+void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion) {
+  char error[96];
+  std::snprintf(error, sizeof error, "%s (%d), vendor error 0x%x", ibv_wc_status_str(completion.status),
+                static_cast<int>(completion.status), completion.vendor_err);
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(completion.qp_num).c_str(), error, meaning_of(completion.status));
+}
+
+void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number) {
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(qpn).c_str(), (std::string("posting a send: ") + std::strerror(error_number)).c_str(),
+       "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
+}
+
+void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
+                       std::uint32_t length) {
+  const std::string error =
+      "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(queue.endpoint).c_str(),
+       queue.endpoint.describe_queue(queue.qp != nullptr ? queue.qp->qp_num : queue.endpoint.target()).c_str(),
+       error.c_str(), "Do both sides run the same version of btl_fabric?");
+}
+
+void report_device_event(const Module& module, ibv_event_type type) {
+  show(kDeviceEvent, local_host(), describe_port(module).c_str(), ibv_event_type_str(type));
+}
+
+}  // namespace fabric

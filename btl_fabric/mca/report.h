@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What users are told, each by a topic of help-mpi-btl-fabric.txt: what happened, what it means, what to do, and who
+// was concerned on either side. Whoever decides that something is an error reports it, once.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "btl_fabric/base/opal.h"
+
+namespace fabric {
+
+class Endpoint;
+class Module;
+struct StartFailure;
+struct EndpointQueue;
+
+/// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
+/// wrong on a host that has a device.
+void report_start_failure(const StartFailure& failure);
+/// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
+void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
+
+/// Our port and the peer's are on one network, but no connection method serves both. Shown once, if the user chose this
+/// BTL by name.
+void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason);
+
+/// What the process may take of a port's device, and why. Only in verbose output.
+void report_resources(const Module& module, const std::string& explanation);
+/// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.
+void report_fewer_contexts(std::size_t contexts);
+/// What the device made us change, at btl_base_verbose 5.
+void report_resources_changed(const Module& module, const std::string& explanation);
+
+/// The timeline that the user asked for cannot be had. The job is none the worse for it.
+void report_trace_not_written(const std::string& reason);
+
+void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
+void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
+/// Verbosely: a connection that only the peer wanted.
+void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);
+void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
+                              const std::string& history);
+void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);
+void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
+void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet, std::uint32_t length);
+void report_device_event(const Module& module, ibv_event_type type);
+
+}  // namespace fabric

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A read, write or atomic that the upper layer has asked for, from the call to its callback.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "btl_fabric/base/opal.h"
+#include "common/rdma/rdma_planner.h"
+#include "common/rdma/verbs_rdma.h"
+
+namespace fabric {
+
+class Endpoint;
+
+struct RdmaRequest {
+  RdmaOperation operation;
+  Endpoint* endpoint = nullptr;
+  RdmaRequest* next = nullptr;  ///< in the list it waits in
+
+  bool stranded =
+      false;  ///< the device has a part of it and will never have the rest: kept until its queue pair is gone
+
+  // An atomic that goes as a message
+  bool as_message = false;
+  bool is_32_bit = false;
+  mca_btl_base_atomic_op_t op = MCA_BTL_ATOMIC_ADD;
+  bool is_swap = false;      ///< compare and swap, not `op`
+  std::uint32_t serial = 0;  ///< tells its reply from those of others in the same place
+
+  // For the callback
+  mca_btl_base_rdma_completion_fn_t callback = nullptr;
+  void* local_address = nullptr;
+  mca_btl_base_registration_handle_t* local_handle = nullptr;
+  void* context = nullptr;
+  void* data = nullptr;
+
+  alignas(8) std::uint64_t scratch = 0;  ///< in registered memory: results that nobody wants, bytes that confirm
+};
+
+/// First in, first out, linked through the requests themselves.
+class RdmaRequestQueue {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
+  [[nodiscard]] RdmaRequest* front() const noexcept { return head_; }
+  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+
+  void push_back(RdmaRequest* request) noexcept {
+    request->next = nullptr;
+    (head_ == nullptr ? head_ : tail_->next) = request;
+    tail_ = request;
+    ++count_;
+  }
+  RdmaRequest* pop_front() noexcept {
+    RdmaRequest* first = head_;
+    head_ = first->next;
+    --count_;
+    return first;
+  }
+
+ private:
+  RdmaRequest* head_ = nullptr;
+  RdmaRequest* tail_ = nullptr;
+  std::uint32_t count_ = 0;
+};
+
+/// The requests of a device, made a block at a time and used again. Belongs to whoever holds the context's lock.
+class RdmaRequestPool {
+ public:
+  explicit RdmaRequestPool(RdmaVerbs& verbs) noexcept : verbs_(verbs) {}
+  ~RdmaRequestPool() {
+    for (const Block& block : blocks_) {
+      verbs_.deregister_memory(block.mr);
+    }
+  }
+  RdmaRequestPool(const RdmaRequestPool&) = delete;
+  RdmaRequestPool& operator=(const RdmaRequestPool&) = delete;
+
+  /// A request with its scratch memory as `confirm`, else cleared; null if no memory can be registered for more.
+  [[nodiscard]] RdmaRequest* get(Link link) {
+    if (spare_ == nullptr && !grow(link)) {
+      return nullptr;
+    }
+    RdmaRequest* request = spare_;
+    spare_ = request->next;
+    const LocalMemory scratch = request->operation.confirm;
+    *request = RdmaRequest{};
+    request->operation.confirm = scratch;
+    return request;
+  }
+  void put(RdmaRequest* request) noexcept {
+    request->next = spare_;
+    spare_ = request;
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 64;
+  struct Block {
+    std::unique_ptr<std::array<RdmaRequest, kBlock>> requests;
+    ibv_mr* mr;
+  };
+
+  [[gnu::cold]] bool grow(Link link) {
+    auto requests = std::make_unique<std::array<RdmaRequest, kBlock>>();
+    const unsigned access = access_flags(MemoryRole::kReadSink, link);
+    ibv_mr* mr = verbs_.register_memory(requests->data(), sizeof *requests, access);
+    if (mr == nullptr) {
+      return false;
+    }
+    for (RdmaRequest& request : *requests) {
+      request.operation.confirm = {&request.scratch, sizeof request.scratch, mr, access};
+      put(&request);
+    }
+    blocks_.push_back({std::move(requests), mr});
+    return true;
+  }
+
+  RdmaVerbs& verbs_;
+  std::vector<Block> blocks_;
+  RdmaRequest* spare_ = nullptr;
+};
+
+/// What the RDMA operations of a device share.
+struct DeviceRdma {
+  DeviceRdma(ibv_pd* pd, const MrPoolHints& hints) : verbs(pd), regions(verbs, hints), requests(verbs) {}
+
+  VerbsRdma verbs;
+  MrPool regions;
+  RdmaRequestPool requests;
+};
+
+}  // namespace fabric

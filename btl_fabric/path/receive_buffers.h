@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The receive buffers of one receive queue, a queue pair's own or a shared one: which are posted, which lie ready to be
+// posted again.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "btl_fabric/base/fragment_pool.h"
+#include "common/accounting/queue_credits.h"
+
+namespace fabric {
+
+/// Belongs to whoever holds the context's lock. Buffers that come back are kept and posted again without passing the pool.
+class ReceiveBuffers {
+ public:
+  /// For a queue made for `most` receives.
+  ReceiveBuffers(FragmentPool& pool, std::uint32_t most) noexcept
+      : pool_(pool), rx_(QueueSpace::for_operations(most, {}, 1, 0)) {}
+  ReceiveBuffers(const ReceiveBuffers&) = delete;
+  ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
+  ~ReceiveBuffers() {
+    while (spare_ != nullptr) {
+      pool_.put(pop_spare());
+    }
+  }
+
+  /// Receives posted and not completed.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return rx_.posted(); }
+  /// Receives that can be posted now.
+  [[nodiscard]] std::uint32_t rx_size_left() const noexcept { return rx_.size_left(); }
+
+  /// A receive completed; its buffer is in use until give_back().
+  void completed() noexcept { rx_.completed(1); }
+
+  void give_back(Fragment* fragment) noexcept {
+    fragment->next = spare_;
+    spare_ = fragment;
+  }
+
+  /// Posts up to `count` receives in one call of `post_list` (which takes the first request of the list and a place for
+  /// the one that was refused). Gives the number posted: fewer when there are no more buffers, or the queue is full.
+  template <class PostList>
+  std::uint32_t fill(std::uint32_t count, EndpointQueue* on, PostList post_list) noexcept {
+    ibv_recv_wr* first = nullptr;
+    ibv_recv_wr** link = &first;
+    const std::uint32_t room = rx_.take(count);
+    std::uint32_t chained = 0;
+    for (; chained < room; ++chained) {
+      Fragment* fragment = spare_ != nullptr ? pop_spare() : pool_.get();
+      if (fragment == nullptr) {
+        break;
+      }
+      fragment->posted_on = on;
+      *link = &fragment->receive_request;
+      link = &fragment->receive_request.next;
+    }
+    *link = nullptr;
+    ibv_recv_wr* refused = nullptr;
+    if (chained > 0 && post_list(first, &refused) != 0) {
+      for (; refused != nullptr; --chained) {
+        auto* fragment = reinterpret_cast<Fragment*>(refused->wr_id);
+        refused = refused->next;
+        give_back(fragment);
+      }
+    }
+    rx_.completed(room - chained);
+    return chained;
+  }
+
+ private:
+  [[nodiscard]] Fragment* pop_spare() noexcept {
+    Fragment* fragment = spare_;
+    spare_ = fragment->next;
+    return fragment;
+  }
+
+  FragmentPool& pool_;
+  Fragment* spare_ = nullptr;
+  RxCredits rx_;
+};
+
+}  // namespace fabric

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The reads, writes and atomics of an endpoint: those under way, and those that wait for the connection, for room or
+// for memory regions, in order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "btl_fabric/path/endpoint_queue.h"
+#include "btl_fabric/path/rdma_request.h"
+
+namespace fabric {
+
+class Module;
+struct AtomicReply;
+
+/// What a queue pair bounds: of an endpoint's own, or of the one that X queues share.
+struct RdmaChannel {
+  /// `credits`: of the queue pair.
+  RdmaChannel(Module& module, TxCredits& credits) noexcept;
+  /// The queue pair is up: a communication manager may have agreed on fewer reads than we would have.
+  void learn_reads(ibv_qp* queue_pair) noexcept;
+
+  RdmaPlanner planner;
+  std::uint32_t in_flight = 0;  ///< requests posted
+};
+
+/// Belongs to whoever holds the context's lock.
+class EndpointRdma {
+ public:
+  EndpointRdma(Endpoint& endpoint, Module& module, EndpointQueue& queue);
+  ~EndpointRdma();
+  EndpointRdma(const EndpointRdma&) = delete;
+  EndpointRdma& operator=(const EndpointRdma&) = delete;
+
+  /// Starts a request, or queues it until it can go. OPAL_SUCCESS: its callback will be called. Otherwise the request
+  /// is the caller's still: OPAL_ERR_OUT_OF_RESOURCE if too many wait, OPAL_ERR_UNREACH if the connection has failed,
+  /// OPAL_ERR_NOT_AVAILABLE if it can never go.
+  int submit(RdmaRequest* request) noexcept;
+
+  [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
+  /// Requests whose callbacks are to come.
+  [[nodiscard]] std::uint32_t outstanding() const noexcept {
+    return in_flight_ + waiting_.count() + static_cast<std::uint32_t>(messages_under_way_);
+  }
+
+  /// The queue pair is up: starts what waits.
+  void connected() noexcept;
+  /// Starts what waits, as far as there is room.
+  void send_waiting() noexcept;
+  /// The device is done with a request.
+  void completed(RdmaRequest* request, bool good) noexcept;
+  /// The peer has executed an atomic that went as a message. False if no such atomic was sent.
+  [[nodiscard]] bool replied(const AtomicReply& reply) noexcept;
+  /// Ends everything that waits, and whatever waits for messages of the peer, with an error.
+  void abort() noexcept;
+
+  /// Posted, and not completed.
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
+
+  enum class Started {
+    kYes,
+    kNoRoom,  ///< a completion of the queue pair will bring it
+    kLater,   ///< waits for something else, and is tried again when that is there
+    kNever,   ///< has ended with an error
+    kFailed,  ///< so has everything of the endpoint
+  };
+  /// Starts the first of those that wait.
+  [[nodiscard]] Started start_first() noexcept;
+
+  // Its place in the line of a shared send queue
+  bool in_line = false;
+  EndpointRdma* next_in_line = nullptr;
+
+ private:
+  [[nodiscard]] bool must_wait() const noexcept;
+  [[nodiscard]] Started start(RdmaRequest* request) noexcept;
+  [[nodiscard]] Started post(RdmaRequest* request) noexcept;
+  [[nodiscard]] Started send_message(RdmaRequest* request) noexcept;
+  void finish(RdmaRequest* request, int status) noexcept;
+
+  Endpoint& endpoint_;
+  Module& module_;
+  EndpointQueue& queue_;
+  RdmaChannel own_channel_;
+  RdmaChannel* channel_ = &own_channel_;  ///< that of the shared queue pair, of X queues
+  RdmaRequestQueue waiting_;
+  RdmaRequestQueue stranded_;           ///< ended for the upper layer, but not for the device
+  std::uint32_t in_flight_ = 0;         ///< posted to the device
+  std::vector<RdmaRequest*> messages_;  ///< atomics that went as messages, by the place that their replies name
+  std::size_t messages_under_way_ = 0;
+  std::uint32_t next_serial_ = 1;
+};
+
+}  // namespace fabric

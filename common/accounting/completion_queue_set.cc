@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/accounting/completion_queue_set.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace fabric {
+
+CompletionQueueRoom::~CompletionQueueRoom() {
+  if (set_ != nullptr) {
+    set_->release(queue_, entries_);
+  }
+}
+
+ibv_cq* CompletionQueueRoom::cq() const noexcept {
+  return set_ == nullptr ? nullptr : set_->queue(queue_);
+}
+
+CompletionQueueSet::CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue,
+                                       std::uint32_t shared_receives, const Limits& limits) noexcept
+    : device_(device), entries_per_queue_(entries_per_queue), shared_receives_(shared_receives), limits_(limits) {
+  limits_.queues = std::clamp<std::size_t>(limits_.queues, 1, kMaxQueues);
+  limits_.last_entries = std::max(limits_.last_entries, entries_per_queue_);
+  ibv_device_attr attributes{};
+  if (ibv_query_device(device, &attributes) == 0 && attributes.max_cqe > 0) {
+    entries_per_queue_ = std::min(entries_per_queue_, static_cast<std::uint32_t>(attributes.max_cqe));
+    limits_.last_entries = std::min(limits_.last_entries, static_cast<std::uint32_t>(attributes.max_cqe));
+  }
+}
+
+CompletionQueueSet::~CompletionQueueSet() = default;
+
+Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (queues_[i].free >= entries) {
+      queues_[i].free -= entries;
+      return CompletionQueueRoom(this, i, entries);
+    }
+  }
+  if (count == limits_.queues) {
+    return failure("all " + std::to_string(count) + " completion queues that the port has for this process are full (" +
+                   std::to_string(entries_per_queue_) + " entries, the last " + std::to_string(limits_.last_entries) +
+                   "): raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
+  }
+  const std::uint32_t size = entries_of(count);
+  if (size < shared_receives_ || size - shared_receives_ < entries) {
+    return failure("a queue pair needs " + std::to_string(entries) +
+                   " completion queue entries and the shared receives " + std::to_string(shared_receives_) +
+                   ", but a completion queue holds " + std::to_string(size) +
+                   ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
+  }
+  CompletionQueue cq(ibv_create_cq(device_, static_cast<int>(size), nullptr, nullptr, 0));
+  if (!cq) {
+    return verbs_failure("creating a completion queue of " + std::to_string(size) + " entries, after " +
+                             std::to_string(count) + " others",
+                         errno);
+  }
+  queues_[count].cq = std::move(cq);
+  queues_[count].free = size - shared_receives_ - entries;
+  count_.store(count + 1, std::memory_order_release);
+  return CompletionQueueRoom(this, count, entries);
+}
+
+void CompletionQueueSet::release(std::size_t queue, std::uint32_t entries) noexcept {
+  const std::lock_guard lock(mutex_);
+  queues_[queue].free += entries;
+  assert(queues_[queue].free <= entries_of(queue) - shared_receives_);
+}
+
+}  // namespace fabric

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Why two peers that follow these rules never wait for each other forever. Let A send to B, be out of credits, and let
+// nothing be under way. Each of B's rd_num receives is then either missing (consumed, not posted again) or owed (posted
+// again, A does not know).
+//
+// 1. B owes enough. B posts all that is missing once rd_low or fewer receives are posted, so that (as soon as it has
+//    buffers) at most rd_num - rd_low - 1 are missing. At least rd_low + 1 are owed then. An rd_win above that might
+//    never be reached: hence the threshold is min(rd_win, rd_low + 1), and an explicit message is due.
+// 2. B may send it, unless all rd_rsv reserved receives of A are used up in B's books. Suppose they are. The explicit
+//    message that used the last one gave A at least one credit, and A spent its last credit later. sendable() let it do
+//    so only because not all reserved receives were consumed: one had been posted again, which that message or an
+//    earlier one told B. So B's books have one left.
+#include "common/accounting/credit_window.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+namespace fabric {
+namespace {
+
+std::uint32_t reachable_threshold(const QueueSpec& spec) noexcept {
+  return std::max(1U, std::min(spec.rd_win, spec.rd_low + 1));
+}
+
+/// What a field of the header holds; the rest stays owed until the next message.
+std::uint16_t header_share(std::uint32_t owed) noexcept {
+  return static_cast<std::uint16_t>(std::min<std::uint32_t>(owed, std::numeric_limits<std::uint16_t>::max()));
+}
+
+}  // namespace
+
+void CreditWindow::Receives::post(std::uint32_t count) noexcept {
+  missing -= count;
+  const std::uint32_t known = std::min(count, never_posted);
+  never_posted -= known;
+  owed += count - known;
+}
+
+bool CreditWindow::Receives::can_arrive() const noexcept {
+  return missing < full && consumed() + owed < full;
+}
+
+CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
+    : rd_low_(spec.rd_low),
+      explicit_threshold_(reachable_threshold(spec)),
+      send_credits_(spec.rd_num),
+      explicit_left_(spec.rd_rsv),
+      messages_(spec.rd_num),
+      reserved_(spec.rd_rsv),
+      message_ledger_(spec.rd_num, spec.rd_num),
+      reserved_ledger_(spec.rd_rsv, spec.rd_rsv) {}
+
+void CreditWindow::check_ledgers() const noexcept {
+  if constexpr (kHasLedger) {
+    if (const std::string wrong = message_ledger_.check(messages_.owed, messages_.consumed(), send_credits_);
+        !wrong.empty()) {
+      ledger_is_wrong("a P queue's messages", wrong);
+    }
+    if (const std::string wrong = reserved_ledger_.check(reserved_.owed, reserved_.consumed(), explicit_left_);
+        !wrong.empty()) {
+      ledger_is_wrong("a P queue's credit messages", wrong);
+    }
+  }
+}
+
+void CreditWindow::take_credit() noexcept {
+  assert(send_credits_ > 0);
+  --send_credits_;
+  message_ledger_.spent(1);
+  check_ledgers();
+}
+
+void CreditWindow::return_credit() noexcept {
+  assert(send_credits_ < messages_.full);
+  ++send_credits_;
+  message_ledger_.returned(1);
+  check_ledgers();
+}
+
+CreditGrant CreditWindow::take_grant() noexcept {
+  const CreditGrant grant{.credits = header_share(messages_.owed), .explicit_seen = header_share(reserved_.owed)};
+  messages_.owed -= grant.credits;
+  reserved_.owed -= grant.explicit_seen;
+  message_ledger_.granted(grant.credits);
+  reserved_ledger_.granted(grant.explicit_seen);
+  check_ledgers();
+  return grant;
+}
+
+void CreditWindow::return_grant(CreditGrant grant) noexcept {
+  messages_.owed += grant.credits;
+  reserved_.owed += grant.explicit_seen;
+  message_ledger_.arrived(grant.credits);
+  reserved_ledger_.arrived(grant.explicit_seen);
+  check_ledgers();
+}
+
+bool CreditWindow::explicit_due() const noexcept {
+  return messages_.owed >= explicit_threshold_ && explicit_left_ > 0;
+}
+
+void CreditWindow::take_explicit() noexcept {
+  assert(explicit_left_ > 0);
+  --explicit_left_;
+  reserved_ledger_.spent(1);
+  check_ledgers();
+}
+
+void CreditWindow::return_explicit() noexcept {
+  assert(explicit_left_ < reserved_.full);
+  ++explicit_left_;
+  reserved_ledger_.returned(1);
+  check_ledgers();
+}
+
+bool CreditWindow::receive(CreditGrant grant, bool is_explicit) noexcept {
+  Receives& consumed = is_explicit ? reserved_ : messages_;
+  if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_ ||
+      !consumed.can_arrive()) {
+    return false;
+  }
+  send_credits_ += grant.credits;
+  explicit_left_ += grant.explicit_seen;
+  ++consumed.missing;
+  message_ledger_.returned(grant.credits);
+  reserved_ledger_.returned(grant.explicit_seen);
+  is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
+  check_ledgers();
+  return true;
+}
+
+std::uint32_t CreditWindow::receives_to_post() const noexcept {
+  const bool filling = messages_.never_posted + reserved_.never_posted > 0;
+  const bool few_left = messages_.full - messages_.missing <= rd_low_;
+  const bool reserved_wanted = reserved_.missing > 0 && reserved_.missing * 4 >= reserved_.full;
+  return filling || few_left || reserved_wanted ? messages_.missing + reserved_.missing : 0;
+}
+
+void CreditWindow::posted(std::uint32_t count) noexcept {
+  assert(count <= messages_.missing + reserved_.missing);
+  // Reserved ones first. They are few, and go missing again only when the peer returns credits. Messages first would
+  // starve them while buffers are short and messages keep coming: the peer could not return our credits any more.
+  const std::uint32_t reserved = std::min(count, reserved_.missing);
+  reserved_.post(reserved);
+  messages_.post(std::min(count - reserved, messages_.missing));
+  check_ledgers();
+}
+
+}  // namespace fabric

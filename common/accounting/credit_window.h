@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The credits of one P queue of one connection, both directions. A credit is the promise that a receive buffer is
+// posted for one message, so that a sender who holds one never meets "receiver not ready". credit_window.cc says why
+// peers that keep to these rules cannot deadlock.
+//
+// Credits come back in the header of any message on the queue, or, when nothing goes that way, in an explicit credit
+// message. Explicit messages need no credit: `rd_rsv` further receives are kept for them, and the sender counts those
+// too (`explicit_seen` gives them back), so they are never lost either.
+#pragma once
+
+#include <cstdint>
+
+#include "common/accounting/credit_ledger.h"
+#include "common/accounting/receive_queues.h"
+
+namespace fabric {
+
+/// What the header of a message on a P queue gives back to its receiver.
+struct CreditGrant {
+  std::uint16_t credits = 0;        ///< message receives posted since the last grant
+  std::uint16_t explicit_seen = 0;  ///< reserved receives posted again since the last grant
+  bool operator==(const CreditGrant&) const = default;
+};
+
+/// A type of its own, so that two that are empty can share an address.
+struct ReservedLedger : WindowLedger {
+  using WindowLedger::WindowLedger;
+};
+
+/// Not thread-safe: belongs to whoever holds the endpoint.
+class CreditWindow {
+ public:
+  /// `spec` must be a checked P queue. At first nothing is posted, and the peer's initial rd_num credits are counted as
+  /// given: both sides start from the same list. The peer must not be told to start before receives_to_post() is 0.
+  explicit CreditWindow(const QueueSpec& spec) noexcept;
+
+  // Sending
+  /// Messages that may be sent now; receive() and posted() can raise it. The last credit is kept back while all
+  /// reserved receives are consumed: the message that takes it must give one back, or the peer cannot send credits any
+  /// more.
+  [[nodiscard]] std::uint32_t sendable() const noexcept {
+    return send_credits_ == 1 && reserved_.consumed() == reserved_.full ? 0 : send_credits_;
+  }
+  /// Takes one credit for a message. sendable() must not be 0.
+  void take_credit() noexcept;
+  /// Gives back a credit whose message could not be posted.
+  void return_credit() noexcept;
+  /// What to put into the header of the message that goes out now.
+  [[nodiscard]] CreditGrant take_grant() noexcept;
+  /// Takes back a grant whose message could not be posted.
+  void return_grant(CreditGrant grant) noexcept;
+
+  /// True when an explicit credit message should go out now: the peer may be waiting for credits, and a reserved
+  /// receive is left at the peer. Its grant comes from take_grant(), after take_explicit(). Send none that is not due:
+  /// a peer counts on at least one credit in each.
+  [[nodiscard]] bool explicit_due() const noexcept;
+  void take_explicit() noexcept;
+  void return_explicit() noexcept;
+
+  // Receiving
+  /// A message (is_explicit: a credit message) arrived with this grant. False when the numbers cannot be true: the peer
+  /// gives more than it ever took, or sent without a credit; the window is then left as it was.
+  [[nodiscard]] bool receive(CreditGrant grant, bool is_explicit) noexcept;
+
+  /// Receives that should be posted now, in one batch; 0 above the low watermark. Until the queue has been full once:
+  /// all that are missing.
+  [[nodiscard]] std::uint32_t receives_to_post() const noexcept;
+  /// `count` receives were posted (at most receives_to_post(); fewer when buffers ran out, then ask and post again when
+  /// there are some). Call it after the posting, and before the next take_grant().
+  void posted(std::uint32_t count) noexcept;
+
+  /// Receives of a full queue: rd_num + rd_rsv. Also the most sends that can be under way, explicit ones included.
+  [[nodiscard]] std::uint32_t depth() const noexcept { return messages_.full + reserved_.full; }
+
+ private:
+  /// The receives of one kind that this side keeps posted.
+  struct Receives {
+    explicit Receives(std::uint32_t count) noexcept : full(count), missing(count), never_posted(count) {}
+
+    /// `count` of the missing ones were posted. The peer knows of those that were never posted before; others are owed.
+    void post(std::uint32_t count) noexcept;
+    [[nodiscard]] std::uint32_t consumed() const noexcept { return missing - never_posted; }
+    /// True if the peer may have sent a message that takes one of them: one is posted, and the peer knew of one.
+    [[nodiscard]] bool can_arrive() const noexcept;
+
+    std::uint32_t full;          ///< rd_num or rd_rsv
+    std::uint32_t missing;       ///< not posted now: never, or consumed
+    std::uint32_t never_posted;  ///< of the missing ones; 0 once the queue has been full
+    std::uint32_t owed = 0;      ///< posted again, the peer does not know yet
+  };
+
+  void check_ledgers() const noexcept;
+
+  std::uint32_t rd_low_;
+  std::uint32_t explicit_threshold_;  ///< owe this many credits and an explicit message is due
+  std::uint32_t send_credits_;        ///< messages that the peer has receives for
+  std::uint32_t explicit_left_;       ///< explicit messages that the peer has receives for
+  Receives messages_;
+  Receives reserved_;  ///< for explicit messages
+  [[no_unique_address]] WindowLedger message_ledger_;
+  [[no_unique_address]] ReservedLedger reserved_ledger_;
+};
+
+}  // namespace fabric

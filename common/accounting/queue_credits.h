@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who may post how much: the credits of a transmit and of a receive queue. They can be used in three ways, which mix:
+// just try (take() says no when there is no room), count posts and completions against what there was at first, or ask
+// size_left() before. size_left() promises operations of the largest size, so whatever is posted next fits; and it never
+// says less than plain counting would.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+
+#include "common/accounting/credit_ledger.h"
+#include "common/accounting/queue_space.h"
+
+namespace fabric {
+
+/// Bytes of a transmit queue. An operation without a completion of its own keeps its bytes until the next one that has
+/// a completion is done: a queue pair completes in order. Not thread-safe: belongs to whoever holds the queue pair.
+/// `owner` is for the ledger of a debug build: who gives the bytes back.
+class TxCredits {
+ public:
+  TxCredits() = default;
+  explicit TxCredits(const QueueSpace& space) noexcept
+      : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
+
+  [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }
+
+  /// Operations of the largest size that can be posted now.
+  [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / largest_; }
+  /// The same question with a cheaper answer: is it at least one?
+  [[nodiscard]] bool has_room() const noexcept { return free_ >= largest_; }
+  [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept { return free_ >= bytes; }
+
+  /// Takes the bytes of an operation that has no completion of its own. False, and nothing has happened, if there is no
+  /// room.
+  [[nodiscard]] bool take_unsignaled(std::uint64_t bytes) noexcept {
+    if (bytes > free_) {
+      return false;
+    }
+    free_ -= bytes;
+    unsignaled_ += bytes;
+    ledger_.take(bytes);
+    check_ledger();
+    return true;
+  }
+
+  /// Takes the bytes of an operation whose completion will tell. Gives what that completion frees, which goes to
+  /// completed() then: its own bytes and those of the operations before it that have no completion. 0, and nothing has
+  /// happened, if there is no room.
+  [[nodiscard]] std::uint64_t take_signaled(std::uint64_t bytes, const void* owner = nullptr) noexcept {
+    if (bytes > free_) {
+      return 0;
+    }
+    free_ -= bytes;
+    const std::uint64_t carried = unsignaled_ + bytes;
+    unsignaled_ = 0;
+    ledger_.take(bytes, owner);
+    check_ledger();
+    return carried;
+  }
+
+  /// An operation that has a completion is done, well or not.
+  void completed(std::uint64_t carried, const void* owner = nullptr) noexcept {
+    free_ += carried;
+    ledger_.give_back(carried, owner);
+    check_ledger();
+  }
+
+  /// Nothing is posted and not known to be done.
+  [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
+  /// Bytes posted since the last operation that has a completion.
+  [[nodiscard]] std::uint64_t unsignaled() const noexcept { return unsignaled_; }
+
+ private:
+  void check_ledger() noexcept {
+    if constexpr (kHasLedger) {
+      ledger_.compare(free_);
+      if (!ledger_.problem().empty()) {
+        ledger_is_wrong("a send queue", ledger_.problem());
+      }
+    }
+  }
+
+  QueueSpace space_;
+  std::uint64_t largest_ = 1;
+  std::uint64_t free_ = 0;
+  std::uint64_t unsignaled_ = 0;
+  [[no_unique_address]] TxLedger ledger_{};
+};
+
+/// Room of a receive queue. Every receive has a completion. Receives are made of one piece of memory, so all need the
+/// same, and operations can be counted.
+class RxCredits {
+ public:
+  RxCredits() = default;
+  explicit RxCredits(const QueueSpace& space) noexcept
+      : all_(static_cast<std::uint32_t>(space.size() / space.needed(1))), left_(all_) {}
+
+  [[nodiscard]] std::uint32_t size_left() const noexcept { return left_; }
+  /// Receives posted and not completed.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return all_ - left_; }
+
+  /// Takes the room of up to `count` receives. Gives the number there was room for.
+  [[nodiscard]] std::uint32_t take(std::uint32_t count) noexcept {
+    const std::uint32_t taken = left_ < count ? left_ : count;
+    left_ -= taken;
+    return taken;
+  }
+  /// So many have completed, or were not posted after all.
+  void completed(std::uint32_t count) noexcept {
+    assert(count <= posted());
+    left_ += count;
+  }
+  [[nodiscard]] bool is_full() const noexcept { return left_ == all_; }
+
+ private:
+  std::uint32_t all_ = 0;
+  std::uint32_t left_ = 0;
+};
+
+}  // namespace fabric

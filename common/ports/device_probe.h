@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Questions about a device or port that verbs answers only by trying, or in several steps.
+#pragma once
+
+#include <hwloc.h>
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/ports/gid_choice.h"
+
+namespace fabric {
+
+/// The largest inline size, at most `wanted` bytes, that an RC queue pair of this device takes. Fails, with the reason,
+/// if the device makes no RC queue pairs at all.
+[[nodiscard]] Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted);
+
+/// What carries the packets of a port; nothing if it is a transport that this component does not know.
+[[nodiscard]] std::optional<Link> link_of(ibv_context* device, const ibv_port_attr& port) noexcept;
+
+/// The entries of the port's GID table that are not zero.
+[[nodiscard]] std::vector<GidEntry> gid_table(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port);
+
+/// The addresses of this host's interfaces, IPv4 ones IPv4-mapped.
+[[nodiscard]] std::vector<InterfaceAddress> interface_addresses();
+
+/// Index of a partition key in the port's table, without regard to the membership bit.
+[[nodiscard]] Result<std::uint16_t> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
+                                              std::uint16_t pkey);
+
+/// Link speed times width in Mbit/s. Codes that are not known yet count as 10 Gbit/s: an unknown speed never
+/// disqualifies a port.
+[[nodiscard]] std::uint32_t port_bandwidth(const ibv_port_attr& port) noexcept;
+
+/// True if the device hangs off a processor of `binding`, or if that cannot be told.
+[[nodiscard]] bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding);
+
+}  // namespace fabric

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/ports/port_scan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/ports/device_probe.h"
+#include "common/ports/gid_choice.h"
+
+namespace fabric {
+
+namespace {
+
+/// A usable port and whether its device is near this process.
+struct Candidate {
+  UsablePort port;
+  bool near = true;
+};
+
+Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortChoice& choice) {
+  auto open = std::make_shared<OpenDevice>();
+  open->name = ibv_get_device_name(device);
+  open->context.reset(ibv_open_device(device));
+  if (!open->context) {
+    return verbs_failure("it cannot be opened", errno);
+  }
+  if (const int error = ibv_query_device(open->context.get(), &open->attributes); error != 0) {
+    return verbs_failure("it does not say what it can do", error);
+  }
+  open->pd.reset(ibv_alloc_pd(open->context.get()));
+  if (!open->pd) {
+    return verbs_failure("it gives no protection domain", errno);
+  }
+  const std::uint32_t wanted = choice.max_inline < 0 ? kAutoInline : static_cast<std::uint32_t>(choice.max_inline);
+  const auto max_inline = probe_inline(open->pd.get(), wanted);
+  if (!max_inline) {
+    return tl::unexpected(max_inline.error());
+  }
+  if (choice.max_inline > 0 && *max_inline < wanted) {
+    return failure("it takes at most " + std::to_string(*max_inline) +
+                   " bytes inline, but btl_fabric_max_inline_data is " + std::to_string(wanted));
+  }
+  open->max_inline = *max_inline;
+  return open;
+}
+
+Result<GidEntry> port_gid(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& attributes, Link link,
+                          int wanted) {
+  const auto table = gid_table(device, port_num, attributes);
+  if (wanted < 0) {
+    const auto chosen = choose_gid(table, link);
+    if (!chosen) {
+      return failure("its GID table is empty: does its network interface have an address and is it up?");
+    }
+    return *chosen;
+  }
+  const auto found = std::find_if(table.begin(), table.end(), [&](const GidEntry& entry) {
+    return entry.index == static_cast<std::uint32_t>(wanted);
+  });
+  if (found == table.end()) {
+    return failure("its GID table has nothing at btl_fabric_gid_index " + std::to_string(wanted));
+  }
+  return *found;
+}
+
+/// Fills in everything about a port, or says why it cannot be used.
+Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::uint8_t port_num,
+                                const PortChoice& choice) {
+  ibv_context* context = device->context.get();
+  ibv_port_attr attributes{};
+  if (const int error = ibv_query_port(context, port_num, &attributes); error != 0) {
+    return verbs_failure("it does not answer", error);
+  }
+  if (attributes.state != IBV_PORT_ACTIVE) {
+    return failure(std::string("it is ") + ibv_port_state_str(attributes.state) + ", not active");
+  }
+  const auto link = link_of(context, attributes);
+  if (!link) {
+    return failure("it is neither InfiniBand, RoCE nor iWARP");
+  }
+  const auto gid = port_gid(context, port_num, attributes, *link, choice.gid_index);
+  if (!gid) {
+    return tl::unexpected(gid.error());
+  }
+  UsablePort port;
+  port.device = device;
+  port.port_num = port_num;
+  port.gid_index = static_cast<std::uint8_t>(gid->index);
+  if (choice.pkey != 0) {
+    const auto index = find_pkey(context, port_num, attributes, choice.pkey);
+    if (!index) {
+      return tl::unexpected(index.error());
+    }
+    port.pkey_index = *index;
+  }
+  port.address.link = *link;
+  port.address.lid = attributes.lid;
+  port.address.gid = gid->gid;
+  const int mtu = choice.mtu > 0 ? std::min<int>(attributes.active_mtu, choice.mtu) : attributes.active_mtu;
+  port.address.mtu = static_cast<std::uint8_t>(mtu);
+  const std::vector<InterfaceAddress> interfaces = interface_addresses();
+  port.address.subnet = subnet_of(gid->gid, *link, interfaces);
+  port.ip = ip_of_port(gid->gid, *link, interfaces);
+  port.bandwidth = port_bandwidth(attributes);
+  return port;
+}
+
+void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector<Candidate>& candidates,
+                 std::vector<PortRefusal>& refusals) {
+  const std::string name = ibv_get_device_name(verbs_device);
+  if (!choice.filter.may_pass(name)) {
+    refusals.push_back({name, "btl_fabric_if_include or if_exclude leaves it out"});
+    return;
+  }
+  const auto device = open_device(verbs_device, choice);
+  if (!device) {
+    refusals.push_back({name, device.error().text});
+    return;
+  }
+  const bool near = choice.ignore_locality || is_near(verbs_device, choice.topology, choice.binding);
+  for (unsigned number = 1; number <= (*device)->attributes.phys_port_cnt; ++number) {
+    const auto port_num = static_cast<std::uint8_t>(number);
+    const std::string port_name = name + ":" + std::to_string(number);
+    if (!choice.filter.passes(name, port_num)) {
+      refusals.push_back({port_name, "btl_fabric_if_include or if_exclude leaves it out"});
+      continue;
+    }
+    auto port = look_at_port(*device, port_num, choice);
+    if (port) {
+      candidates.push_back({std::move(*port), near});
+    } else {
+      refusals.push_back({port_name, port.error().text});
+    }
+  }
+}
+
+/// Names in if_include that are no port here are told to the user like ports that cannot be used.
+void refuse_unknown_names(const PortFilter& filter, ibv_device** devices, int count,
+                          std::vector<PortRefusal>& refusals) {
+  for (const PortFilter::Item& item : filter.items()) {
+    const bool known = std::any_of(devices, devices + count,
+                                   [&](ibv_device* device) { return item.device == ibv_get_device_name(device); });
+    if (!known) {
+      refusals.push_back({item.device, "this host has no device of that name"});
+    }
+  }
+}
+
+}  // namespace
+
+PortScan scan_ports(const PortChoice& choice) {
+  PortScan scan;
+  int count = 0;
+  ibv_device** devices = ibv_get_device_list(&count);
+  if (devices == nullptr) {
+    return scan;
+  }
+  const std::unique_ptr<ibv_device*, VerbsDeleter<ibv_free_device_list>> owner(devices);
+  refuse_unknown_names(choice.filter, devices, count, scan.refusals);
+
+  std::vector<Candidate> candidates;
+  for (int i = 0; i < count; ++i) {
+    scan_device(devices[i], choice, candidates, scan.refusals);
+  }
+  const bool any_near = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.near; });
+  for (Candidate& candidate : candidates) {
+    if (any_near && !candidate.near) {
+      scan.refusals.push_back({candidate.port.name(), "a device nearer to this process's processor is there"});
+    } else if (choice.max_ports >= 0 && scan.ports.size() >= static_cast<std::size_t>(choice.max_ports)) {
+      scan.refusals.push_back({candidate.port.name(), "btl_fabric_max_ports ports are in use already"});
+    } else {
+      scan.ports.push_back(std::move(candidate.port));
+    }
+  }
+  return scan;
+}
+
+}  // namespace fabric

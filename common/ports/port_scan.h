@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Finds the ports that a process can use, and says of every other one why not.
+#pragma once
+
+#include <hwloc.h>
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/verbs_handle.h"
+#include "common/ports/gid_choice.h"
+#include "common/ports/port_address.h"
+#include "common/ports/port_filter.h"
+
+namespace fabric {
+
+/// A device that at least one usable port belongs to.
+struct OpenDevice {
+  std::string name;
+  DeviceContext context;
+  ProtectionDomain pd;
+  ibv_device_attr attributes{};
+  std::uint32_t max_inline = 0;  ///< bytes, found by making queue pairs (verbs has no query for it)
+};
+
+/// A port with everything a module needs to know of it.
+struct UsablePort {
+  std::shared_ptr<OpenDevice> device;  ///< shared by the ports of the device
+  std::uint8_t port_num = 1;
+  std::uint8_t gid_index = 0;
+  std::uint16_t pkey_index = 0;
+  PortAddress address;
+  std::optional<InterfaceAddress> ip;  ///< of its network interface
+  std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
+
+  /// "mlx5_0:1"
+  [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }
+};
+
+/// A port, or a whole device, that cannot be used.
+struct PortRefusal {
+  std::string port;
+  std::string reason;
+};
+
+/// What the user asked for.
+struct PortChoice {
+  PortFilter filter;
+  int gid_index = -1;      ///< -1: choose_gid()
+  int mtu = 0;             ///< largest path MTU, enum ibv_mtu; 0: the port's
+  std::uint16_t pkey = 0;  ///< 0: the first of the table
+  int max_inline = -1;     ///< -1: what the device takes, up to kAutoInline
+  int max_ports = -1;      ///< -1: no limit
+  bool ignore_locality = false;
+  hwloc_topology_t topology = nullptr;     ///< null: every device is near
+  hwloc_const_cpuset_t binding = nullptr;  ///< processors that this process is bound to; null: not bound
+};
+
+/// Inline size that is asked for when the user names none: more helps no latency-bound message.
+inline constexpr std::uint32_t kAutoInline = 256;
+
+struct PortScan {
+  std::vector<UsablePort> ports;
+  std::vector<PortRefusal> refusals;
+};
+
+/// Looks at all devices of this host. A port is usable if it is active, its device can make RC queue pairs, the filter
+/// lets it pass, and no nearer device is there for this process. Vendor, model and link speed play no part. Devices are
+/// opened; those without a usable port are closed again.
+[[nodiscard]] PortScan scan_ports(const PortChoice& choice);
+
+}  // namespace fabric

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The modex of a process, version 2. Integers are big-endian, nothing is padded:
+//
+//   u32      magic, "FABI"
+//   u16      version, 2
+//   u32      length of all of it, bytes
+//   16 bytes job token
+//   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
+//   u8       ports, 1 to 64; for each:
+//              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits
+//   u8       transmit contexts of each port, a divisor of the number of ports
+//   u8       offers, at most 16; for each:
+//              u8 kind, u8 priority, u64 port mask, u16 length of blob, at most 4096, and its bytes
+//
+// A change of this layout takes a new version. A new kind of CPC does not: who does not know a kind skips its offers.
+#include "common/ports/process_info.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <optional>
+
+#include "common/base/wire.h"
+
+namespace fabric {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x46414249;
+constexpr std::uint16_t kVersion = 2;
+constexpr std::size_t kHeaderSize = 4 + 2 + 4;
+constexpr std::size_t kMaxReceiveQueues = 4096;
+constexpr std::size_t kMaxOffers = 16;
+
+std::span<const std::byte> bytes_of(const std::array<std::uint8_t, 16>& raw) {
+  return std::as_bytes(std::span(raw));
+}
+
+std::array<std::uint8_t, 16> get_16(ByteReader& in) {
+  std::array<std::uint8_t, 16> raw{};
+  in.get_bytes(std::as_writable_bytes(std::span(raw)));
+  return raw;
+}
+
+std::string hex(std::uint64_t number) {
+  std::string digits;
+  do {
+    digits.insert(digits.begin(), "0123456789abcdef"[number & 0xf]);
+    number >>= 4;
+  } while (number != 0);
+  return "0x" + digits;
+}
+
+tl::unexpected<Error> bad(const std::string& field, const std::string& value, const std::string& rule) {
+  return failure(field + " is " + value + ", must be " + rule);
+}
+
+tl::unexpected<Error> bad(const std::string& field, std::uint64_t value, const std::string& rule) {
+  return bad(field, std::to_string(value), rule);
+}
+
+tl::unexpected<Error> cut_short(const std::string& what) {
+  return failure("the data ends inside " + what);
+}
+
+/// The lowest `count` bits.
+std::uint64_t low_bits(std::size_t count) {
+  return count >= 64 ? std::numeric_limits<std::uint64_t>::max() : (std::uint64_t{1} << count) - 1;
+}
+
+bool is_known(CpcKind kind) {
+  switch (kind) {
+    case CpcKind::kOob:
+    case CpcKind::kXoob:
+    case CpcKind::kRdmaCm:
+    case CpcKind::kIbCm:
+      return true;
+  }
+  return false;
+}
+
+void put_port(ByteWriter& out, const PortAddress& port) {
+  out.put(static_cast<std::uint8_t>(port.link));
+  out.put(port.lid);
+  out.put_bytes(bytes_of(port.gid.raw));
+  out.put(port.mtu);
+  out.put_bytes(bytes_of(port.subnet.prefix));
+  out.put(port.subnet.bits);
+}
+
+void put_offer(ByteWriter& out, const CpcOffer& offer) {
+  assert(offer.blob.size() <= kMaxOfferBlob);
+  out.put(static_cast<std::uint8_t>(offer.kind));
+  out.put(offer.priority);
+  out.put(offer.ports);
+  out.put(static_cast<std::uint16_t>(offer.blob.size()));
+  out.put_bytes(offer.blob);
+}
+
+Status check_header(ByteReader& in, std::size_t size) {
+  const auto magic = in.get<std::uint32_t>();
+  const auto version = in.get<std::uint16_t>();
+  const auto length = in.get<std::uint32_t>();
+  if (!in.ok()) {
+    return bad("size", size, "at least " + std::to_string(kHeaderSize) + " bytes");
+  }
+  if (magic != kMagic) {
+    return bad("magic", hex(magic), hex(kMagic));
+  }
+  if (version != kVersion) {
+    return bad("version", version, std::to_string(kVersion));
+  }
+  if (length != size) {
+    return bad("length", length, std::to_string(size) + ", the bytes received");
+  }
+  return {};
+}
+
+Result<std::string> get_receive_queues(ByteReader& in) {
+  std::string list = in.get_string();
+  if (!in.ok()) {
+    return cut_short("receive_queues");
+  }
+  if (list.size() > kMaxReceiveQueues) {
+    return bad("length of receive_queues", list.size(), "at most " + std::to_string(kMaxReceiveQueues));
+  }
+  // Errors show the list of a peer beside our own.
+  const auto control = std::find_if(list.begin(), list.end(), [](char c) { return c < ' ' || c > '~'; });
+  if (control != list.end()) {
+    return bad("byte " + std::to_string(control - list.begin()) + " of receive_queues",
+               hex(static_cast<unsigned char>(*control)), "printable ASCII");
+  }
+  return list;
+}
+
+Result<PortAddress> get_port(ByteReader& in) {
+  const auto link = in.get<std::uint8_t>();
+  PortAddress port;
+  port.link = static_cast<Link>(link);
+  port.lid = in.get<std::uint16_t>();
+  port.gid.raw = get_16(in);
+  port.mtu = in.get<std::uint8_t>();
+  port.subnet.prefix = get_16(in);
+  port.subnet.bits = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return failure("the data ends inside it");
+  }
+  if (port.link != Link::kInfiniBand && port.link != Link::kRoce && port.link != Link::kIwarp) {
+    return bad("link", link, "1 (InfiniBand), 2 (RoCE) or 3 (iWARP)");
+  }
+  if (port.mtu < 1 || port.mtu > 5) {
+    return bad("mtu", port.mtu, "1 to 5");
+  }
+  if (port.subnet.bits > 128) {
+    return bad("subnet bits", port.subnet.bits, "at most 128");
+  }
+  return port;
+}
+
+/// Nothing if the offer is of a kind that only later versions know; what its fields mean is then not ours to judge.
+Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports) {
+  CpcOffer offer;
+  offer.kind = static_cast<CpcKind>(in.get<std::uint8_t>());
+  offer.priority = in.get<std::uint8_t>();
+  offer.ports = in.get<std::uint64_t>();
+  const auto blob_size = in.get<std::uint16_t>();
+  if (blob_size > kMaxOfferBlob) {
+    return bad("length of blob", blob_size, "at most " + std::to_string(kMaxOfferBlob));
+  }
+  const auto blob = in.take(blob_size);
+  if (!in.ok()) {
+    return failure("the data ends inside it");
+  }
+  if (!is_known(offer.kind)) {
+    return std::optional<CpcOffer>();
+  }
+  if (offer.priority > 100) {
+    return bad("priority", offer.priority, "at most 100");
+  }
+  if ((offer.ports & ~low_bits(ports)) != 0) {
+    return bad("port mask", hex(offer.ports), "within " + hex(low_bits(ports)) + ", the ports there are");
+  }
+  offer.blob.assign(blob.begin(), blob.end());
+  return offer;
+}
+
+Status get_ports(ByteReader& in, std::vector<PortAddress>& ports) {
+  const auto count = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return cut_short("the number of ports");
+  }
+  if (count < 1 || count > kMaxPorts) {
+    return bad("number of ports", count, "1 to " + std::to_string(kMaxPorts));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    const Result<PortAddress> port = get_port(in);
+    if (!port) {
+      return failure("port " + std::to_string(i), port.error());
+    }
+    ports.push_back(*port);
+  }
+  return {};
+}
+
+Status get_offers(ByteReader& in, std::size_t ports, std::vector<CpcOffer>& offers) {
+  const auto count = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return cut_short("the number of offers");
+  }
+  if (count > kMaxOffers) {
+    return bad("number of offers", count, "at most " + std::to_string(kMaxOffers));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    Result<std::optional<CpcOffer>> offer = get_offer(in, ports);
+    if (!offer) {
+      return failure("offer " + std::to_string(i), offer.error());
+    }
+    if (offer->has_value()) {
+      offers.push_back(std::move(**offer));
+    }
+  }
+  return {};
+}
+
+Result<ProcessInfo> decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  if (const Status header = check_header(in, bytes.size()); !header) {
+    return tl::unexpected<Error>(header.error());
+  }
+  ProcessInfo info;
+  in.get_bytes(info.token);
+  if (!in.ok()) {
+    return cut_short("the job token");
+  }
+  Result<std::string> list = get_receive_queues(in);
+  if (!list) {
+    return tl::unexpected<Error>(list.error());
+  }
+  info.receive_queues = std::move(*list);
+  if (const Status ports = get_ports(in, info.ports); !ports) {
+    return tl::unexpected<Error>(ports.error());
+  }
+  info.contexts = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return cut_short("the number of transmit contexts");
+  }
+  if (info.contexts < 1 || info.ports.size() % info.contexts != 0) {
+    return bad("number of transmit contexts", info.contexts,
+               "a divisor of " + std::to_string(info.ports.size()) + ", the number of ports");
+  }
+  if (const Status offers = get_offers(in, info.ports.size(), info.offers); !offers) {
+    return tl::unexpected<Error>(offers.error());
+  }
+  if (in.remaining() > 0) {
+    return bad("number of bytes after the last offer", in.remaining(), "0");
+  }
+  return info;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const ProcessInfo& info) {
+  assert(info.receive_queues.size() <= kMaxReceiveQueues);
+  assert(!info.ports.empty() && info.ports.size() <= kMaxPorts && info.ports.size() % info.contexts == 0);
+  assert(info.offers.size() <= kMaxOffers);
+  ByteWriter body;
+  body.put_bytes(info.token);
+  body.put_string(info.receive_queues);
+  body.put(static_cast<std::uint8_t>(info.ports.size()));
+  for (const PortAddress& port : info.ports) {
+    put_port(body, port);
+  }
+  body.put(info.contexts);
+  body.put(static_cast<std::uint8_t>(info.offers.size()));
+  for (const CpcOffer& offer : info.offers) {
+    put_offer(body, offer);
+  }
+  ByteWriter out;
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(static_cast<std::uint32_t>(kHeaderSize + body.bytes().size()));
+  out.put_bytes(body.bytes());
+  return out.take();
+}
+
+Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes) {
+  Result<ProcessInfo> info = decode(bytes);
+  if (!info) {
+    return failure("process info", info.error());
+  }
+  return info;
+}
+
+}  // namespace fabric

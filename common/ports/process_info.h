@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a process tells every other one about itself when the job starts (its "modex").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/identity.h"
+#include "common/base/result.h"
+#include "common/ports/port_address.h"
+
+namespace fabric {
+
+/// The ways to set up a connection. Values travel in the modex and never change their meaning.
+enum class CpcKind : std::uint8_t { kOob = 1, kXoob = 2, kRdmaCm = 3, kIbCm = 4 };
+
+/// "You can connect to me this way": what one CPC needs to be told, for the ports it serves. If it serves none, its blob
+/// is a text that says why.
+struct CpcOffer {
+  CpcKind kind = CpcKind::kOob;
+  std::uint8_t priority = 0;    ///< 0 to 100, higher is preferred
+  std::uint64_t ports = 0;      ///< bit i: serves ports[i] of the ProcessInfo
+  std::vector<std::byte> blob;  ///< the CPC's own data, at most kMaxOfferBlob bytes
+  bool operator==(const CpcOffer&) const = default;
+};
+
+inline constexpr std::size_t kMaxOfferBlob = 4096;
+inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what CpcOffer::ports holds
+
+/// The modex of a process.
+struct ProcessInfo {
+  JobToken token{};
+  std::string receive_queues;  ///< canonical form of the list in force
+  /// At most kMaxPorts. A port is there once for each transmit context, one after the other.
+  std::vector<PortAddress> ports;
+  std::uint8_t contexts = 1;  ///< transmit contexts of each port: a divisor of the number of ports
+  std::vector<CpcOffer> offers;
+  bool operator==(const ProcessInfo&) const = default;
+};
+
+/// Encodes `info`: magic, version, length, fields; see process_info.cc for the layout.
+[[nodiscard]] std::vector<std::byte> encode(const ProcessInfo& info);
+
+/// Decodes what a peer published. Every length, count and enumerator is checked; the error says which one was wrong.
+[[nodiscard]] Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes);
+
+}  // namespace fabric

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/rdma/rdma_planner.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/rdma/rdma_splitter.h"
+
+namespace fabric {
+namespace {
+
+constexpr bool is_atomic(RdmaKind kind) noexcept {
+  return kind == RdmaKind::kFetchAdd || kind == RdmaKind::kCompareSwap;
+}
+
+ibv_wr_opcode opcode_of(RdmaKind kind) noexcept {
+  switch (kind) {
+    case RdmaKind::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    case RdmaKind::kRead:
+      return IBV_WR_RDMA_READ;
+    case RdmaKind::kFetchAdd:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case RdmaKind::kCompareSwap:
+      break;
+  }
+  return IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
+const char* name_of(RdmaKind kind) noexcept {
+  switch (kind) {
+    case RdmaKind::kWrite:
+      return "write";
+    case RdmaKind::kRead:
+      return "read";
+    case RdmaKind::kFetchAdd:
+      return "fetch and add";
+    case RdmaKind::kCompareSwap:
+      break;
+  }
+  return "compare and swap";
+}
+
+/// Collects work requests and posts them a few at a time: an operation may have more than a stack should hold.
+class Batch {
+ public:
+  using Chunk = RdmaSplitter::Chunk;
+
+  explicit Batch(RdmaVerbs& verbs) noexcept : verbs_(verbs) {}
+
+  /// A cleared request at the end of the list, and memory for its pieces; null if verbs has refused.
+  [[nodiscard]] ibv_send_wr* add(const Chunk* chunk) noexcept {
+    if (count_ == requests_.size() && !flush()) {
+      return nullptr;
+    }
+    ibv_send_wr& request = requests_[count_];
+    request = {};
+    if (chunk != nullptr) {
+      sges_[count_] = chunk->sges;
+      request.sg_list = sges_[count_].data();
+      request.num_sge = static_cast<int>(chunk->count);
+    }
+    if (count_ > 0) {
+      requests_[count_ - 1].next = &request;
+    }
+    ++count_;
+    return &request;
+  }
+  [[nodiscard]] ibv_sge& sge(std::size_t index) noexcept { return sges_[count_ - 1][index]; }
+
+  [[nodiscard]] bool flush() noexcept {
+    if (count_ == 0) {
+      return true;
+    }
+    ibv_send_wr* refused = requests_.data();
+    const bool posted = verbs_.post(requests_.data(), &refused) == 0;
+    some_posted_ = some_posted_ || posted || refused != requests_.data();
+    count_ = 0;
+    return posted;
+  }
+  /// The device has at least one of them.
+  [[nodiscard]] bool some_posted() const noexcept { return some_posted_; }
+
+ private:
+  RdmaVerbs& verbs_;
+  std::array<ibv_send_wr, 8> requests_;
+  std::array<std::array<ibv_sge, kMaxRequestSges>, 8> sges_;
+  std::size_t count_ = 0;
+  bool some_posted_ = false;
+};
+
+/// The window that stands for a piece, if it has one.
+ibv_mw* window_of(const RdmaOperation& operation, std::size_t piece) noexcept {
+  const MrPool::Slot* slot = operation.temporary[piece];
+  return slot != nullptr && slot->mr == nullptr ? slot->window : nullptr;
+}
+
+/// The local key of a piece.
+std::uint32_t lkey_of(const RdmaOperation& operation, std::size_t piece) noexcept {
+  if (const ibv_mw* window = window_of(operation, piece); window != nullptr) {
+    return window->rkey;
+  }
+  const MrPool::Slot* slot = operation.temporary[piece];
+  return slot != nullptr ? slot->mr->lkey : operation.local[piece].mr->lkey;
+}
+
+bool add_binds(Batch& batch, const RdmaOperation& operation, unsigned access) noexcept {
+  for (std::size_t i = 0; i < operation.pieces; ++i) {
+    ibv_mw* window = window_of(operation, i);
+    if (window == nullptr) {
+      continue;
+    }
+    ibv_send_wr* request = batch.add(nullptr);
+    if (request == nullptr) {
+      return false;
+    }
+    window->rkey = ibv_inc_rkey(window->rkey);
+    request->wr_id = operation.part_id;
+    request->opcode = IBV_WR_BIND_MW;
+    request->bind_mw.mw = window;
+    request->bind_mw.rkey = window->rkey;
+    request->bind_mw.bind_info.mr = operation.local[i].mr;
+    request->bind_mw.bind_info.addr = reinterpret_cast<std::uintptr_t>(operation.local[i].address);
+    request->bind_mw.bind_info.length = operation.local[i].length;
+    request->bind_mw.bind_info.mw_access_flags = access & ~static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING);
+  }
+  return true;
+}
+
+void aim(ibv_send_wr& request, const RdmaOperation& operation, std::uint64_t offset) noexcept {
+  if (is_atomic(operation.kind)) {
+    request.wr.atomic.remote_addr = operation.remote_address;
+    request.wr.atomic.rkey = operation.rkey;
+    request.wr.atomic.compare_add = operation.kind == RdmaKind::kFetchAdd ? operation.operand : operation.compare;
+    request.wr.atomic.swap = operation.operand;
+  } else {
+    request.wr.rdma.remote_addr = operation.remote_address + offset;
+    request.wr.rdma.rkey = operation.rkey;
+  }
+}
+
+bool add_requests(Batch& batch, const RdmaOperation& operation, const RdmaPlan& plan, RdmaSplitter splitter) noexcept {
+  for (RdmaSplitter::Chunk chunk; splitter.next(chunk);) {
+    ibv_send_wr* request = batch.add(&chunk);
+    if (request == nullptr) {
+      return false;
+    }
+    for (std::size_t i = 0; i < chunk.count && !plan.is_inline; ++i) {
+      batch.sge(i).lkey = lkey_of(operation, chunk.piece_of[i]);
+    }
+    const bool last = splitter.at_end() && plan.windows == 0 && !plan.confirms;
+    request->wr_id = last ? operation.last_id : operation.part_id;
+    request->opcode = opcode_of(operation.kind);
+    request->send_flags = (last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
+                          (plan.is_inline ? static_cast<unsigned>(IBV_SEND_INLINE) : 0);
+    aim(*request, operation, chunk.offset);
+  }
+  return true;
+}
+
+bool add_confirmation(Batch& batch, const RdmaOperation& operation, const RdmaPlan& plan) noexcept {
+  RdmaSplitter::Chunk byte;
+  byte.count = 1;
+  byte.sges[0] = {reinterpret_cast<std::uintptr_t>(operation.confirm.address), 1, operation.confirm.mr->lkey};
+  ibv_send_wr* request = batch.add(&byte);
+  if (request == nullptr) {
+    return false;
+  }
+  const bool last = plan.windows == 0;
+  request->wr_id = last ? operation.last_id : operation.part_id;
+  request->opcode = IBV_WR_RDMA_READ;
+  request->send_flags = last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0;
+  request->wr.rdma.remote_addr = operation.remote_address;
+  request->wr.rdma.rkey = operation.rkey;
+  return true;
+}
+
+bool add_invalidates(Batch& batch, const RdmaOperation& operation, std::uint32_t windows) noexcept {
+  for (std::size_t i = 0; i < operation.pieces; ++i) {
+    const ibv_mw* window = window_of(operation, i);
+    if (window == nullptr) {
+      continue;
+    }
+    ibv_send_wr* request = batch.add(nullptr);
+    if (request == nullptr) {
+      return false;
+    }
+    --windows;
+    request->wr_id = windows == 0 ? operation.last_id : operation.part_id;
+    request->opcode = IBV_WR_LOCAL_INV;
+    request->invalidate_rkey = window->rkey;
+    // The window goes only after the reads into it.
+    request->send_flags =
+        static_cast<unsigned>(IBV_SEND_FENCE) | (windows == 0 ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
+  }
+  return true;
+}
+
+}  // namespace
+
+RdmaPlanner::RdmaPlanner(const RdmaLimits& limits, TxCredits& credits, MrPool& pool) noexcept
+    : limits_(limits), credits_(credits), pool_(pool) {}
+
+std::uint32_t RdmaPlanner::pieces_per_request(RdmaKind kind) const noexcept {
+  if (kind == RdmaKind::kWrite) {
+    return std::max(1U, limits_.max_sge);
+  }
+  return limits_.link == Link::kIwarp ? 1 : std::max(1U, limits_.max_read_sge);
+}
+
+bool RdmaPlanner::goes_inline(const RdmaOperation& operation) const noexcept {
+  return operation.kind == RdmaKind::kWrite && !limits_.force_mr &&
+         operation.pieces <= pieces_per_request(RdmaKind::kWrite) && operation.pieces <= kMaxRequestSges &&
+         operation.length() <= limits_.max_inline;
+}
+
+bool RdmaPlanner::confirms(const RdmaOperation& operation, std::uint64_t length) const noexcept {
+  return limits_.link == Link::kIwarp && operation.kind == RdmaKind::kWrite && operation.confirm.mr != nullptr &&
+         length > 0;
+}
+
+RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const LocalMemory& piece) const noexcept {
+  if (piece.length == 0) {
+    return KeyFrom::kOwn;
+  }
+  const bool good = piece.mr != nullptr && suffices(piece.access, local_role(operation.kind), limits_.link);
+  if (good && !limits_.force_mr) {
+    return KeyFrom::kOwn;
+  }
+  constexpr unsigned kBindable = IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE;
+  const bool bindable = piece.mr != nullptr && (piece.access & kBindable) == kBindable &&
+                        local_role(operation.kind) == MemoryRole::kReadSink && limits_.link == Link::kIwarp;
+  return limits_.windows && bindable ? KeyFrom::kWindow : KeyFrom::kRegistration;
+}
+
+RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation) const noexcept {
+  const QueueSpace& space = credits_.space();
+  RdmaPlan plan;
+  plan.is_inline = goes_inline(operation);
+  if (plan.is_inline) {
+    plan.requests = 1;
+    plan.bytes = space.needed_inline(static_cast<std::uint32_t>(operation.length()));
+  }
+  RdmaSplitter splitter(operation, pieces_per_request(operation.kind), limits_.max_message);
+  for (RdmaSplitter::Chunk chunk; !plan.is_inline && splitter.next(chunk);) {
+    ++plan.requests;
+    plan.bytes += space.needed(chunk.count);
+  }
+  for (std::size_t i = 0; i < operation.pieces && !plan.is_inline; ++i) {
+    const KeyFrom from = key_from(operation, operation.local[i]);
+    plan.registrations += from == KeyFrom::kRegistration ? 1 : 0;
+    plan.windows += from == KeyFrom::kWindow ? 1 : 0;
+  }
+  plan.reads = operation.kind == RdmaKind::kWrite ? 0 : plan.requests;
+  plan.confirms = confirms(operation, operation.length());
+  if (plan.confirms) {
+    ++plan.requests;
+    plan.reads = 1;
+    plan.bytes += space.needed(1);
+  }
+  plan.entries = plan.requests + 2 * plan.windows;
+  plan.bytes += plan.windows * (space.needed(1) + space.needed(0));
+  return plan;
+}
+
+bool RdmaPlanner::take_keys(RdmaOperation& operation, bool is_inline) noexcept {
+  operation.temporary.fill(nullptr);
+  for (std::size_t i = 0; i < operation.pieces && !is_inline; ++i) {
+    const LocalMemory& piece = operation.local[i];
+    const KeyFrom from = key_from(operation, piece);
+    if (from == KeyFrom::kOwn) {
+      continue;
+    }
+    operation.temporary[i] = from == KeyFrom::kWindow
+                                 ? pool_.take_window()
+                                 : pool_.register_memory(piece.address, piece.length,
+                                                         access_flags(local_role(operation.kind), limits_.link));
+    if (operation.temporary[i] == nullptr) {
+      give_back_keys(operation);
+      return false;
+    }
+  }
+  return true;
+}
+
+void RdmaPlanner::give_back_keys(RdmaOperation& operation) noexcept {
+  for (MrPool::Slot*& slot : operation.temporary) {
+    if (slot != nullptr) {
+      pool_.give_back(slot);
+      slot = nullptr;
+    }
+  }
+}
+
+RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
+  const RdmaPlan plan = this->plan(operation);
+  if (plan.bytes > credits_.space().size()) {
+    return RdmaPosted::kTooLarge;
+  }
+  // More reads than the peer allows wait in the device, and would hold up what comes behind them; but an operation that
+  // is more than that by itself must go at some time.
+  const bool reads_fit =
+      plan.reads == 0 || reads_in_flight_ == 0 || reads_in_flight_ + plan.reads <= limits_.outstanding_reads;
+  if (!reads_fit || !credits_.has_room(plan.bytes)) {
+    return RdmaPosted::kNoRoom;
+  }
+  if (!take_keys(operation, plan.is_inline)) {
+    return RdmaPosted::kNoRegion;
+  }
+  operation.carried = credits_.take_signaled(plan.bytes, &operation);
+  operation.reads = plan.reads;
+  reads_in_flight_ += plan.reads;
+
+  Batch batch(verbs);
+  const std::uint32_t max_sges = plan.is_inline ? kMaxRequestSges : pieces_per_request(operation.kind);
+  const bool posted = add_binds(batch, operation, access_flags(local_role(operation.kind), limits_.link)) &&
+                      add_requests(batch, operation, plan, RdmaSplitter(operation, max_sges, limits_.max_message)) &&
+                      (!plan.confirms || add_confirmation(batch, operation, plan)) &&
+                      add_invalidates(batch, operation, plan.windows) && batch.flush();
+  if (!posted && batch.some_posted()) {
+    return RdmaPosted::kBroken;  // its memory may still be written
+  }
+  if (!posted) {
+    const int error_number = errno;
+    complete(operation);
+    errno = error_number;
+    return RdmaPosted::kRefused;
+  }
+  return RdmaPosted::kYes;
+}
+
+void RdmaPlanner::complete(RdmaOperation& operation) noexcept {
+  credits_.completed(operation.carried, &operation);
+  operation.carried = 0;
+  reads_in_flight_ -= operation.reads;
+  operation.reads = 0;
+  give_back_keys(operation);
+}
+
+std::string RdmaPlanner::explain(const RdmaOperation& operation) const {
+  const RdmaPlan plan = this->plan(operation);
+  std::string text = std::string(name_of(operation.kind)) + " of " + std::to_string(operation.length()) + " bytes in " +
+                     std::to_string(operation.pieces) + " pieces: " + std::to_string(plan.requests) + " requests, " +
+                     std::to_string(plan.entries) + " entries (" + std::to_string(plan.bytes) +
+                     " bytes) of the send queue";
+  if (plan.is_inline) {
+    text += ", inline";
+  }
+  if (plan.reads > 0) {
+    text +=
+        ", " + std::to_string(plan.reads) + " of " + std::to_string(limits_.outstanding_reads) + " outstanding reads";
+  }
+  if (plan.registrations > 0) {
+    text += ", " + std::to_string(plan.registrations) + " temporary registrations";
+  }
+  if (plan.confirms) {
+    text += ", the last reads back a byte";
+  }
+  if (plan.windows > 0) {
+    text += ", " + std::to_string(plan.windows) + " memory windows bound and invalidated";
+  }
+  return text;
+}
+
+}  // namespace fabric

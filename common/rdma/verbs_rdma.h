@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the RDMA planner asks for, by libibverbs.
+#pragma once
+
+#include <cerrno>
+
+#include "common/rdma/mr_pool.h"
+
+namespace fabric {
+
+/// Of a device. The queue pair is named per call: `on()` before every post.
+class VerbsRdma final : public RdmaVerbs {
+ public:
+  explicit VerbsRdma(ibv_pd* pd) noexcept : pd_(pd) {}
+
+  /// The queue pair that is posted to from now on, and, of an XRC one, the shared receive queue that tells the process.
+  VerbsRdma& on(ibv_qp* queue_pair, std::uint32_t remote_srqn = 0) noexcept {
+    queue_pair_ = queue_pair;
+    remote_srqn_ = remote_srqn;
+    return *this;
+  }
+
+  int post(ibv_send_wr* first, ibv_send_wr** refused) noexcept override {
+    for (ibv_send_wr* request = first; remote_srqn_ != 0 && request != nullptr; request = request->next) {
+      request->qp_type.xrc.remote_srqn = remote_srqn_;
+    }
+    const int error_number = ibv_post_send(queue_pair_, first, refused);
+    if (error_number != 0) {
+      errno = error_number;
+    }
+    return error_number;
+  }
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
+    return ibv_reg_mr(pd_, address, length, static_cast<int>(access));
+  }
+  void deregister_memory(ibv_mr* mr) noexcept override { ibv_dereg_mr(mr); }
+  ibv_mw* make_window() noexcept override { return ibv_alloc_mw(pd_, IBV_MW_TYPE_2); }
+  void destroy_window(ibv_mw* window) noexcept override { ibv_dealloc_mw(window); }
+
+ private:
+  ibv_pd* pd_;
+  ibv_qp* queue_pair_ = nullptr;
+  std::uint32_t remote_srqn_ = 0;
+};
+
+}  // namespace fabric

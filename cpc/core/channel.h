@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What two Connections talk over during one attempt, whichever CPC carries it: the seam between the connection table
+// and the ways to set up a connection. Who opened the channel sends REQUEST, then CONFIRM; who listened sends REPLY;
+// both may send REFUSE.
+//
+//     message   oob (TCP)                       rdmacm, ibcm (an id of the communication manager for every queue pair)
+//     REQUEST   first message                   a REQ for every queue pair; arrived when all of them have
+//     REPLY     answer                          a REP for every queue pair
+//     CONFIRM   then the listener closes        an RTU for every queue pair; then the channel stays, and is lost when
+//                                               the peer disconnects
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/base/identity.h"
+#include "common/ports/process_info.h"
+#include "cpc/core/cpc.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/queue_pairs/queue_pairs.h"
+
+namespace fabric::cpc {
+
+class Channel;
+
+/// Who owns a channel hears from it here. Either function may destroy the channel. Never called from within a function
+/// of the channel that the owner calls.
+class ChannelHandler {
+ public:
+  virtual void on_message(Channel& channel, Message message) = 0;
+  /// The channel is of no more use. `confirm_taken`: the peer closed it in order, after all of our CONFIRM was sent.
+  virtual void on_lost(Channel& channel, std::string reason, bool confirm_taken) = 0;
+
+ protected:
+  ~ChannelHandler() = default;
+};
+
+/// Whose channel it is; every message on it must agree.
+struct ChannelIdentity {
+  JobToken token{};  ///< of the listening process
+  ProcessName self;
+  ProcessName peer;
+  std::uint16_t self_port = 0;
+  std::uint16_t peer_port = 0;
+  std::uint32_t attempt = 0;
+};
+
+/// Progress thread only. Destroying it closes it; what was sent before is still delivered.
+class Channel {
+ public:
+  Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  virtual ~Channel() = default;
+
+  [[nodiscard]] virtual CpcKind kind() const noexcept = 0;
+  /// True on the side that sent the REQUEST.
+  [[nodiscard]] virtual bool opened_by_us() const noexcept = 0;
+
+  /// True if some of our REQUEST may have left this host, so that the peer may know of it; true also if the channel does
+  /// not know.
+  [[nodiscard]] virtual bool request_left() const noexcept { return true; }
+
+  /// Before the next turn of the loop, and again when the channel changes hands.
+  void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
+  [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }
+
+  /// Sends now, or when the channel is open. The header is filled in, except for its type.
+  virtual void send(Message message) = 0;
+  /// Sends a REFUSE.
+  void refuse(RefuseReason reason, std::string text) {
+    Message message;
+    message.header.type = MessageType::kRefuse;
+    message.reason = reason;
+    message.text = std::move(text);
+    send(std::move(message));
+  }
+
+  /// Connects the queue pairs to those that a REQUEST or REPLY on this channel named.
+  [[nodiscard]] virtual Status connect(QueuePairs& queue_pairs, const Message& from_peer) = 0;
+
+ protected:
+  ChannelHandler* handler_ = nullptr;
+  ChannelIdentity identity_;
+};
+
+/// A CPC, as a Connection uses it.
+class ChannelOpener {
+ public:
+  virtual ~ChannelOpener() = default;
+  /// Starts to open a channel to `target` and sends `request` on it. An error: the target's offer makes no sense, or
+  /// this process does not have what it takes.
+  [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
+                                                              Message request) const = 0;
+};
+
+/// Takes a channel whose REQUEST has arrived.
+using OnRequest = std::function<void(std::unique_ptr<Channel> channel, Message request)>;
+
+}  // namespace fabric::cpc

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "cpc/core/cpc_names.h"
+#include "cpc/manager/connection_manager.h"
+
+namespace fabric::cpc {
+namespace {
+
+bool serves(const CpcOffer& offer, std::uint16_t port) noexcept {
+  return port < kMaxPorts && (offer.ports >> port & 1U) != 0;
+}
+
+/// What a side says about a kind that does not serve one of its ports.
+std::string refusal_of(const ProcessInfo& side, CpcKind kind) {
+  for (const CpcOffer& offer : side.offers) {
+    if (offer.kind != kind) {
+      continue;
+    }
+    if (offer.ports != 0) {
+      return "it serves other ports only";
+    }
+    std::string text(reinterpret_cast<const char*>(offer.blob.data()), offer.blob.size());
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    return text;
+  }
+  return "not offered";
+}
+
+bool offers(const ProcessInfo& side, CpcKind kind, std::uint16_t port) noexcept {
+  return std::any_of(side.offers.begin(), side.offers.end(),
+                     [&](const CpcOffer& offer) { return offer.kind == kind && serves(offer, port); });
+}
+
+}  // namespace
+
+std::string_view to_string(CpcKind kind) noexcept {
+  switch (kind) {
+    case CpcKind::kOob:
+      return "oob";
+    case CpcKind::kXoob:
+      return "xoob";
+    case CpcKind::kRdmaCm:
+      return "rdmacm";
+    case CpcKind::kIbCm:
+      return "ibcm";
+  }
+  return "?";
+}
+
+Result<CpcSet> parse_cpc_list(std::string_view list) {
+  CpcSet set = 0;
+  for (std::string_view rest = list;;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    const auto* const known =
+        std::find_if(kEveryCpcKind.begin(), kEveryCpcKind.end(), [&](CpcKind kind) { return to_string(kind) == item; });
+    if (known == kEveryCpcKind.end()) {
+      return failure("\"" + std::string(item) + "\" is no connection method: there are oob, xoob, rdmacm and ibcm");
+    }
+    set |= set_of(*known);
+    if (comma == std::string_view::npos) {
+      return set;
+    }
+    rest = rest.substr(comma + 1);
+  }
+}
+
+std::string why_no_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
+                       std::uint16_t their_port) {
+  std::string text;
+  for (const CpcKind kind : kEveryCpcKind) {
+    text.append(text.empty() ? "" : "; ").append(to_string(kind)).append(": ");
+    const bool here = offers(ours, kind, our_port);
+    const bool there = offers(theirs, kind, their_port);
+    if (!here) {
+      text += "not here (" + refusal_of(ours, kind) + ")";
+    }
+    if (!there) {
+      text += std::string(here ? "" : ", ") + "not at the peer (" + refusal_of(theirs, kind) + ")";
+    }
+  }
+  return text;
+}
+
+const CpcOffer* choose_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
+                           std::uint16_t their_port) noexcept {
+  const CpcOffer* best = nullptr;
+  std::uint8_t best_priority = 0;
+  for (const CpcOffer& their : theirs.offers) {
+    for (const CpcOffer& our : ours.offers) {
+      if (our.kind != their.kind || !serves(our, our_port) || !serves(their, their_port)) {
+        continue;
+      }
+      // Symmetric in both sides, and so is the choice.
+      const std::uint8_t priority = std::max(our.priority, their.priority);
+      if (best == nullptr || priority > best_priority || (priority == best_priority && their.kind < best->kind)) {
+        best = &their;
+        best_priority = priority;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a connection does when the table says so.
+#include <algorithm>
+#include <utility>
+
+#include "cpc/core/connection.h"
+#include "cpc/oob/xoob.h"
+#include "cpc/queue_pairs/random_bits.h"
+
+namespace fabric::cpc {
+namespace {
+
+constexpr unsigned kFirstRetryMilliseconds = 100;
+constexpr unsigned kLongestRetryMilliseconds = 3000;
+
+std::string name_of(const ProcessName& process) {
+  return "rank " + std::to_string(process.rank) + " of job " + std::to_string(process.job);
+}
+
+}  // namespace
+
+Status Connection::perform(Action action) {
+  switch (action) {
+    case Action::kNone:
+      break;
+    case Action::kMakeQueuePairs:
+      return make_queue_pairs();
+    case Action::kConnectQueuePairs:
+      return connect_queue_pairs();
+    case Action::kFlushQueuePairs:
+      if (queue_pairs_) {
+        queue_pairs_->flush();
+      }
+      break;
+    case Action::kDestroyQueuePairs:
+      share_ = nullptr;
+      queue_pairs_.reset();
+      break;
+    case Action::kWantSender:
+      share_->want();
+      break;
+    case Action::kRetireSender:
+      share_->target_is_gone();
+      break;
+    case Action::kPostHandshake:
+      return queue_pairs_->post_handshake();
+    case Action::kOpenChannel:
+      return open_channel();
+    case Action::kAdoptChannel:
+      adopt_channel();
+      break;
+    case Action::kRefuseCollision:
+      refuse_new_channel(RefuseReason::kCollision, "requests crossed, and that of the lower rank counts");
+      break;
+    case Action::kRefuseOther:
+      refuse_new_channel(RefuseReason::kOtherConnection,
+                         "it is connected to other queue pairs of ours: one of the processes has lost the connection");
+      break;
+    case Action::kRefuseUnavailable:
+      refuse_new_channel(RefuseReason::kUnavailable, state_ == State::kFailed
+                                                         ? "its connection has failed: " + detail_
+                                                         : "its connection is being closed: " + detail_);
+      break;
+    case Action::kDropNewChannel:
+      new_channel_.reset();
+      break;
+    case Action::kSendTarget:
+      send(MessageType::kTarget);
+      break;
+    case Action::kSendReply:
+      send(MessageType::kReply);
+      break;
+    case Action::kSendConfirm:
+      send(MessageType::kConfirm);
+      break;
+    case Action::kSendRefusal:
+      send(MessageType::kRefuse);
+      break;
+    case Action::kCloseChannel:
+      channel_.reset();
+      break;
+    case Action::kStartRetryTimer:
+      start_timer(Event::kRetryTimer, retry_delay_ms());
+      break;
+    case Action::kStartHandshakeTimer:
+      start_timer(Event::kHandshakeTimer, environment_.settings->handshake_timeout_ms);
+      break;
+    case Action::kStopTimer:
+      timer_.stop();
+      break;
+    case Action::kAskForReceives:
+      ask_for_receives();
+      break;
+    case Action::kTellConnected:
+      tell_connected();
+      break;
+    case Action::kTellLinked:
+      tell_linked();
+      break;
+    case Action::kTellPeerLeft:
+      environment_.say(PeerLeft{key_, detail_});
+      break;
+    case Action::kTellFailed:
+      tell_failed();
+      break;
+    case Action::kTellFlushing:
+      environment_.say(Flushing{key_});
+      break;
+  }
+  return {};
+}
+
+Status Connection::make_queue_pairs() {
+  const PortContext* const port = environment_.port(key_.local_port);
+  if (port == nullptr) {
+    return failure("we have no port " + std::to_string(key_.local_port));
+  }
+  if (key_.direction == Direction::kOutgoing) {
+    return join_sender(*port);
+  }
+  if (taken_target_) {
+    queue_pairs_ = std::move(taken_target_);
+    return {};
+  }
+  Result<std::unique_ptr<QueuePairs>> made =
+      key_.direction == Direction::kIncoming ? environment_.senders->maker().target(*port, incoming_->ends.front(), 0)
+                                             : (*environment_.make_queue_pairs)(*port);
+  if (!made) {
+    return failure("making queue pairs", made.error());
+  }
+  queue_pairs_ = std::move(*made);
+  return {};
+}
+
+Status Connection::join_sender(const PortContext& port) {
+  const Result<XrcDomainPort> domain = domain_of(target_->offer, key_.remote_port);
+  if (!domain) {
+    return tl::unexpected(domain.error());
+  }
+  auto joined = environment_.senders->join(port, *domain, [this] { apply(Event::kSenderReady); });
+  if (!joined) {
+    return failure("making the queue pair to the peer's node", joined.error());
+  }
+  share_ = joined->get();
+  queue_pairs_ = std::move(*joined);
+  return {};
+}
+
+Status Connection::connect_queue_pairs() {
+  remote_address_ = incoming_->address;
+  remote_ends_ = incoming_->ends;
+  opened_by_us_ = channel_->opened_by_us();
+  Status connected = channel_->connect(*queue_pairs_, *incoming_);
+  return connected ? Status() : failure("connecting queue pairs", connected.error());
+}
+
+Status Connection::open_channel() {
+  ++attempt_;
+  const ChannelOpener* const opener = environment_.opener(target_->cpc);
+  if (opener == nullptr) {
+    return failure("this process does not run the connection method that the peer is to be connected by");
+  }
+  const ChannelIdentity identity{
+      target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_};
+  Message request = own_ends(MessageType::kRequest);
+  named_target_ = request.xrc.target_qpn;
+  Result<std::unique_ptr<Channel>> opened = opener->open(identity, *target_, std::move(request));
+  if (!opened) {
+    return tl::unexpected(std::move(opened).error());
+  }
+  channel_ = std::move(*opened);
+  channel_->set_handler(this);
+  return {};
+}
+
+void Connection::adopt_channel() {
+  channel_ = std::move(new_channel_);
+  channel_->set_handler(this);
+  peer_attempt_ = channel_->identity().attempt;
+}
+
+void Connection::refuse_new_channel(RefuseReason reason, std::string text) {
+  new_channel_->refuse(reason, name_of(environment_.settings->self) + ": " + text);
+  new_channel_.reset();
+}
+
+void Connection::send(MessageType type) {
+  if (!channel_) {
+    return;
+  }
+  if (type == MessageType::kRefuse) {
+    channel_->refuse(state_ == State::kClosing ? RefuseReason::kClosed : RefuseReason::kFailed,
+                     name_of(environment_.settings->self) + ": " + detail_);
+  } else {
+    channel_->send(own_ends(type));
+  }
+}
+
+void Connection::start_timer(Event event, unsigned milliseconds) {
+  timer_event_ = event;
+  timer_.start(milliseconds);
+}
+
+void Connection::ask_for_receives() {
+  PostReceives upcall{key_, {}};
+  if (key_.direction == Direction::kBoth) {
+    upcall.queue_pairs = queue_pairs_->handles();
+  } else if (key_.direction == Direction::kIncoming) {
+    upcall.target_qpn = queue_pairs_->ends().front().qpn;
+  }
+  environment_.say(std::move(upcall));
+}
+
+void Connection::tell_connected() {
+  Connected upcall{key_, remote_ends_};
+  if (share_ != nullptr) {
+    upcall.xrc = {queue_pairs_->handles().front(), share_->serial(), incoming_->xrc.srqs};
+  }
+  environment_.say(std::move(upcall));
+}
+
+void Connection::tell_linked() {
+  const bool is_iwarp = environment_.port(key_.local_port)->address.link == Link::kIwarp;
+  environment_.say(
+      Linked{key_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(), opened_by_us_ || !is_iwarp});
+}
+
+void Connection::tell_failed() {
+  if (share_ != nullptr) {
+    share_->give_up();
+  }
+  std::string reason(direction_prefix(key_.direction));
+  reason += "connection to " + name_of(key_.peer) + " (our port " + std::to_string(key_.local_port) + ", its port " +
+            std::to_string(key_.remote_port) + "): " + detail_;
+  if (attempt_ > 1) {
+    reason += " (attempt " + std::to_string(attempt_) + " of " +
+              std::to_string(environment_.settings->connect_retries + 1) + ")";
+  }
+  environment_.say(Failed{key_, std::move(reason), history_.text()});
+}
+
+Message Connection::own_ends(MessageType type) const {
+  Message message;
+  message.header.type = type;
+  message.address = environment_.port(key_.local_port)->address;
+  message.ends = queue_pairs_->ends();
+  if (type == MessageType::kRequest || type == MessageType::kReply) {
+    message.xrc = queue_pairs_->xrc_numbers();
+  }
+  return message;
+}
+
+/// Doubles with every attempt, and differs between processes, so that a job that starts does not come in waves.
+unsigned Connection::retry_delay_ms() const {
+  const unsigned doublings = std::clamp(attempt_, 1U, 6U) - 1;
+  const unsigned longest = std::min(kFirstRetryMilliseconds << doublings, kLongestRetryMilliseconds);
+  return longest / 2 + random_bits() % (longest / 2 + 1);
+}
+
+}  // namespace fabric::cpc

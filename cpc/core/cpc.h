@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Connection set-up, seen from the main thread.
+//
+// Two threads meet here. The *progress thread* owns Connection objects: it talks to peers, makes queue pairs and brings
+// them up, asleep in an event loop the rest of the time. The *main thread* (whichever thread is inside MPI, under the
+// module lock) owns endpoints: it posts receives and sends. Neither touches what the other owns. They exchange values
+// through two queues: Commands (main -> progress) and Upcalls (progress -> main). Nothing ever waits.
+//
+// The life of a connection, for a CPC whose peers post receives before they answer (oob):
+//
+//     main thread                 progress thread                  peer
+//     Connect  ---------------->  make queue pairs (INIT)
+//              <----------------  PostReceives
+//     ReceivesPosted ---------->  REQUEST ------------------------> make queue pairs, RTS,
+//                                                                   PostReceives, ReceivesPosted
+//                                 RTR, RTS <----------------------- REPLY
+//              <----------------  Connected
+//                                 CONFIRM ------------------------> Connected
+//     Close    ---------------->  queue pairs to ERR
+//              <----------------  Flushing
+//     (polls every flushed completion)
+//     Destroy  ---------------->  queue pairs destroyed
+//
+// And for CPCs that exchange CTS (rdmacm, ibcm), whose peers answer without their main threads:
+//
+//     Connect  ---------------->  make queue pairs (INIT),
+//                                 post the handshake buffer
+//                                 REQUEST ------------------------> the same; RTS
+//                                 RTR, RTS <----------------------- REPLY
+//              <----------------  Linked
+//     (posts receives)            CONFIRM ------------------------> Linked
+//     CTS -------------------- over the queue pairs ------------->  (posts receives)
+//         <-------------------------------------------------------  CTS
+//
+// What comes after Linked is in cts_table.h.
+//
+// And for X queues (xoob), whose connections go one way, from the side that asks to the other:
+//
+//     main thread                 progress thread                  peer
+//     Connect (kOutgoing) ----->
+//              <----------------  PostReceives, without queue pairs: fill the SRQs, into which the peer will send soon
+//     ReceivesPosted ---------->  join the sender to the peer's node; wait in line if somebody has its target made
+//                                 REQUEST ------------------------> make the target, or take the one that is named
+//                                 sender: RTR, RTS <--------------- TARGET
+//                                                                   PostReceives (kIncoming, target_qpn)
+//                                                                   ReceivesPosted
+//              <----------------  Connected, with XrcPath <-------- REPLY, with SRQ numbers
+//                                 CONFIRM ------------------------> Connected (kIncoming)
+//     Close    ---------------->  leave the sender (the last one moves it to ERR)
+//              <----------------  Flushing
+//     Destroy  ---------------->
+//
+// A message may come over target_qpn as soon as the peer's ReceivesPosted is said, as with the others.
+//
+// A REQUEST from a peer that the main thread has not asked for yields PostReceives (or Linked) just the same: the endpoint is made
+// on first contact. The main thread refuses with Close. A Connect for a connection that is already under way is
+// ignored: its Connected will come. What may happen when is in connection_table.h, and nowhere else.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/identity.h"
+#include "common/ports/port_address.h"
+#include "common/ports/process_info.h"
+#include "cpc/queue_pairs/handshake_slab.h"
+#include "cpc/queue_pairs/queue_pairs.h"
+
+namespace fabric::cpc {
+
+/// Which way a connection carries messages. Those of X queues go one way, and each way is connected by itself, by the
+/// side that sends: so no connection ever waits for one that goes the other way, and none collide.
+enum class Direction : std::uint8_t { kBoth, kOutgoing, kIncoming };
+
+/// "outgoing ", "incoming " or "", to go before "connection".
+[[nodiscard]] constexpr std::string_view direction_prefix(Direction direction) noexcept {
+  return direction == Direction::kOutgoing ? "outgoing " : direction == Direction::kIncoming ? "incoming " : "";
+}
+
+/// Names a connection on both threads: which peer, which port of each side, and which way.
+struct ConnectionKey {
+  ProcessName peer;
+  std::uint16_t local_port = 0;
+  std::uint16_t remote_port = 0;
+  Direction direction = Direction::kBoth;
+  auto operator<=>(const ConnectionKey&) const = default;
+};
+
+/// Where a peer is and how to prove to it that we belong to its job; from its modex.
+struct PeerTarget {
+  CpcKind cpc = CpcKind::kOob;
+  std::vector<std::byte> offer;  ///< the CPC's blob
+  JobToken token{};              ///< the peer's
+  bool same_node = false;        ///< its loopback addresses are ours
+};
+
+// ---- main -> progress
+
+/// Connect when you can. Answered by PostReceives, then Connected or Failed.
+struct Connect {
+  ConnectionKey key;
+  PeerTarget target;
+};
+/// Every receive that PostReceives asked for is posted.
+struct ReceivesPosted {
+  ConnectionKey key;
+};
+/// A message of the peer has arrived on the connection: the peer is connected, whatever became of its CONFIRM.
+struct PeerSpoke {
+  ConnectionKey key;
+};
+/// The main thread gives the connection up, or refuses it. `reason` goes to a peer that still waits for an answer.
+/// Answered by Flushing.
+struct Close {
+  ConnectionKey key;
+  std::string reason;
+};
+/// All completions of the connection are polled and nobody uses its handles any more.
+struct Destroy {
+  ConnectionKey key;
+};
+
+using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>;
+
+// ---- progress -> main
+
+/// Fill the receive queues of these queue pairs, then say ReceivesPosted.
+struct PostReceives {
+  ConnectionKey key;
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy; none if the direction is not kBoth
+  std::uint32_t target_qpn = 0;      ///< kIncoming: completions of receives with this number are messages of the peer
+};
+/// The way to one process over the send queue pair that all processes of its node share (xoob).
+struct XrcPath {
+  ibv_qp* queue_pair = nullptr;  ///< valid until Destroy; another connection's path may have the same one
+  std::uint64_t sender = 0;      ///< names the shared queue pair, never used twice: equal numbers, same send queue
+  std::vector<std::uint32_t> srq_numbers;  ///< the peer's, one per queue: ibv_send_wr::qp_type.xrc.remote_srqn
+};
+/// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.
+struct Connected {
+  ConnectionKey key;
+  std::vector<QueuePairEnd> remote_ends;
+  XrcPath xrc{};  ///< of kOutgoing
+};
+/// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS (cts_table.h).
+struct Linked {
+  ConnectionKey key;
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
+  std::vector<QueuePairEnd> remote_ends;
+  HandshakeSlot handshake;  ///< valid until Destroy
+  bool may_speak_first = true;
+};
+/// After Linked: the peer has closed the connection, or its host or process is gone.
+struct PeerLeft {
+  ConnectionKey key;
+  std::string reason;
+};
+/// The connection cannot be made, was refused, or is lost. The main thread answers with Close, unless a Close of its
+/// own has crossed it: one Close per connection. May be the first it hears of a connection that a peer wanted.
+struct Failed {
+  ConnectionKey key;
+  std::string reason;   ///< for a user: what happened, where
+  std::string history;  ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
+};
+/// The queue pairs are in the error state (or there are none): poll what is left, then say Destroy. A queue pair that other
+/// connections share goes on; what this one has posted completes in its own time.
+struct Flushing {
+  ConnectionKey key;
+};
+/// An asynchronous event of a device, already acknowledged. man ibv_get_async_event.
+struct AsyncEvent {
+  ibv_context* device = nullptr;
+  ibv_event_type type{};
+  int port_num = 0;              ///< of port events
+  const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
+};
+
+using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent>;
+
+}  // namespace fabric::cpc
+
+template <>
+struct std::hash<fabric::cpc::ConnectionKey> {
+  std::size_t operator()(const fabric::cpc::ConnectionKey& key) const noexcept {
+    return std::hash<fabric::ProcessName>{}(key.peer) * 31 + (std::size_t{key.local_port} << 16) + key.remote_port +
+           (static_cast<std::size_t>(key.direction) << 32);
+  }
+};

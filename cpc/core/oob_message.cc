@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/core/oob_message.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "common/base/wire.h"
+
+namespace fabric::cpc {
+namespace {
+
+constexpr std::size_t kEndsBodyBytes = 43;  ///< of REQUEST, TARGET and REPLY, without what there are several of
+constexpr std::size_t kEndBytes = 8;
+constexpr std::size_t kSrqBytes = 4;
+constexpr std::size_t kRefuseBodyBytes = 3;  ///< before the text
+constexpr std::uint32_t kMax24Bits = 0xffffff;
+
+static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * (kEndBytes + kSrqBytes) <= kMaxMessageBytes);
+
+bool has_ends(MessageType type) noexcept {
+  return type == MessageType::kRequest || type == MessageType::kTarget || type == MessageType::kReply;
+}
+
+std::string printable(std::string_view text) {
+  std::string clean(text.substr(0, kMaxRefuseText));
+  std::replace_if(
+      clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return clean;
+}
+
+void put_ends(ByteWriter& to, const Message& message) {
+  const PortAddress& address = message.address;
+  const std::vector<QueuePairEnd>& ends = message.ends;
+  assert(!ends.empty() && ends.size() <= kMaxQueues && message.xrc.srqs.size() <= kMaxQueues);
+  to.put(static_cast<std::uint8_t>(address.link));
+  to.put(address.mtu);
+  to.put(address.lid);
+  to.put_bytes(std::as_bytes(std::span(address.gid.raw)));
+  to.put_bytes(std::as_bytes(std::span(address.subnet.prefix)));
+  to.put(address.subnet.bits);
+  to.put(static_cast<std::uint8_t>(ends.size()));
+  for (const QueuePairEnd& end : ends) {
+    to.put(end.qpn);
+    to.put(end.psn);
+  }
+  to.put(message.xrc.target_qpn);
+  to.put(static_cast<std::uint8_t>(message.xrc.srqs.size()));
+  for (const std::uint32_t number : message.xrc.srqs) {
+    to.put(number);
+  }
+}
+
+Status read_address(ByteReader& from, PortAddress& address) {
+  const auto link = from.get<std::uint8_t>();
+  address.mtu = from.get<std::uint8_t>();
+  address.lid = from.get<std::uint16_t>();
+  from.get_bytes(std::as_writable_bytes(std::span(address.gid.raw)));
+  from.get_bytes(std::as_writable_bytes(std::span(address.subnet.prefix)));
+  address.subnet.bits = from.get<std::uint8_t>();
+  if (link < 1 || link > 3) {
+    return failure("link is " + std::to_string(link) + ", not 1 to 3");
+  }
+  address.link = static_cast<Link>(link);
+  if (address.mtu < 1 || address.mtu > 5) {
+    return failure("MTU code is " + std::to_string(address.mtu) + ", not 1 to 5");
+  }
+  if (address.subnet.bits > 128) {
+    return failure("subnet has " + std::to_string(address.subnet.bits) + " bits, more than 128");
+  }
+  return {};
+}
+
+Status read_queue_pairs(ByteReader& from, std::vector<QueuePairEnd>& ends) {
+  const auto count = from.get<std::uint8_t>();
+  if (count < 1 || count > kMaxQueues) {
+    return failure("queue pair count is " + std::to_string(count) + ", not 1 to " + std::to_string(kMaxQueues));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    const auto qpn = from.get<std::uint32_t>();
+    const auto psn = from.get<std::uint32_t>();
+    if (qpn > kMax24Bits || psn > kMax24Bits) {
+      return failure("queue pair " + std::to_string(i) + ": number " + std::to_string(qpn) + " or sequence number " +
+                     std::to_string(psn) + " has more than 24 bits");
+    }
+    ends.push_back({qpn, psn});
+  }
+  return {};
+}
+
+Status read_xrc(ByteReader& from, XrcNumbers& xrc) {
+  xrc.target_qpn = from.get<std::uint32_t>();
+  const auto count = from.get<std::uint8_t>();
+  if (xrc.target_qpn > kMax24Bits) {
+    return failure("target " + std::to_string(xrc.target_qpn) + " has more than 24 bits");
+  }
+  if (count > kMaxQueues) {
+    return failure("XRC queue count is " + std::to_string(count) + ", not 0 to " + std::to_string(kMaxQueues));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    xrc.srqs.push_back(from.get<std::uint32_t>());
+    if (xrc.srqs.back() > kMax24Bits) {
+      return failure("XRC queue " + std::to_string(i) + ": number " + std::to_string(xrc.srqs.back()) +
+                     " has more than 24 bits");
+    }
+  }
+  return {};
+}
+
+Status read_ends(ByteReader& from, Message& message) {
+  if (Status address = read_address(from, message.address); !address) {
+    return address;
+  }
+  if (Status ends = read_queue_pairs(from, message.ends); !ends) {
+    return ends;
+  }
+  if (Status xrc = read_xrc(from, message.xrc); !xrc) {
+    return xrc;
+  }
+  if (!from.ok() || from.remaining() != 0) {
+    return failure("its length does not fit " + std::to_string(message.ends.size()) + " queue pairs of " +
+                   std::to_string(kEndBytes) + " bytes and " + std::to_string(message.xrc.srqs.size()) +
+                   " XRC queues of " + std::to_string(kSrqBytes));
+  }
+  return {};
+}
+
+Status read_refusal(ByteReader& from, Message& message) {
+  const auto reason = from.get<std::uint8_t>();
+  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kTargetGone)) {
+    return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
+  }
+  message.reason = static_cast<RefuseReason>(reason);
+  const std::string text = from.get_string();
+  if (!from.ok() || from.remaining() != 0) {
+    return failure("the length of the refusal's text does not fit the message");
+  }
+  message.text = printable(text);
+  return {};
+}
+
+Status read_body(ByteReader& from, Message& message) {
+  switch (message.header.type) {
+    case MessageType::kRequest:
+    case MessageType::kTarget:
+    case MessageType::kReply:
+      return read_ends(from, message);
+    case MessageType::kRefuse:
+      return read_refusal(from, message);
+    case MessageType::kConfirm:
+      break;
+  }
+  return {};
+}
+
+/// The lengths that a message of a type can have.
+struct LengthRange {
+  std::size_t least;
+  std::size_t most;
+};
+
+LengthRange lengths_of(MessageType type) noexcept {
+  switch (type) {
+    case MessageType::kRequest:
+    case MessageType::kTarget:
+    case MessageType::kReply:
+      return {kMessageHeaderBytes + kEndsBodyBytes + kEndBytes,
+              kMessageHeaderBytes + kEndsBodyBytes + (kEndBytes + kSrqBytes) * kMaxQueues};
+    case MessageType::kRefuse:
+      return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
+    case MessageType::kConfirm:
+      break;
+  }
+  return {kMessageHeaderBytes, kMessageHeaderBytes};
+}
+
+/// Checks what has arrived of magic, version and type, so that a stranger is not listened to any longer than needed.
+Status check_start(std::span<const std::byte> received) {
+  std::array<std::byte, 5> expected{};
+  store_be(expected.data(), kMessageMagic);
+  expected[4] = std::byte{kMessageVersion};
+  const std::size_t known = std::min(received.size(), expected.size());
+  if (!std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(known, 4)),
+                  received.begin())) {
+    return failure("not a message of btl_fabric (wrong magic number)");
+  }
+  if (known == 5 && received[4] != expected[4]) {
+    return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
+                   std::to_string(kMessageVersion));
+  }
+  if (received.size() > 5 &&
+      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kTarget))) {
+    return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
+  }
+  return {};
+}
+
+Status check_length(MessageType type, std::uint16_t length) {
+  const LengthRange range = lengths_of(type);
+  if (length < range.least || length > range.most) {
+    return failure(std::string("a ") + to_string(type) + " of " + std::to_string(length) + " bytes, not " +
+                   std::to_string(range.least) + " to " + std::to_string(range.most));
+  }
+  return {};
+}
+
+MessageHeader read_header(ByteReader& from) {
+  MessageHeader header;
+  (void)from.take(5);  // magic and version: checked
+  header.type = static_cast<MessageType>(from.get<std::uint8_t>());
+  header.length = from.get<std::uint16_t>();
+  get_parties(from, header);
+  return header;
+}
+
+}  // namespace
+
+const char* to_string(MessageType type) noexcept {
+  switch (type) {
+    case MessageType::kRequest:
+      return "REQUEST";
+    case MessageType::kReply:
+      return "REPLY";
+    case MessageType::kConfirm:
+      return "CONFIRM";
+    case MessageType::kRefuse:
+      return "REFUSE";
+    case MessageType::kTarget:
+      return "TARGET";
+  }
+  return "?";
+}
+
+void put_parties(ByteWriter& to, const MessageHeader& header) {
+  to.put_bytes(header.token);
+  to.put(header.sender.job);
+  to.put(header.sender.rank);
+  to.put(header.target.job);
+  to.put(header.target.rank);
+  to.put(header.sender_port);
+  to.put(header.target_port);
+  to.put(header.attempt);
+}
+
+void get_parties(ByteReader& from, MessageHeader& header) {
+  from.get_bytes(header.token);
+  header.sender.job = from.get<std::uint32_t>();
+  header.sender.rank = from.get<std::uint32_t>();
+  header.target.job = from.get<std::uint32_t>();
+  header.target.rank = from.get<std::uint32_t>();
+  header.sender_port = from.get<std::uint16_t>();
+  header.target_port = from.get<std::uint16_t>();
+  header.attempt = from.get<std::uint32_t>();
+}
+
+std::vector<std::byte> encode(const Message& message) {
+  const MessageHeader& header = message.header;
+  ByteWriter to;
+  to.put(kMessageMagic);
+  to.put(kMessageVersion);
+  to.put(static_cast<std::uint8_t>(header.type));
+  to.put(std::uint16_t{0});
+  put_parties(to, header);
+  if (has_ends(header.type)) {
+    put_ends(to, message);
+  } else if (header.type == MessageType::kRefuse) {
+    to.put(static_cast<std::uint8_t>(message.reason));
+    to.put_string(printable(message.text));
+  }
+  std::vector<std::byte> bytes = to.take();
+  store_be(bytes.data() + 6, static_cast<std::uint16_t>(bytes.size()));
+  return bytes;
+}
+
+Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received) {
+  if (Status start = check_start(received); !start) {
+    return tl::unexpected(std::move(start).error());
+  }
+  if (received.size() >= 8) {
+    const auto type = static_cast<MessageType>(received[5]);
+    if (Status length = check_length(type, load_be<std::uint16_t>(received.data() + 6)); !length) {
+      return tl::unexpected(std::move(length).error());
+    }
+  }
+  if (received.size() < kMessageHeaderBytes) {
+    return std::optional<MessageHeader>();
+  }
+  ByteReader from(received);
+  return std::optional(read_header(from));
+}
+
+Result<Message> decode_message(std::span<const std::byte> bytes) {
+  Result<std::optional<MessageHeader>> header = decode_header(bytes);
+  if (!header) {
+    return tl::unexpected(std::move(header).error());
+  }
+  if (!*header || (*header)->length != bytes.size()) {
+    return failure("a message of " + std::to_string(bytes.size()) + " bytes is cut off or too long");
+  }
+  Message message;
+  message.header = **header;
+  ByteReader body(bytes.subspan(kMessageHeaderBytes));
+  if (Status read = read_body(body, message); !read) {
+    return failure(std::string("malformed ") + to_string(message.header.type), read.error());
+  }
+  return message;
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The messages of the oob and xoob CPCs, as they travel over TCP. All integers are big-endian.
+//
+//     offset size
+//          0    4  magic, kMessageMagic
+//          4    1  version, kMessageVersion
+//          5    1  type, MessageType
+//          6    2  length of the whole message, header included
+//          8   16  token of the process that *listens* on this channel, whoever sends the message: from the side that
+//                  opened the channel it proves that it belongs to the job, from the listener that it is who was meant
+//         24    8  sender: job, rank
+//         32    8  target: job, rank
+//         40    2  sender's port, index
+//         42    2  target's port, index
+//         44    4  attempt: counts up with every REQUEST of a connection; answers repeat the number that they answer
+//         48       body
+//
+//     body of REQUEST, TARGET and REPLY  body of REFUSE               body of CONFIRM
+//          48    1  link                      48    1  RefuseReason        none
+//          49    1  mtu                       49    2  length of the text
+//          50    2  lid                       51    n  text, at most kMaxRefuseText bytes
+//          52   16  gid
+//          68   16  subnet, prefix
+//          84    1  subnet, bits
+//          85    1  queue pair count n, 1 to kMaxQueues
+//          86   8n  qpn, psn (4 bytes each, 24 significant)
+//       86+8n    4  XRC target that the sender is connected to (24 bits), or 0
+//       90+8n    1  count m of XRC shared receive queues, 0 to kMaxQueues
+//       91+8n   4m  their numbers (24 bits)
+//
+// xoob: REQUEST has the one end of the queue pair that all X queues share, and the target. TARGET and REPLY have the end
+// of the target that the REQUEST is answered with: TARGET at once, REPLY when messages may come, with the numbers of the
+// receive queues that they are for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/accounting/receive_queues.h"
+#include "common/base/identity.h"
+#include "common/base/result.h"
+#include "common/base/wire.h"
+#include "common/ports/port_address.h"
+#include "cpc/queue_pairs/queue_pairs.h"
+
+namespace fabric::cpc {
+
+inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
+inline constexpr std::uint8_t kMessageVersion = 2;
+inline constexpr std::size_t kMessageHeaderBytes = 48;
+inline constexpr std::size_t kMaxRefuseText = 512;
+inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + 3 + kMaxRefuseText;
+
+enum class MessageType : std::uint8_t { kRequest = 1, kReply = 2, kConfirm = 3, kRefuse = 4, kTarget = 5 };
+
+/// Why a side will not connect. Values travel and never change their meaning; the text says it for users.
+enum class RefuseReason : std::uint8_t {
+  kCollision = 1,        ///< the refusing side's own request has precedence and is on its way
+  kUnknownPort = 2,      ///< it has no such port
+  kQueueMismatch = 3,    ///< its connections have another number of queues
+  kOtherConnection = 4,  ///< its connection has other queue pairs at the sender: one side was restarted
+  kUnavailable = 5,      ///< its connection is closing or has failed
+  kClosed = 6,           ///< its main thread gave the connection up
+  kFailed = 7,           ///< it met an error
+  kTargetGone = 8,       ///< the XRC target that the request names is not there any more
+};
+
+struct MessageHeader {
+  MessageType type = MessageType::kRequest;
+  std::uint16_t length = 0;  ///< bytes of the whole message; encode() computes it
+  JobToken token{};
+  ProcessName sender;
+  ProcessName target;
+  std::uint16_t sender_port = 0;
+  std::uint16_t target_port = 0;
+  std::uint32_t attempt = 0;
+};
+
+/// A message; which of the fields after the header count depends on its type.
+struct Message {
+  MessageHeader header;
+  PortAddress address;                          ///< REQUEST, TARGET, REPLY: of the sender's port
+  std::vector<QueuePairEnd> ends;               ///< REQUEST, TARGET, REPLY: the sender's, one per queue
+  XrcNumbers xrc{};                             ///< xoob's REQUEST, REPLY
+  RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
+  std::string text;                             ///< REFUSE: for the user; printable ASCII
+};
+
+/// "REQUEST"
+[[nodiscard]] const char* to_string(MessageType type) noexcept;
+
+/// The part of the header that says who speaks to whom, from the token to the attempt: the same in every CPC's messages.
+void put_parties(ByteWriter& to, const MessageHeader& header);
+void get_parties(ByteReader& from, MessageHeader& header);
+
+/// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
+[[nodiscard]] std::vector<std::byte> encode(const Message& message);
+
+/// Looks at the first bytes of a message, however few have arrived: an error as soon as they cannot become a good
+/// header (magic, version, type, length), nothing while they can, the header when it is complete.
+[[nodiscard]] Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received);
+
+/// Decodes a message of exactly `bytes.size()` bytes. The error says which field was wrong, and its value.
+[[nodiscard]] Result<Message> decode_message(std::span<const std::byte> bytes);
+
+}  // namespace fabric::cpc

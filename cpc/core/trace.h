@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The timeline of connection set-up (btl_fabric_trace): every transition of every connection, of the connection table on
+// the progress thread and of the CTS table on the main thread, kept in memory and written when the process ends, as the
+// JSON of Chrome's and Perfetto's trace viewers. contrib/wireup/draw makes a picture of the files of a job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/identity.h"
+#include "common/base/result.h"
+#include "cpc/core/connection_states.h"
+#include "cpc/core/cpc.h"
+#include "cpc/core/cts_table.h"
+
+namespace fabric::cpc {
+
+/// Each thread writes a list of its own, so there is nothing to lock. Nothing here is on the packet path.
+class Trace {
+ public:
+  /// Transitions kept of either thread: some megabytes. What comes after is counted, and the file says so.
+  static constexpr std::size_t kMost = std::size_t{1} << 17;
+
+  /// Opens the file, so that one that cannot be written is known at the start. In `pattern` %r stands for the rank and %j
+  /// for the job (its number under one mpirun: spawned jobs are not 1); a pattern without %r gets it at the end.
+  [[nodiscard]] static Result<std::unique_ptr<Trace>> open(std::string_view pattern, const ProcessName& self);
+
+  /// Progress thread.
+  void add(const ConnectionKey& key, State from, Event event, State to);
+  /// Main thread.
+  void add(const ConnectionKey& key, CtsState from, CtsEvent event, CtsState to);
+
+  /// Writes the file. When the progress thread has ended; once.
+  [[nodiscard]] Status write();
+
+ private:
+  struct Transition {
+    std::int64_t nanoseconds;
+    ConnectionKey key;
+    std::uint8_t from;
+    std::uint8_t event;
+    std::uint8_t to;
+  };
+  struct List {
+    std::vector<Transition> kept;
+    std::size_t dropped = 0;
+    void add(const ConnectionKey& key, std::uint8_t from, std::uint8_t event, std::uint8_t to);
+  };
+  struct FileCloser {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  using File = std::unique_ptr<std::FILE, FileCloser>;
+
+  Trace(File file, std::string path, const ProcessName& self);
+  template <class TableState, class TableEvent>
+  void write_list(const List& list, int thread, const char* table);
+  void write_name(const char* what, int thread, const std::string& name);
+
+  File file_;
+  std::string path_;
+  ProcessName self_;
+  std::int64_t realtime_offset_;  ///< CLOCK_REALTIME less CLOCK_MONOTONIC, at the start
+  List connections_;
+  List cts_;
+};
+
+/// `pattern` with %r and %j replaced.
+[[nodiscard]] std::string trace_path(std::string_view pattern, const ProcessName& self);
+
+}  // namespace fabric::cpc

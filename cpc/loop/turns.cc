@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/loop/turns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cpc/loop/progress_thread.h"
+
+namespace fabric::cpc {
+
+Turns::Ticket::Ticket(Turns& turns, std::function<void()> granted, std::function<void()> asked_to_yield)
+    : turns_(turns),
+      granted_(std::move(granted)),
+      asked_to_yield_(std::move(asked_to_yield)),
+      place_(turns.waiting_.insert(turns.waiting_.end(), this)) {}
+
+Turns::Ticket::~Ticket() {
+  assert_on_progress_thread();
+  (has_turn_ ? turns_.holding_ : turns_.waiting_).erase(place_);
+  turns_.look();
+}
+
+Turns::Turns(event_base* loop, std::size_t most)
+    : most_(std::max<std::size_t>(most, 1)),
+      granting_(loop, [this] { grant(); }),
+      impatience_(loop, [this] { ask_to_yield(); }) {}
+
+std::unique_ptr<Turns::Ticket> Turns::ask(std::function<void()> granted, std::function<void()> asked_to_yield) {
+  assert_on_progress_thread();
+  std::unique_ptr<Ticket> ticket(new Ticket(*this, std::move(granted), std::move(asked_to_yield)));
+  look();
+  return ticket;
+}
+
+/// Sees to it that whoever waits is dealt with.
+void Turns::look() noexcept {
+  if (waiting_.empty()) {
+    return;
+  }
+  if (holding_.size() < most_) {
+    if (!granting_.running()) {
+      granting_.start(0);
+    }
+  } else if (!impatience_.running()) {
+    impatience_.start(static_cast<unsigned>(kPatience.count()));
+  }
+}
+
+void Turns::grant() {
+  while (!waiting_.empty() && holding_.size() < most_) {
+    Ticket& first = *waiting_.front();
+    holding_.splice(holding_.end(), waiting_, first.place_);
+    first.has_turn_ = true;
+    first.since_ = std::chrono::steady_clock::now();
+    const std::function<void()> granted = first.granted_;  // a copy: it may destroy the ticket
+    granted();
+  }
+  look();
+}
+
+void Turns::ask_to_yield() {
+  const auto due = std::chrono::steady_clock::now() - kPatience;
+  for (std::size_t i = std::min(waiting_.size(), holding_.size()); i > 0 && !holding_.empty(); --i) {
+    Ticket& longest = *holding_.front();
+    if (longest.since_ > due) {
+      break;
+    }
+    holding_.splice(holding_.end(), holding_, longest.place_);
+    if (const std::function<void()> ask = longest.asked_to_yield_) {
+      ask();
+    }
+  }
+  look();
+}
+
+}  // namespace fabric::cpc

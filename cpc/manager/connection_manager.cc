@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/manager/connection_manager.h"
+
+#include <future>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "cpc/core/connection.h"
+#include "cpc/loop/async_events.h"
+#include "cpc/loop/event_queue.h"
+#include "cpc/loop/progress_thread.h"
+#include "cpc/manager/cpc_services.h"
+#include "cpc/queue_pairs/xrc_senders.h"
+
+namespace fabric::cpc {
+namespace {
+
+/// Asks for a port to be served; answered when every CPC has tried to listen on it.
+struct AddPort {
+  const PortContext* port;
+  std::promise<void>* served;
+};
+using Input = std::variant<Command, AddPort>;
+
+}  // namespace
+
+/// What both threads share is the two queues and what never changes after start(); all the rest is the progress
+/// thread's.
+class ConnectionManager::Impl {
+ public:
+  Impl(const ManagerSettings& settings, QueuePairMaker maker, XrcMaker xrc_maker)
+      : settings_(settings), maker_(std::move(maker)), xrc_maker_(std::move(xrc_maker)) {}
+  /// Ends the thread while everything that it uses is still there.
+  ~Impl() { thread_.reset(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // Main thread
+  [[nodiscard]] Status start();
+  void put(Input input);
+  [[nodiscard]] const CpcServices& services() const noexcept { return services_; }
+
+  EventQueue<Upcall> upcalls;
+
+ private:
+  [[nodiscard]] Status set_up(event_base* loop);
+  void tear_down();
+  void handle_inputs();
+  void handle(const AddPort& input);
+  void handle(Command command);
+  void on_command(Connection& connection, Connect& command) { connection.connect(std::move(command.target)); }
+  void on_command(Connection& connection, ReceivesPosted&) { connection.receives_posted(); }
+  void on_command(Connection& connection, PeerSpoke&) { connection.peer_spoke(); }
+  void on_command(Connection& connection, Close& command) { connection.close(std::move(command.reason)); }
+  void on_command(Connection& connection, Destroy&) { connection.destroy(); }
+  void on_request(std::unique_ptr<Channel> channel, Message request);
+  [[nodiscard]] bool acceptable(Channel& channel, const Message& request);
+  [[nodiscard]] std::string check_ends(CpcKind kind, const PortContext& local, const Message& request) const;
+  [[nodiscard]] Connection& connection(const ConnectionKey& key);
+  [[nodiscard]] const PortContext* port(std::uint16_t index) const;
+
+  const ManagerSettings settings_;
+  const QueuePairMaker maker_;
+  const XrcMaker xrc_maker_;
+  EventQueue<Input> inputs_;
+  CpcServices services_{settings_};
+
+  ConnectionEnvironment environment_;
+  std::unordered_map<std::uint16_t, const PortContext*> ports_;
+  std::optional<AsyncEvents> async_events_;
+  std::optional<XrcSenders> senders_;
+  std::unordered_map<ConnectionKey, std::unique_ptr<Connection>> connections_;
+  std::unique_ptr<ProgressThread> thread_;
+};
+
+Status ConnectionManager::Impl::start() {
+  auto thread = ProgressThread::start(
+      {[this](event_base* loop) { return set_up(loop); }, [this] { handle_inputs(); }, [this] { tear_down(); }});
+  if (!thread) {
+    return tl::unexpected(std::move(thread).error());
+  }
+  thread_ = std::move(*thread);
+  return {};
+}
+
+Status ConnectionManager::Impl::set_up(event_base* loop) {
+  environment_.loop = loop;
+  environment_.settings = &settings_;
+  environment_.make_queue_pairs = &maker_;
+  senders_.emplace(loop, xrc_maker_);
+  environment_.senders = &*senders_;
+  environment_.port = [this](std::uint16_t index) { return port(index); };
+  environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
+  environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
+  async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
+  services_.start(loop, [this](std::unique_ptr<Channel> channel, Message request) {
+    on_request(std::move(channel), std::move(request));
+  });
+  return {};
+}
+
+void ConnectionManager::Impl::tear_down() {
+  connections_.clear();
+  senders_.reset();
+  async_events_.reset();
+  services_.stop();
+}
+
+void ConnectionManager::Impl::put(Input input) {
+  inputs_.push(std::move(input));
+  thread_->wake();
+}
+
+void ConnectionManager::Impl::handle_inputs() {
+  for (Input& input : inputs_.take()) {
+    std::visit([this](auto& one) { handle(std::move(one)); }, input);
+  }
+}
+
+void ConnectionManager::Impl::handle(const AddPort& input) {
+  const PortContext& port = *input.port;
+  ports_[port.index] = &port;
+  async_events_->add(port.device);
+  services_.add(port);
+  input.served->set_value();
+}
+
+void ConnectionManager::Impl::handle(Command command) {
+  std::visit(
+      [this](auto& one) {
+        const ConnectionKey key = one.key;
+        Connection& target = connection(key);
+        on_command(target, one);
+        if (target.state() == State::kClosed) {
+          connections_.erase(key);
+        }
+      },
+      command);
+}
+
+void ConnectionManager::Impl::on_request(std::unique_ptr<Channel> channel, Message request) {
+  if (!acceptable(*channel, request)) {
+    return;
+  }
+  const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port,
+                          channel->kind() == CpcKind::kXoob ? Direction::kIncoming : Direction::kBoth};
+  Connection& target = connection(key);
+  target.request_arrived(std::move(channel), std::move(request));
+  if (target.state() == State::kClosed) {
+    connections_.erase(key);
+  }
+}
+
+/// Refuses what no connection could accept.
+bool ConnectionManager::Impl::acceptable(Channel& channel, const Message& request) {
+  const std::string who =
+      "rank " + std::to_string(settings_.self.rank) + " of job " + std::to_string(settings_.self.job);
+  const PortContext* const local = port(request.header.target_port);
+  if (local == nullptr) {
+    channel.refuse(RefuseReason::kUnknownPort, who + " has no port " + std::to_string(request.header.target_port) +
+                                                   ", it serves " + std::to_string(ports_.size()) + " port(s)");
+    return false;
+  }
+  if (const std::string wrong = check_ends(channel.kind(), *local, request); !wrong.empty()) {
+    channel.refuse(RefuseReason::kQueueMismatch, who + " " + wrong);
+    return false;
+  }
+  return true;
+}
+
+/// What is wrong with the queue pairs that a request names; nothing: "".
+std::string ConnectionManager::Impl::check_ends(CpcKind kind, const PortContext& local, const Message& request) const {
+  const std::size_t count = local.queues->count();
+  if ((kind == CpcKind::kXoob) != has_xrc(local)) {
+    return std::string("has ") + (has_xrc(local) ? "" : "no ") + "X queues: btl_fabric_receive_queues must be equal";
+  }
+  const std::size_t ends = kind == CpcKind::kXoob ? 1 : count;
+  if (request.ends.size() != ends) {
+    return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +
+           ": btl_fabric_receive_queues must be equal";
+  }
+  return {};
+}
+
+Connection& ConnectionManager::Impl::connection(const ConnectionKey& key) {
+  std::unique_ptr<Connection>& found = connections_[key];
+  if (!found) {
+    found = std::make_unique<Connection>(key, environment_);
+  }
+  return *found;
+}
+
+const PortContext* ConnectionManager::Impl::port(std::uint16_t index) const {
+  const auto found = ports_.find(index);
+  return found == ports_.end() ? nullptr : found->second;
+}
+
+// ---- The main thread's side
+
+Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ManagerSettings settings, QueuePairMaker maker,
+                                                                    XrcMaker xrc_maker) {
+  auto impl = std::make_unique<Impl>(settings, std::move(maker), std::move(xrc_maker));
+  if (Status started = impl->start(); !started) {
+    return failure("starting connection set-up", started.error());
+  }
+  return std::unique_ptr<ConnectionManager>(new ConnectionManager(std::move(impl)));
+}
+
+ConnectionManager::ConnectionManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ConnectionManager::~ConnectionManager() = default;
+
+void ConnectionManager::add_port(const PortContext& port) {
+  std::promise<void> served;
+  impl_->put(AddPort{&port, &served});
+  served.get_future().wait();
+}
+
+std::vector<CpcOffer> ConnectionManager::offers(std::span<const PortContext* const> ports) const {
+  return impl_->services().offers(ports);
+}
+std::vector<CpcOffer> ConnectionManager::refusals() const {
+  return impl_->services().refusals();
+}
+
+void ConnectionManager::submit(Command command) {
+  impl_->put(std::move(command));
+}
+bool ConnectionManager::has_upcalls() const noexcept {
+  return impl_->upcalls.filled();
+}
+std::vector<Upcall> ConnectionManager::take_upcalls() {
+  return impl_->upcalls.take();
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/oob/address_filter.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fabric::cpc {
+namespace {
+
+tl::unexpected<Error> wrong(std::string_view item, const std::string& why) {
+  std::string shown(item);
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return failure("\"" + shown + "\" " + why);
+}
+
+/// "10.0.0.0", "fd00::"; inet_pton takes nothing else, neither "10.1" nor a scope.
+bool read_address(const std::string& text, HostAddress& address) {
+  address.is_v6 = text.find(':') != std::string::npos;
+  return inet_pton(address.is_v6 ? AF_INET6 : AF_INET, text.c_str(), address.bytes.data()) == 1;
+}
+
+Result<HostAddress> parse_network(std::string_view item) {
+  const std::size_t slash = item.find('/');
+  HostAddress network;
+  if (!read_address(std::string(item.substr(0, slash)), network)) {
+    return wrong(item, "has no IP address before the slash: write 10.0.0.0/8 or fd00::/16");
+  }
+  const unsigned most = network.is_v6 ? 128 : 32;
+  network.prefix_bits = static_cast<std::uint8_t>(most);
+  if (slash == std::string_view::npos) {
+    return network;
+  }
+  const std::string_view number = item.substr(slash + 1);
+  unsigned bits = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
+  if (error != std::errc{} || end != number.data() + number.size() || bits > most) {
+    return wrong(item, "has no prefix length after the slash: it is a number from 0 to " + std::to_string(most));
+  }
+  network.prefix_bits = static_cast<std::uint8_t>(bits);
+  return network;
+}
+
+/// What tells an address from the name of an interface ("eth0:1" is one, of old).
+bool looks_like_address(std::string_view item) {
+  HostAddress ignored;
+  return item.find('/') != std::string_view::npos || read_address(std::string(item), ignored);
+}
+
+}  // namespace
+
+Result<AddressFilter> AddressFilter::parse(std::string_view text, bool include) {
+  AddressFilter filter;
+  filter.include_ = include;
+  filter.text_ = text;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = rest.find(',');
+    if (Status added = filter.add(rest.substr(0, comma)); !added) {
+      return tl::unexpected(std::move(added).error());
+    }
+    if (comma == std::string_view::npos) {
+      return filter;
+    }
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+Status AddressFilter::add(std::string_view item) {
+  if (item.empty()) {
+    return wrong(item, "is neither an interface nor a network: write eth0 or 10.0.0.0/8, separated by commas");
+  }
+  if (item.find_first_of(" \t\n") != std::string_view::npos) {
+    return wrong(item, "has a blank in it: items are separated by commas alone");
+  }
+  if (looks_like_address(item)) {
+    const Result<HostAddress> network = parse_network(item);
+    if (!network) {
+      return tl::unexpected(network.error());
+    }
+    networks_.push_back(*network);
+    return {};
+  }
+  if (item.size() >= IF_NAMESIZE) {
+    return wrong(item, "is too long for the name of an interface, which has at most " +
+                           std::to_string(IF_NAMESIZE - 1) + " characters");
+  }
+  interfaces_.emplace_back(item);
+  return {};
+}
+
+bool AddressFilter::passes(std::string_view interface, const HostAddress& address) const noexcept {
+  const bool listed =
+      std::any_of(interfaces_.begin(), interfaces_.end(), [&](const std::string& name) { return name == interface; }) ||
+      std::any_of(networks_.begin(), networks_.end(),
+                  [&](const HostAddress& network) { return same_network(network, address); });
+  return listed == include_;
+}
+
+}  // namespace fabric::cpc

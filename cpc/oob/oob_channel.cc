@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/oob/oob_channel.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "cpc/loop/progress_thread.h"
+
+namespace fabric::cpc {
+namespace {
+
+/// "10.0.0.1:4000", the other end of a socket.
+std::string remote_of(int socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
+    return "the peer";
+  }
+  return to_string(from_sockaddr(storage));
+}
+
+}  // namespace
+
+OobChannel::OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+                       std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request)
+    : loop_(loop),
+      kind_(kind),
+      opener_(true),
+      turns_(&turns),
+      addresses_(std::move(addresses)),
+      timeout_ms_(timeout_ms) {
+  assert_on_progress_thread();
+  identity_ = identity;
+  send(std::move(request));
+  requested_ = true;
+  request_ = output_;
+  ask_for_turn();
+}
+
+OobChannel::OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token,
+                       const ProcessName& self, std::function<void()> closed)
+    : loop_(loop), kind_(kind), opener_(false), closed_(std::move(closed)), socket_(std::move(socket)) {
+  assert_on_progress_thread();
+  identity_.token = token;
+  identity_.self = self;
+  start_reading();
+}
+
+OobChannel::~OobChannel() {
+  if (closed_) {
+    closed_();
+  }
+}
+
+void OobChannel::ask_for_turn() {
+  ticket_ = turns_->ask([this] { dial(); }, [this] { yield(); });
+}
+
+void OobChannel::dial() {
+  dialer_ = std::make_unique<Dialer>(loop_, addresses_, timeout_ms_,
+                                     [this](Result<FileDescriptor> socket) { on_dialed(std::move(socket)); });
+}
+
+/// Others wait. If all that happens here is that the peer thinks, they go first.
+void OobChannel::yield() {
+  if (!socket_ || was_spoken_to_ || !output_.empty()) {
+    return;
+  }
+  reading_.reset();
+  writing_.reset();
+  socket_ = FileDescriptor();
+  output_ = request_;
+  ticket_.reset();
+  ask_for_turn();
+}
+
+void OobChannel::start_reading() {
+  remote_ = remote_of(socket_.get());
+  reading_ = std::make_unique<Watch>(loop_, socket_.get(), Watch::For::kReading, [this] { on_readable(); });
+  writing_ = std::make_unique<Watch>(loop_, socket_.get(), Watch::For::kWriting, [this] { flush(); });
+  reading_->start();
+}
+
+void OobChannel::on_dialed(Result<FileDescriptor> socket) {
+  dialer_.reset();
+  if (!socket) {
+    lose(socket.error().text);
+    return;
+  }
+  socket_ = std::move(*socket);
+  start_reading();
+  flush();
+}
+
+void OobChannel::send(Message message) {
+  assert_on_progress_thread();
+  MessageHeader& header = message.header;
+  header.token = identity_.token;
+  header.sender = identity_.self;
+  header.target = identity_.peer;
+  header.sender_port = identity_.self_port;
+  header.target_port = identity_.peer_port;
+  header.attempt = identity_.attempt;
+  confirm_queued_ |= header.type == MessageType::kConfirm;
+  const std::vector<std::byte> bytes = encode(message);
+  output_.insert(output_.end(), bytes.begin(), bytes.end());
+  if (socket_) {
+    flush();
+  }
+}
+
+void OobChannel::flush() {
+  const ssize_t sent = ::send(socket_.get(), output_.data(), output_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) {
+    // The socket is dead. The reading side reports it, after what the peer may have said before.
+    output_.clear();
+    writing_->stop();
+    return;
+  }
+  if (sent > 0) {
+    request_left_ |= opener_;
+    output_.erase(output_.begin(), output_.begin() + sent);
+  }
+  if (output_.empty()) {
+    confirm_sent_ = confirm_queued_;
+    writing_->stop();
+  } else {
+    writing_->start();
+  }
+}
+
+void OobChannel::on_readable() {
+  // What came together with the last message goes first. Both calls may have been the end of this object.
+  if (!deliver() && receive()) {
+    (void)deliver();
+  }
+}
+
+/// Reads what there is. False if the channel was lost.
+bool OobChannel::receive() {
+  const ssize_t size = recv(socket_.get(), input_.data() + input_size_, input_.size() - input_size_, MSG_DONTWAIT);
+  if (size > 0) {
+    was_spoken_to_ = true;
+    input_size_ += static_cast<std::size_t>(size);
+    return true;
+  }
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return true;
+  }
+  if (size == 0) {
+    lose(remote_ + " closed the channel", confirm_sent_);
+  } else {
+    lose(remote_ + ": " + std::strerror(errno));
+  }
+  return false;
+}
+
+/// Hands on the next message if it is complete. True if that, or the end of the channel, has been reported.
+bool OobChannel::deliver() {
+  const std::span<const std::byte> received(input_.data(), input_size_);
+  if (received.empty()) {
+    return false;
+  }
+  Result<std::optional<MessageHeader>> header = decode_header(received);
+  if (!header) {
+    lose(remote_ + ": " + header.error().text);
+    return true;
+  }
+  if (!*header) {
+    return false;
+  }
+  if (Status fits = check(**header); !fits) {
+    lose(remote_ + ": " + fits.error().text);
+    return true;
+  }
+  const std::size_t length = (*header)->length;
+  if (received.size() < length) {
+    return false;
+  }
+  Result<Message> message = decode_message(received.first(length));
+  if (!message) {
+    lose(remote_ + ": " + message.error().text);
+    return true;
+  }
+  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(length),
+            input_.begin() + static_cast<std::ptrdiff_t>(input_size_), input_.begin());
+  input_size_ -= length;
+  if (input_size_ > 0) {
+    reading_->call_soon();
+  }
+  if (!requested_) {
+    requested_ = true;
+    identity_.peer = message->header.sender;
+    identity_.peer_port = message->header.sender_port;
+    identity_.self_port = message->header.target_port;
+    identity_.attempt = message->header.attempt;
+  }
+  handler_->on_message(*this, std::move(*message));
+  return true;
+}
+
+/// Compares a header with the identity of the channel, before the rest of its message is waited for.
+Status OobChannel::check(const MessageHeader& header) const {
+  if (!same_token(header.token, identity_.token)) {
+    return failure("a message with a wrong token: the sender does not belong to this job");
+  }
+  if (!belongs(header.type)) {
+    return failure(std::string("an unexpected ") + to_string(header.type));
+  }
+  if (header.target != identity_.self) {
+    return failure("a message for rank " + std::to_string(header.target.rank) + " of job " +
+                   std::to_string(header.target.job));
+  }
+  if (requested_ && (header.sender != identity_.peer || header.sender_port != identity_.peer_port ||
+                     header.target_port != identity_.self_port || header.attempt != identity_.attempt)) {
+    return failure(std::string("a ") + to_string(header.type) + " of another connection");
+  }
+  return {};
+}
+
+bool OobChannel::belongs(MessageType type) const noexcept {
+  switch (type) {
+    case MessageType::kRequest:
+      return !opener_ && !requested_;
+    case MessageType::kTarget:
+      return opener_ && kind_ == CpcKind::kXoob;
+    case MessageType::kReply:
+      return opener_;
+    case MessageType::kConfirm:
+      return !opener_ && requested_;
+    case MessageType::kRefuse:
+      return requested_;
+  }
+  return false;
+}
+
+void OobChannel::lose(std::string reason, bool confirm_taken) {
+  if (reading_) {
+    reading_->stop();
+    writing_->stop();
+  }
+  handler_->on_lost(*this, std::move(reason), confirm_taken);
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A channel of the oob or xoob CPC: one TCP connection, for one attempt to connect one pair of ports. Messages that do not belong
+// there end it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/identity.h"
+#include "cpc/core/channel.h"
+#include "cpc/core/oob_message.h"
+#include "cpc/loop/event_loop.h"
+#include "cpc/loop/file_descriptor.h"
+#include "cpc/loop/turns.h"
+#include "cpc/oob/oob_dialer.h"
+
+namespace fabric::cpc {
+
+/// Progress thread only. Destroying it closes it; what was sent before is still delivered.
+class OobChannel final : public Channel {
+ public:
+  /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within `timeout_ms`;
+  /// `request` goes out first. While the peer's main thread computes and others wait for a turn, it closes its socket
+  /// and asks again later: the same request once more is the same request (connection_table.h).
+  /// `kind`: the CPC, oob or xoob.
+  OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+             std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
+
+  /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
+  /// identity.
+  /// `closed` is called when it is gone.
+  OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token, const ProcessName& self,
+             std::function<void()> closed);
+  ~OobChannel() override;
+
+  [[nodiscard]] CpcKind kind() const noexcept override { return kind_; }
+  [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
+  [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
+  void send(Message message) override;
+  /// True if a byte has come from the peer.
+  [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
+  [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override {
+    return queue_pairs.connect(from_peer.address, from_peer.ends);
+  }
+
+ private:
+  void ask_for_turn();
+  void dial();
+  void yield();
+  void start_reading();
+  void on_dialed(Result<FileDescriptor> socket);
+  void on_readable();
+  [[nodiscard]] bool receive();
+  [[nodiscard]] bool deliver();
+  [[nodiscard]] Status check(const MessageHeader& header) const;
+  [[nodiscard]] bool belongs(MessageType type) const noexcept;
+  void flush();
+  void lose(std::string reason, bool confirm_taken = false);
+
+  event_base* loop_;
+  CpcKind kind_;
+  bool opener_;             ///< we opened it
+  bool requested_ = false;  ///< the REQUEST was sent or has arrived
+  bool request_left_ = false;
+  bool was_spoken_to_ = false;
+  bool confirm_queued_ = false;
+  bool confirm_sent_ = false;
+  std::function<void()> closed_;  ///< of a channel that a peer has opened
+  std::string remote_;            ///< "10.0.0.1:4000", for users
+  std::vector<std::byte> output_;
+  std::array<std::byte, kMaxMessageBytes> input_{};
+  std::size_t input_size_ = 0;
+  // Of a channel that we open
+  Turns* turns_ = nullptr;
+  std::vector<SocketAddress> addresses_;
+  unsigned timeout_ms_ = 0;
+  std::vector<std::byte> request_;
+  std::unique_ptr<Turns::Ticket> ticket_;
+  std::unique_ptr<Dialer> dialer_;
+  FileDescriptor socket_;
+  std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed
+  std::unique_ptr<Watch> writing_;  ///< runs while output_ waits
+};
+
+}  // namespace fabric::cpc

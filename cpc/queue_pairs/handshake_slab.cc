@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/queue_pairs/handshake_slab.h"
+
+#include <cerrno>
+
+#include "cpc/loop/progress_thread.h"
+
+namespace fabric::cpc {
+
+Result<HandshakeSlot> HandshakeSlab::take() {
+  assert_on_progress_thread();
+  if (free_.empty()) {
+    if (Status added = add_block(); !added) {
+      return tl::unexpected(std::move(added).error());
+    }
+  }
+  const FreeSlot slot = free_.back();
+  free_.pop_back();
+  return HandshakeSlot{slot.bytes, slot.bytes + kHandshakeBytes, slot.lkey, next_serial_++, 1};
+}
+
+void HandshakeSlab::give_back(const HandshakeSlot& slot) {
+  assert_on_progress_thread();
+  free_.push_back({slot.receive, slot.lkey});
+}
+
+Status HandshakeSlab::add_block() {
+  Block block;
+  block.bytes = std::make_unique<std::array<std::byte, kSlotBytes * kSlotsPerBlock>>();
+  block.region.reset(ibv_reg_mr(pd_, block.bytes->data(), block.bytes->size(), IBV_ACCESS_LOCAL_WRITE));
+  if (!block.region) {
+    return verbs_failure("registering " + std::to_string(block.bytes->size()) + " bytes for handshakes", errno);
+  }
+  for (std::size_t i = kSlotsPerBlock; i > 0; --i) {
+    free_.push_back({block.bytes->data() + (i - 1) * kSlotBytes, block.region->lkey});
+  }
+  blocks_.push_back(std::move(block));
+  return {};
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/queue_pairs/queue_fit.h"
+
+#include <algorithm>
+#include <string>
+
+namespace fabric::cpc {
+namespace {
+
+std::string number(std::uint64_t value) {
+  return std::to_string(value);
+}
+std::string name_of(std::size_t queue) {
+  return "queue " + std::to_string(queue);
+}
+
+bool is_shared(const QueueSpec& spec) noexcept {
+  return spec.kind != QueueKind::kPerPeer;
+}
+
+std::uint32_t shared_receives(const ReceiveQueues& queues) noexcept {
+  std::uint32_t sum = 0;
+  for (const QueueSpec& spec : queues.queues()) {
+    sum += is_shared(spec) ? spec.rd_num : 0;
+  }
+  return sum;
+}
+
+/// A shared queue with fewer receives, and everything that follows from their number in proportion.
+QueueSpec with_receives(QueueSpec spec, std::uint32_t rd_num) noexcept {
+  const auto scaled = [&](std::uint32_t count) {
+    return static_cast<std::uint32_t>(std::uint64_t{count} * rd_num / spec.rd_num);
+  };
+  spec.rd_low = std::min(scaled(spec.rd_low), rd_num - 1);
+  spec.rd_init = std::max(1U, scaled(spec.rd_init));
+  spec.srq_limit = std::max(1U, scaled(spec.srq_limit));
+  spec.rd_num = rd_num;
+  return spec;
+}
+
+class Fitting {
+ public:
+  Fitting(const ReceiveQueues& queues, Link link, const QueuePairSettings& settings, const DeviceRoom& device)
+      : link_(link), settings_(settings), device_(device) {
+    fit_.queues = queues;
+    fit_.rdma_depth = settings.rdma_depth;
+  }
+
+  Result<QueueFit> run(std::uint32_t cq_size, std::uint32_t peers) && {
+    for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
+      for (Status fits : {fit_message(i), fit_work_requests(i), fit_shared_receives(i)}) {
+        if (!fits) {
+          return tl::unexpected(std::move(fits).error());
+        }
+      }
+    }
+    if (Status fits = fit_completions(cq_size); !fits) {
+      return tl::unexpected(std::move(fits).error());
+    }
+    share_completion_queues(peers);
+    return std::move(fit_);
+  }
+
+ private:
+  [[nodiscard]] QueueDepths depths(std::size_t index) {
+    settings_.rdma_depth = fit_.rdma_depth;
+    return queue_depths(fit_.queues, index, link_, settings_);
+  }
+
+  void change(std::string what, std::uint64_t given, std::uint64_t wanted, const std::string& because) {
+    fit_.changes.push_back(
+        {std::move(what), static_cast<std::int64_t>(given),
+         number(wanted) + (wanted > given ? " were asked for, and " : " were asked for, but ") + because});
+  }
+
+  Status fit_message(std::size_t index) const {
+    const std::uint64_t bytes = std::uint64_t{fit_.queues[index].size} + kHandshakeBytes;
+    if (bytes <= device_.max_message) {
+      return {};
+    }
+    return failure(name_of(index) + " of btl_fabric_receive_queues has messages of " + number(bytes) +
+                   " bytes with our header, and the longest of the device is of " + number(device_.max_message));
+  }
+
+  /// RDMA goes down first, then the messages under way of a shared queue.
+  Status fit_work_requests(std::size_t index) {
+    const std::uint32_t most = device_.max_qp_wr;
+    const std::string because = "the device takes " + number(most) + " work requests per queue pair";
+    const std::uint32_t rdma = fit_.rdma_depth;
+    while (depths(index).send > most && index == rdma_queue(fit_.queues) && fit_.rdma_depth > 1) {
+      --fit_.rdma_depth;
+    }
+    if (fit_.rdma_depth < rdma) {
+      change("RDMA operations under way to a peer", fit_.rdma_depth, rdma, because);
+    }
+    QueueSpec spec = fit_.queues[index];
+    const std::uint32_t sends = spec.sd_max;
+    while (is_shared(spec) && depths(index).send > most && spec.sd_max > 1) {
+      --spec.sd_max;
+      fit_.queues = fit_.queues.with(index, spec);
+    }
+    if (spec.sd_max < sends) {
+      change("sd_max of " + name_of(index), spec.sd_max, sends, because);
+    }
+    const QueueDepths left = depths(index);
+    if (left.send <= most && left.receive <= most) {
+      return {};
+    }
+    return failure(name_of(index) + " of btl_fabric_receive_queues needs " + number(std::max(left.send, left.receive)) +
+                   " work requests" + (is_shared(spec) ? "" : " (rd_num + rd_rsv, and some of our own)") + ", and " +
+                   because);
+  }
+
+  Status fit_shared_receives(std::size_t index) {
+    const QueueSpec spec = fit_.queues[index];
+    if (!is_shared(spec) || spec.rd_num <= device_.max_srq_wr) {
+      return {};
+    }
+    if (device_.max_srq_wr == 0) {
+      return failure(name_of(index) +
+                     " of btl_fabric_receive_queues is shared, and the device has no shared receive queues");
+    }
+    change("rd_num of " + name_of(index), device_.max_srq_wr, spec.rd_num,
+           "the device takes " + number(device_.max_srq_wr) + " receives per shared queue");
+    fit_.queues = fit_.queues.with(index, with_receives(spec, device_.max_srq_wr));
+    return {};
+  }
+
+  /// A completion queue has room for all shared receives and at least the largest queue pair.
+  Status fit_completions(std::uint32_t cq_size) {
+    std::uint32_t queue_pair = 0;
+    for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
+      queue_pair = std::max(queue_pair, depths(i).send + depths(i).receive);
+    }
+    const std::string because = "a completion queue of the device has " + number(device_.max_cqe) + " entries";
+    const std::uint32_t room = device_.max_cqe > queue_pair ? device_.max_cqe - queue_pair : 0;
+    const std::uint32_t shared = shared_receives(fit_.queues);
+    for (std::size_t i = 0; shared > room && i < fit_.queues.count(); ++i) {
+      const QueueSpec spec = fit_.queues[i];
+      const auto part = static_cast<std::uint32_t>(std::uint64_t{spec.rd_num} * room / shared);
+      if (is_shared(spec) && part > 0) {
+        change("rd_num of " + name_of(i), part, spec.rd_num, because);
+        fit_.queues = fit_.queues.with(i, with_receives(spec, part));
+      }
+    }
+    const std::uint32_t needed = queue_pair + shared_receives(fit_.queues);
+    if (needed > device_.max_cqe) {
+      return failure("a queue pair of btl_fabric_receive_queues can have " + number(queue_pair) +
+                     " completions, the shared queues " + number(needed - queue_pair) + ", and " + because);
+    }
+    fit_.cq_entries = std::clamp(cq_size, needed, device_.max_cqe);
+    if (fit_.cq_entries < cq_size) {
+      change("completion queue entries", fit_.cq_entries, cq_size, because);
+    } else if (fit_.cq_entries > cq_size) {
+      change("completion queue entries", fit_.cq_entries, cq_size,
+             "a queue pair and the shared queues can have as many completions");
+    }
+    return {};
+  }
+
+  void share_completion_queues(std::uint32_t peers) {
+    constexpr std::int64_t kMost = CompletionQueueSet::kMaxQueues;
+    const std::uint64_t shared = shared_receives(fit_.queues);
+    std::uint64_t all = 0;
+    const std::size_t queue_pairs = fit_.queues.has_xrc() ? 1 : fit_.queues.count();
+    for (std::size_t i = 0; i < queue_pairs; ++i) {
+      all += std::uint64_t{peers} * (depths(i).send + depths(i).receive);
+    }
+    fit_.most_cqs = static_cast<std::uint32_t>(std::clamp<std::int64_t>(device_.completion_queues, 1, kMost));
+    const std::uint64_t others = (fit_.most_cqs - 1) * (fit_.cq_entries - shared);
+    const std::uint64_t left = shared + (all > others ? all - others : 0);
+    fit_.last_cq_entries =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(left, fit_.cq_entries, device_.max_cqe));
+    if (fit_.last_cq_entries > fit_.cq_entries) {
+      change("entries of the last completion queue", fit_.last_cq_entries, fit_.cq_entries,
+             number(peers) + " peers share " + number(fit_.most_cqs) + " completion queues");
+    }
+  }
+
+  Link link_;
+  QueuePairSettings settings_;
+  DeviceRoom device_;
+  QueueFit fit_;
+};
+
+}  // namespace
+
+QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Link link,
+                         const QueuePairSettings& settings) noexcept {
+  if (queues.has_xrc()) {
+    const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
+    return {static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries, 0};
+  }
+  const QueueSpec& queue = queues[index];
+  const QueueSpace sends = send_space(queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
+  const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
+  QueueDepths depths{static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries,
+                     static_cast<std::uint32_t>(receives.entries())};
+  if (index == 0 || link == Link::kIwarp) {
+    depths.send += kHandshakeEntries;
+    depths.receive += queue.kind == QueueKind::kPerPeer ? kHandshakeEntries : 0;
+  }
+  return depths;
+}
+
+Result<QueueFit> fit_queues(const ReceiveQueues& queues, Link link, const QueuePairSettings& settings,
+                            std::uint32_t cq_size, std::uint32_t peers, const DeviceRoom& device) {
+  return Fitting(queues, link, settings, device).run(cq_size, peers);
+}
+
+RdmaLimits rdma_limits(Link link, std::uint64_t max_message, std::uint32_t max_inline, int device_reads) noexcept {
+  RdmaLimits limits;
+  limits.link = link;
+  limits.max_sge = kSendSges;
+  limits.max_read_sge = 1;  // there is one piece of memory, wherever it goes
+  limits.max_message = max_message;
+  limits.max_inline = max_inline;
+  limits.outstanding_reads = static_cast<std::uint32_t>(std::clamp(device_reads, 1, kReadsAsked));
+  return limits;
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What queue pairs of every kind have in common on their way to "ready to send".
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "common/ports/port_address.h"
+#include "cpc/queue_pairs/queue_pairs.h"
+
+namespace fabric::cpc {
+
+/// "rxe0 port 1"
+[[nodiscard]] inline std::string device_name(const PortContext& port) {
+  return std::string(ibv_get_device_name(port.device->device)) + " port " + std::to_string(port.port_num);
+}
+
+/// Reads and atomics at once: ours, or fewer if the device has a lower maximum.
+[[nodiscard]] inline std::uint8_t clamp_reads(int device_maximum, int ours) noexcept {
+  return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
+}
+
+/// The way from `port` to the peer's. RoCE routes by GID always, InfiniBand only between subnets.
+[[nodiscard]] inline ibv_ah_attr path_to(const PortContext& port, const PortAddress& peer) {
+  constexpr std::uint8_t kHopLimit = 64;
+  ibv_ah_attr path{};
+  path.port_num = port.port_num;
+  path.sl = port.settings.service_level;
+  if (peer.link == Link::kInfiniBand) {
+    path.dlid = peer.lid;
+  }
+  if (peer.link == Link::kRoce || peer.subnet != port.address.subnet) {
+    path.is_global = 1;
+    std::copy(peer.gid.raw.begin(), peer.gid.raw.end(), path.grh.dgid.raw);
+    path.grh.sgid_index = port.gid_index;
+    path.grh.hop_limit = kHopLimit;
+    path.grh.traffic_class = port.settings.traffic_class;
+  }
+  return path;
+}
+
+}  // namespace fabric::cpc

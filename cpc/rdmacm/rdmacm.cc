@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/rdmacm/rdmacm.h"
+
+#include <fcntl.h>
+#include <infiniband/ib.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/base/wire.h"
+#include "common/ports/device_probe.h"
+#include "cpc/loop/progress_thread.h"
+#include "cpc/oob/strangers.h"
+
+namespace fabric::cpc {
+namespace {
+
+/// More than the kernel lets wait anyway (net.rdma_ucm.max_backlog): it takes its own limit then.
+constexpr int kBacklog = 1 << 16;
+/// Port numbers tried from RdmaCm::Settings::first_port on: a node has as many processes.
+constexpr unsigned kPortsTried = 1024;
+constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+std::uint8_t clamp_reads(int device_maximum, int ours) noexcept {
+  return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
+}
+
+CmEvent to_value(const rdma_cm_event& event) {
+  CmEvent value;
+  value.type = event.event;
+  value.status = event.status;
+  value.id = event.id;
+  switch (event.event) {
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+    case RDMA_CM_EVENT_ESTABLISHED:
+    case RDMA_CM_EVENT_REJECTED:
+      if (event.param.conn.private_data != nullptr) {
+        const auto* data = static_cast<const std::byte*>(event.param.conn.private_data);
+        value.private_data.assign(data, data + event.param.conn.private_data_len);
+      }
+      value.peer_qpn = event.param.conn.qp_num & 0xffffff;
+      break;
+    default:
+      break;
+  }
+  return value;
+}
+
+/// True if an id is bound to a port of ours.
+bool leads_to(const rdma_cm_id& id, const PortContext& port) noexcept {
+  return id.verbs != nullptr && id.port_num == port.port_num &&
+         std::strcmp(ibv_get_device_name(id.verbs->device), ibv_get_device_name(port.device->device)) == 0;
+}
+
+const char* link_name(Link link) noexcept {
+  switch (link) {
+    case Link::kInfiniBand:
+      return "an InfiniBand";
+    case Link::kRoce:
+      return "a RoCE";
+    case Link::kIwarp:
+      return "an iWARP";
+  }
+  return "an unknown";
+}
+
+}  // namespace
+
+RdmaCm::RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request)
+    : settings_(settings),
+      on_request_(std::move(on_request)),
+      turns_(loop, settings.limit),
+      environment_{loop, nullptr, &turns_, settings.kind, settings.resolve_timeout_ms} {}
+
+RdmaCm::~RdmaCm() {
+  arrivals_.clear();
+  listeners_.clear();
+  watch_.reset();
+}
+
+const char* RdmaCm::name() const noexcept {
+  return settings_.kind == CpcKind::kIbCm ? "ibcm" : "rdmacm";
+}
+
+Result<std::unique_ptr<RdmaCm>> RdmaCm::start(event_base* loop, const Settings& settings, OnRequest on_request) {
+  assert_on_progress_thread();
+  std::unique_ptr<RdmaCm> rdmacm(new RdmaCm(loop, settings, std::move(on_request)));
+  if (Status opened = rdmacm->open_events(); !opened) {
+    return tl::unexpected(std::move(opened).error());
+  }
+  return rdmacm;
+}
+
+Status RdmaCm::open_events() {
+  events_.reset(rdma_create_event_channel());
+  if (!events_) {
+    return verbs_failure("the kernel's communication manager cannot be opened (is the module rdma_ucm loaded?)", errno);
+  }
+  const int flags = fcntl(events_->fd, F_GETFL);
+  if (flags < 0 || fcntl(events_->fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+    return verbs_failure("making the communication manager's events non-blocking", errno);
+  }
+  environment_.events = events_.get();
+  watch_ = std::make_unique<Watch>(environment_.loop, events_->fd, Watch::For::kReading, [this] { on_readable(); });
+  watch_->start();
+  return {};
+}
+
+// ---- Listening
+
+Result<CmAddress> RdmaCm::listen(const PortContext& port) {
+  assert_on_progress_thread();
+  auto listener = std::make_unique<Listener>(*this);
+  listener->port.port = &port;
+  listener->port.address.port_index = port.index;
+  if (settings_.kind == CpcKind::kIbCm) {
+    if (port.address.link != Link::kInfiniBand) {
+      return failure(std::string("it is ") + link_name(port.address.link) +
+                     " port, and native InfiniBand addressing (AF_IB) is for InfiniBand only");
+    }
+    listener->port.address.address = port.address.gid.raw;
+    listener->port.address.pkey = kDefaultPkey;
+  } else if (const auto ip = port.ip ? port.ip : find_ip(port)) {
+    listener->port.address.address = ip->address;
+    listener->port.scope = ip->interface;
+  } else {
+    return failure("its network interface has no IP address, or none was found");
+  }
+  ibv_device_attr limits{};
+  if (const int error_number = ibv_query_device(port.device, &limits); error_number != 0) {
+    return verbs_failure("its device does not say what it can do", error_number);
+  }
+  listener->port.reads_granted = clamp_reads(limits.max_qp_rd_atom, kReadsGranted);
+  listener->port.reads_asked = clamp_reads(limits.max_qp_init_rd_atom, kReadsAsked);
+  if (Status listening = listen(*listener); !listening) {
+    return tl::unexpected(std::move(listening).error());
+  }
+  const CmAddress address = listener->port.address;
+  listeners_[port.index] = std::move(listener);
+  return address;
+}
+
+/// The kernel knows which address leads to which device, where hardware addresses do not tell (bonds, VLANs).
+std::optional<InterfaceAddress> RdmaCm::find_ip(const PortContext& port) const {
+  for (const InterfaceAddress& address : interface_addresses()) {
+    const Result<CmId> id = bound_id(nullptr, ip_address(address.address, 0, address.interface));
+    if (id && leads_to(**id, port)) {
+      return address;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<CmId> RdmaCm::bound_id(CmEventHandler* context, CmSocketAddress address) const {
+  const rdma_port_space space = settings_.kind == CpcKind::kIbCm ? RDMA_PS_IB : RDMA_PS_TCP;
+  rdma_cm_id* made = nullptr;
+  if (rdma_create_id(events_.get(), &made, context, space) != 0) {
+    return verbs_failure("creating an id of the communication manager", errno);
+  }
+  CmId id(made);
+  if (rdma_bind_addr(made, address.get()) != 0) {
+    const int error_number = errno;
+    id.reset();
+    errno = error_number;
+    return verbs_failure("binding to its address", error_number);
+  }
+  return id;
+}
+
+Status RdmaCm::listen(Listener& listener) const {
+  const bool native = settings_.kind == CpcKind::kIbCm;
+  CmPort& port = listener.port;
+  const unsigned tries = native || settings_.first_port == 0 ? 1 : kPortsTried;
+  for (unsigned i = 0; i < tries && !listener.id; ++i) {
+    const auto number = static_cast<std::uint16_t>(settings_.first_port == 0 ? 0 : settings_.first_port + i);
+    Result<CmId> id = bound_id(&listener, native ? ib_address(port.address.address, port.address.pkey, 0)
+                                                 : ip_address(port.address.address, number, port.scope));
+    if (id) {
+      listener.id = std::move(*id);
+    } else if (errno != EADDRINUSE || i + 1 == tries) {
+      return tl::unexpected(std::move(id).error());
+    }
+  }
+  if (!leads_to(*listener.id, *port.port)) {
+    return failure("its address leads to another device");
+  }
+  if (rdma_listen(listener.id.get(), kBacklog) != 0) {
+    return verbs_failure("listening on its address", errno);
+  }
+  port.address.service =
+      native ? be64toh(reinterpret_cast<const sockaddr_ib*>(&listener.id->route.addr.src_storage)->sib_sid)
+             : ntohs(rdma_get_src_port(listener.id.get()));
+  return {};
+}
+
+// ---- Opening
+
+Result<std::unique_ptr<Channel>> RdmaCm::open(const ChannelIdentity& identity, const PeerTarget& target,
+                                              Message request) const {
+  assert_on_progress_thread();
+  const Result<std::vector<CmAddress>> addresses = decode_cm_addresses(target.offer);
+  if (!addresses) {
+    return tl::unexpected(addresses.error());
+  }
+  const auto found = std::find_if(addresses->begin(), addresses->end(),
+                                  [&](const CmAddress& address) { return address.port_index == identity.peer_port; });
+  const auto listener = listeners_.find(identity.self_port);
+  if (found == addresses->end() || listener == listeners_.end()) {
+    return failure(std::string(name()) + " does not serve " +
+                   (found == addresses->end() ? "the peer's port" : "our port"));
+  }
+  return std::make_unique<RdmaCmChannel>(environment_, listener->second->port, identity, *found, request);
+}
+
+// ---- Events
+
+void RdmaCm::on_readable() {
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(events_.get(), &event) == 0) {
+    const CmEvent value = to_value(*event);
+    const rdma_cm_id* const concerned = event->listen_id != nullptr ? event->listen_id : event->id;
+    auto* const handler = static_cast<CmEventHandler*>(concerned->context);
+    // Before anything else: destroying an id waits until its events are acknowledged.
+    rdma_ack_cm_event(event);
+    handler->on_event(value);
+  }
+  if (errno != EAGAIN && errno != EINTR) {
+    watch_->stop();  // it is gone, and would stay readable
+  }
+}
+
+void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
+  if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) {
+    return;  // ADDR_CHANGE, DEVICE_REMOVAL: the device's own events tell the main thread
+  }
+  CmId id(event.id);
+  const Result<CmMessage> request = decode_cm_message(event.private_data);
+  if (!request) {
+    turn_away(id, nullptr, request.error().text);
+    return;
+  }
+  if (Status good = check(listener, *request); !good) {
+    turn_away(id, &*request, good.error().text);
+    return;
+  }
+  admit(listener, std::move(id), *request, event.peer_qpn);
+}
+
+/// The token first: who does not know it learns nothing else.
+Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
+  const MessageHeader& header = request.header;
+  if (!same_token(header.token, settings_.token)) {
+    return failure("wrong token: you do not belong to this job");
+  }
+  if (header.type != MessageType::kRequest) {
+    return failure(std::string("an unexpected ") + to_string(header.type));
+  }
+  if (header.target != settings_.self) {
+    return failure("this is rank " + std::to_string(settings_.self.rank) + " of job " +
+                   std::to_string(settings_.self.job));
+  }
+  if (header.target_port != listener.port.port->index) {
+    return failure("port " + std::to_string(header.target_port) + " does not listen here");
+  }
+  return {};
+}
+
+void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::string& why) {
+  strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+  CmMessage refusal;
+  refusal.header.type = MessageType::kRefuse;
+  refusal.header.sender = settings_.self;
+  refusal.reason = RefuseReason::kFailed;
+  refusal.text = why;
+  if (request != nullptr) {
+    refusal.header.token = request->header.token;  // the sender's own words
+    refusal.header.target = request->header.sender;
+  }
+  const std::vector<std::byte> data = encode(refusal);
+  (void)rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
+}
+
+void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::uint32_t peer_qpn) {
+  const MessageHeader& header = request.header;
+  const ArrivalKey key(header.sender, header.sender_port, header.target_port, header.attempt);
+  auto found = arrivals_.find(key);
+  if (found == arrivals_.end()) {
+    const ChannelIdentity identity{settings_.token,    settings_.self,     header.sender,
+                                   header.target_port, header.sender_port, header.attempt};
+    Arrival arrival;
+    arrival.channel = std::make_unique<RdmaCmChannel>(environment_, listener.port, identity, request.queue_count);
+    arrival.channel->set_handler(this);
+    arrival.timer = std::make_unique<Timer>(environment_.loop, [this, key] { arrivals_.erase(key); });
+    arrival.timer->start(settings_.arrival_timeout_ms);
+    found = arrivals_.emplace(key, std::move(arrival)).first;
+  }
+  RdmaCmChannel& channel = *found->second.channel;
+  if (channel.queue_count() != request.queue_count || !channel.add(std::move(id), request.queue, peer_qpn)) {
+    return;  // it contradicts or repeats what came before: without an owner, the id is gone
+  }
+  if (channel.is_complete()) {
+    std::unique_ptr<RdmaCmChannel> complete = std::move(found->second.channel);
+    arrivals_.erase(found);
+    Message message = complete->received(MessageType::kRequest);
+    on_request_(std::move(complete), std::move(message));
+  }
+}
+
+/// The peer has given up before all of its REQs were here.
+void RdmaCm::drop(const Channel& channel) {
+  const auto found = std::find_if(arrivals_.begin(), arrivals_.end(),
+                                  [&](const auto& arrival) { return arrival.second.channel.get() == &channel; });
+  if (found != arrivals_.end()) {
+    arrivals_.erase(found);
+  }
+}
+
+void RdmaCm::on_message(Channel& channel, Message) {
+  drop(channel);
+}
+void RdmaCm::on_lost(Channel& channel, std::string, bool) {
+  drop(channel);
+}
+
+}  // namespace fabric::cpc

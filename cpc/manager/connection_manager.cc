@@ -6,10 +6,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cpc/core/connection.h"
 #include "cpc/loop/async_events.h"
 #include "cpc/loop/event_queue.h"
 #include "cpc/loop/progress_thread.h"
+#include "cpc/manager/connections.h"
 #include "cpc/manager/cpc_services.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 
@@ -48,16 +48,7 @@ class ConnectionManager::Impl {
   void tear_down();
   void handle_inputs();
   void handle(const AddPort& input);
-  void handle(Command command);
-  void on_command(Connection& connection, Connect& command) { connection.connect(std::move(command.target)); }
-  void on_command(Connection& connection, ReceivesPosted&) { connection.receives_posted(); }
-  void on_command(Connection& connection, PeerSpoke&) { connection.peer_spoke(); }
-  void on_command(Connection& connection, Close& command) { connection.close(std::move(command.reason)); }
-  void on_command(Connection& connection, Destroy&) { connection.destroy(); }
-  void on_request(std::unique_ptr<Channel> channel, Message request);
-  [[nodiscard]] bool acceptable(Channel& channel, const Message& request);
-  [[nodiscard]] std::string check_ends(CpcKind kind, const PortContext& local, const Message& request) const;
-  [[nodiscard]] Connection& connection(const ConnectionKey& key);
+  void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
 
   const ManagerSettings settings_;
@@ -70,7 +61,7 @@ class ConnectionManager::Impl {
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
   std::optional<AsyncEvents> async_events_;
   std::optional<XrcSenders> senders_;
-  std::unordered_map<ConnectionKey, std::unique_ptr<Connection>> connections_;
+  Connections connections_{environment_};
   std::unique_ptr<ProgressThread> thread_;
 };
 
@@ -95,7 +86,7 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
   services_.start(loop, [this](std::unique_ptr<Channel> channel, Message request) {
-    on_request(std::move(channel), std::move(request));
+    connections_.on_request(std::move(channel), std::move(request));
   });
   return {};
 }
@@ -124,71 +115,6 @@ void ConnectionManager::Impl::handle(const AddPort& input) {
   async_events_->add(port.device);
   services_.add(port);
   input.served->set_value();
-}
-
-void ConnectionManager::Impl::handle(Command command) {
-  std::visit(
-      [this](auto& one) {
-        const ConnectionKey key = one.key;
-        Connection& target = connection(key);
-        on_command(target, one);
-        if (target.state() == State::kClosed) {
-          connections_.erase(key);
-        }
-      },
-      command);
-}
-
-void ConnectionManager::Impl::on_request(std::unique_ptr<Channel> channel, Message request) {
-  if (!acceptable(*channel, request)) {
-    return;
-  }
-  const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port,
-                          channel->kind() == CpcKind::kXoob ? Direction::kIncoming : Direction::kBoth};
-  Connection& target = connection(key);
-  target.request_arrived(std::move(channel), std::move(request));
-  if (target.state() == State::kClosed) {
-    connections_.erase(key);
-  }
-}
-
-/// Refuses what no connection could accept.
-bool ConnectionManager::Impl::acceptable(Channel& channel, const Message& request) {
-  const std::string who =
-      "rank " + std::to_string(settings_.self.rank) + " of job " + std::to_string(settings_.self.job);
-  const PortContext* const local = port(request.header.target_port);
-  if (local == nullptr) {
-    channel.refuse(RefuseReason::kUnknownPort, who + " has no port " + std::to_string(request.header.target_port) +
-                                                   ", it serves " + std::to_string(ports_.size()) + " port(s)");
-    return false;
-  }
-  if (const std::string wrong = check_ends(channel.kind(), *local, request); !wrong.empty()) {
-    channel.refuse(RefuseReason::kQueueMismatch, who + " " + wrong);
-    return false;
-  }
-  return true;
-}
-
-/// What is wrong with the queue pairs that a request names; nothing: "".
-std::string ConnectionManager::Impl::check_ends(CpcKind kind, const PortContext& local, const Message& request) const {
-  const std::size_t count = local.queues->count();
-  if ((kind == CpcKind::kXoob) != has_xrc(local)) {
-    return std::string("has ") + (has_xrc(local) ? "" : "no ") + "X queues: btl_fabric_receive_queues must be equal";
-  }
-  const std::size_t ends = kind == CpcKind::kXoob ? 1 : count;
-  if (request.ends.size() != ends) {
-    return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +
-           ": btl_fabric_receive_queues must be equal";
-  }
-  return {};
-}
-
-Connection& ConnectionManager::Impl::connection(const ConnectionKey& key) {
-  std::unique_ptr<Connection>& found = connections_[key];
-  if (!found) {
-    found = std::make_unique<Connection>(key, environment_);
-  }
-  return *found;
 }
 
 const PortContext* ConnectionManager::Impl::port(std::uint16_t index) const {

@@ -8,6 +8,7 @@
 #   build_pingpong DIR                  contrib/bench/pingpong.c, as DIR/pingpong
 #   clean_tree DIR                      copies the repository there, without what was built
 #   component_environment DIR           sets this shell's environment so that mpirun finds DIR's component
+#   use_ccache                          compilers of this shell and its children go through ccache, if it is installed
 #
 # Each prints a line per step, and returns nonzero when one failed, after the end of its output. build_log, if set before,
 # is the file that has all of the output.
@@ -89,6 +90,7 @@ install_vm_packages_quietly() {
 build_component() {
 	local dir=$1 arguments
 	shift
+	use_ccache
 	mkdir -p "$dir" && dir=$(cd "$dir" && pwd) || return
 	set -- --prefix="$dir/install" --with-component-dir="$dir/component" "$@"
 	if openmpi_lacks_headers; then
@@ -118,6 +120,17 @@ openmpi_lacks_headers() {
 	local headers
 	headers=$(ompi_info --parsable --path pkgincludedir 2>/dev/null | sed -n 's/^path:pkgincludedir://p')/opal/mca/threads
 	[[ -e $headers/threads.h && ! -e $headers/pthreads/threads_pthreads_threads.h ]]
+}
+
+# use_ccache: paths below the source tree count as relative ones, so that clones of it share what they have compiled. Who has
+# set up ccache otherwise keeps that.
+use_ccache() {
+	local wrappers=/usr/lib/ccache
+	[[ -x $wrappers/g++ ]] || return 0
+	[[ :$PATH: == *:$wrappers:* ]] || PATH=$wrappers:$PATH
+	export PATH CCACHE_BASEDIR=${CCACHE_BASEDIR:-$source_root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR-1}
+	# Where it is now, also for those who find another HOME.
+	CCACHE_DIR=${CCACHE_DIR:-$(ccache --get-config cache_dir)} && export CCACHE_DIR
 }
 
 in_directory() (

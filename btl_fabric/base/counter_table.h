@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "cpc/oob/strangers.h"
+#include "cpc/core/unknown_peers.h"
 #include "cpc/queue_pairs/xrc_counts.h"
 
 namespace fabric {
@@ -85,9 +85,9 @@ inline constexpr std::array kCounterTable = {
                 &cpc::xrc_targets_made},
     CounterSpec{"xrc_targets_opened", nullptr, "Those that another process had made before, and this one uses too",
                 &cpc::xrc_targets_opened},
-    CounterSpec{"strangers_turned_away", nullptr,
+    CounterSpec{"unknown_peers_refused", nullptr,
                 "Connections refused because whoever asked for them was not of this job, or made no sense",
-                &cpc::strangers_turned_away},
+                &cpc::unknown_peers_refused},
 };
 
 }  // namespace fabric

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "common/ports/process_info.h"
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 #include "cpc/loop/file_descriptor.h"
 #include "cpc/manager/connection_manager.h"
 #include "cpc/oob/oob_addresses.h"

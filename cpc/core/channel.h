@@ -19,7 +19,7 @@
 #include "common/base/identity.h"
 #include "common/ports/process_info.h"
 #include "cpc/core/cpc.h"
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric::cpc {

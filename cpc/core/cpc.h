@@ -69,6 +69,7 @@
 #include "common/base/identity.h"
 #include "common/ports/port_address.h"
 #include "common/ports/process_info.h"
+#include "cpc/loop/async_events.h"
 #include "cpc/queue_pairs/handshake_slab.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
@@ -173,14 +174,6 @@ struct Failed {
 struct Flushing {
   ConnectionKey key;
 };
-/// An asynchronous event of a device, already acknowledged. man ibv_get_async_event.
-struct AsyncEvent {
-  ibv_context* device = nullptr;
-  ibv_event_type type{};
-  int port_num = 0;              ///< of port events
-  const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
-};
-
 using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent>;
 
 }  // namespace fabric::cpc

@@ -10,10 +10,17 @@
 #include <unordered_map>
 
 #include "common/base/result.h"
-#include "cpc/core/cpc.h"
 #include "cpc/loop/event_loop.h"
 
 namespace fabric::cpc {
+
+/// An asynchronous event of a device, already acknowledged. man ibv_get_async_event.
+struct AsyncEvent {
+  ibv_context* device = nullptr;
+  ibv_event_type type{};
+  int port_num = 0;              ///< of port events
+  const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
+};
 
 /// Progress thread only.
 class AsyncEvents {

@@ -66,7 +66,7 @@ Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, cons
     const std::size_t first = (identity.attempt - 1) % addresses.size();
     std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
   }
-  return std::make_unique<OobChannel>(loop_, turns_, settings_.kind, identity, std::move(addresses),
+  return std::make_unique<OobChannel>(loop_, throttle_, settings_.kind, identity, std::move(addresses),
                                       settings_.connect_timeout_ms, std::move(request));
 }
 

@@ -8,7 +8,7 @@
 
 #include "common/base/result.h"
 #include "cpc/core/cpc.h"
-#include "cpc/loop/turns.h"
+#include "cpc/loop/connect_throttle.h"
 #include "cpc/oob/address_filter.h"
 #include "cpc/oob/oob_addresses.h"
 #include "cpc/oob/oob_channel.h"
@@ -42,12 +42,12 @@ class Oob final : public ChannelOpener {
 
  private:
   [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses();
-  Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings), turns_(loop, settings.limit) {}
+  Oob(event_base* loop, const Settings& settings) : loop_(loop), settings_(settings), throttle_(loop, settings.limit) {}
 
   event_base* loop_;
   Settings settings_;
   std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
-  mutable Turns turns_;                       ///< of the channels that we open
+  mutable ConnectThrottle throttle_;          ///< of the channels that we open
   std::vector<std::byte> offer_;
   std::unique_ptr<OobListener> listener_;
 };

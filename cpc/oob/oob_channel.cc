@@ -28,12 +28,12 @@ std::string remote_of(int socket) {
 
 }  // namespace
 
-OobChannel::OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+OobChannel::OobChannel(event_base* loop, ConnectThrottle& throttle, CpcKind kind, const ChannelIdentity& identity,
                        std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request)
     : loop_(loop),
       kind_(kind),
       opener_(true),
-      turns_(&turns),
+      throttle_(&throttle),
       addresses_(std::move(addresses)),
       timeout_ms_(timeout_ms) {
   assert_on_progress_thread();
@@ -60,7 +60,7 @@ OobChannel::~OobChannel() {
 }
 
 void OobChannel::ask_for_turn() {
-  ticket_ = turns_->ask([this] { dial(); }, [this] { yield(); });
+  ticket_ = throttle_->ask([this] { dial(); }, [this] { yield(); });
 }
 
 void OobChannel::dial() {

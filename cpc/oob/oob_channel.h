@@ -12,10 +12,10 @@
 
 #include "common/base/identity.h"
 #include "cpc/core/channel.h"
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
+#include "cpc/loop/connect_throttle.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/loop/file_descriptor.h"
-#include "cpc/loop/turns.h"
 #include "cpc/oob/oob_dialer.h"
 
 namespace fabric::cpc {
@@ -27,7 +27,7 @@ class OobChannel final : public Channel {
   /// `request` goes out first. While the peer's main thread computes and others wait for a turn, it closes its socket
   /// and asks again later: the same request once more is the same request (connection_table.h).
   /// `kind`: the CPC, oob or xoob.
-  OobChannel(event_base* loop, Turns& turns, CpcKind kind, const ChannelIdentity& identity,
+  OobChannel(event_base* loop, ConnectThrottle& throttle, CpcKind kind, const ChannelIdentity& identity,
              std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
 
   /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
@@ -75,11 +75,11 @@ class OobChannel final : public Channel {
   std::array<std::byte, kMaxMessageBytes> input_{};
   std::size_t input_size_ = 0;
   // Of a channel that we open
-  Turns* turns_ = nullptr;
+  ConnectThrottle* throttle_ = nullptr;
   std::vector<SocketAddress> addresses_;
   unsigned timeout_ms_ = 0;
   std::vector<std::byte> request_;
-  std::unique_ptr<Turns::Ticket> ticket_;
+  std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
   FileDescriptor socket_;
   std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed

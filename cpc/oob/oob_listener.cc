@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cpc/core/unknown_peers.h"
 #include "cpc/loop/progress_thread.h"
-#include "cpc/oob/strangers.h"
 
 namespace fabric::cpc {
 namespace {
@@ -95,7 +95,7 @@ void OobListener::admit(FileDescriptor socket) {
   const HostAddress here = local_end(socket.get()).host;
   const auto is_here = [&](const HostAddress& one) { return one.is_v6 == here.is_v6 && one.bytes == here.bytes; };
   if (!settings_.only.empty() && std::none_of(settings_.only.begin(), settings_.only.end(), is_here)) {
-    strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+    unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   set_channel_options(socket.get());
@@ -111,7 +111,7 @@ void OobListener::admit(FileDescriptor socket) {
 
 void OobListener::turn_away(const Channel* channel) {
   strangers_.erase(channel);
-  strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+  unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// There is room for another.

@@ -3,25 +3,15 @@
 // What the xoob CPC of a process publishes: where it listens, and the XRC domains that its ports are in.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/ports/port_address.h"
+#include "cpc/queue_pairs/xrc_domain_port.h"
 
 namespace fabric::cpc {
-
-/// Names a port of a device that an XRC domain is on, wherever it is. Domains of devices on different nodes may have one
-/// name (their session directories may be one, on a network file system), but then the ports' addresses differ.
-struct XrcDomainPort {
-  std::uint64_t domain = 0;
-  std::uint16_t lid = 0;
-  Gid gid;
-  auto operator<=>(const XrcDomainPort&) const = default;
-};
 
 /// A port of a process, and the XRC domain of its device.
 struct XoobPort {

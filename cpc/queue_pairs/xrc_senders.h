@@ -14,8 +14,8 @@
 
 #include "common/base/result.h"
 #include "cpc/loop/event_loop.h"
-#include "cpc/oob/xoob_offer.h"
 #include "cpc/queue_pairs/queue_pairs.h"
+#include "cpc/queue_pairs/xrc_domain_port.h"
 #include "cpc/queue_pairs/xrc_sender_table.h"
 
 namespace fabric::cpc {

@@ -10,7 +10,7 @@
 //          6    1  length of all of it: devices pad private data with zeros
 //          7    1  queue index
 //          8    1  queue count n, 1 to kMaxQueues
-//          9   16  token of the process that listens, as in oob_message.h
+//          9   16  token of the process that listens, as in message.h
 //         25    8  sender: job, rank
 //         33    8  target: job, rank
 //         41    2  sender's port, index
@@ -30,7 +30,7 @@
 
 #include "common/base/identity.h"
 #include "common/base/result.h"
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 
 namespace fabric::cpc {
 

@@ -12,8 +12,8 @@
 
 #include "common/base/wire.h"
 #include "common/ports/device_probe.h"
+#include "cpc/core/unknown_peers.h"
 #include "cpc/loop/progress_thread.h"
-#include "cpc/oob/strangers.h"
 
 namespace fabric::cpc {
 namespace {
@@ -73,8 +73,8 @@ const char* link_name(Link link) noexcept {
 RdmaCm::RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request)
     : settings_(settings),
       on_request_(std::move(on_request)),
-      turns_(loop, settings.limit),
-      environment_{loop, nullptr, &turns_, settings.kind, settings.resolve_timeout_ms} {}
+      throttle_(loop, settings.limit),
+      environment_{loop, nullptr, &throttle_, settings.kind, settings.resolve_timeout_ms} {}
 
 RdmaCm::~RdmaCm() {
   arrivals_.clear();
@@ -270,7 +270,7 @@ Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
 }
 
 void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::string& why) {
-  strangers_turned_away.fetch_add(1, std::memory_order_relaxed);
+  unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
   CmMessage refusal;
   refusal.header.type = MessageType::kRefuse;
   refusal.header.sender = settings_.self;

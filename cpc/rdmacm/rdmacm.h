@@ -77,7 +77,7 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
 
   Settings settings_;
   OnRequest on_request_;
-  Turns turns_;
+  ConnectThrottle throttle_;
   CmEnvironment environment_;
   CmEventChannel events_;
   std::unique_ptr<Watch> watch_;

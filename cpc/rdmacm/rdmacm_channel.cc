@@ -37,7 +37,7 @@ RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& por
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].own_qpn = request.ends[i].qpn;
   }
-  ticket_ = environment.turns->ask([this] { start(); });
+  ticket_ = environment.throttle->ask([this] { start(); });
 }
 
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cpc/core/channel.h"
+#include "cpc/loop/connect_throttle.h"
 #include "cpc/loop/event_loop.h"
-#include "cpc/loop/turns.h"
 #include "cpc/rdmacm/cm_ids.h"
 #include "cpc/rdmacm/cm_message.h"
 
@@ -21,7 +21,7 @@ namespace fabric::cpc {
 struct CmEnvironment {
   event_base* loop = nullptr;
   rdma_event_channel* events = nullptr;
-  Turns* turns = nullptr;  ///< of the channels that we open, until they are answered
+  ConnectThrottle* throttle = nullptr;  ///< of the channels that we open, until they are answered
   CpcKind kind = CpcKind::kRdmaCm;
   unsigned resolve_timeout_ms = 2000;
 };
@@ -93,7 +93,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   std::vector<Lane> lanes_;
   bool lost_ = false;
   bool request_left_ = false;
-  std::unique_ptr<Turns::Ticket> ticket_;
+  std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::string failure_;  ///< of what was tried within a call of the owner
   Timer soon_;           ///< the report of failure_
 };

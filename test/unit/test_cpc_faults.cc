@@ -2,7 +2,7 @@
 //
 // Connections over a network that breaks: channels cut at every place of the handshake, listeners that come late,
 // messages that never arrive.
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {

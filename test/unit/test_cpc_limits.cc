@@ -9,8 +9,8 @@
 #include <deque>
 #include <string_view>
 
-#include "cpc/core/oob_message.h"
-#include "cpc/oob/strangers.h"
+#include "cpc/core/message.h"
+#include "cpc/core/unknown_peers.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -95,7 +95,7 @@ START_TEST(no_more_accepted_than_allowed) {
   check_most_sockets({&a, &b}, before, kPorts + 5);
   b.posts = true;
   ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
-  ck_assert_uint_eq(cpc::strangers_turned_away, 0);
+  ck_assert_uint_eq(cpc::unknown_peers_refused, 0);
 }
 END_TEST
 

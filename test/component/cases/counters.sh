@@ -14,7 +14,7 @@ counts() {
   fabric 2 "${settings[@]}" "$work/check_counters" "${@:2}" && says 'counters are right'
 }
 case_counters() {
-  counts -- connections_failed=0-0 connections_made=1 registrations=1 strangers_turned_away=0-0
+  counts -- connections_failed=0-0 connections_made=1 registrations=1 unknown_peers_refused=0-0
 }
 case_counters_of_reads() { # the large messages, which the receiver reads
   counts -- gets=8 get_bytes=8388608-8388608 puts=0-0

@@ -9,6 +9,6 @@
 namespace fabric::cpc {
 
 /// Of the process, by all CPCs. Written by the progress thread, read by any.
-inline std::atomic<std::uint64_t> strangers_turned_away{0};
+inline std::atomic<std::uint64_t> unknown_peers_refused{0};
 
 }  // namespace fabric::cpc

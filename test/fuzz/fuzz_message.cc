@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 #include "cpc/oob/oob_addresses.h"
 #include "cpc/oob/xoob_offer.h"
 

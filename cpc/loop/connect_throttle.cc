@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpc/loop/turns.h"
+#include "cpc/loop/connect_throttle.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,24 +8,26 @@
 
 namespace fabric::cpc {
 
-Turns::Ticket::Ticket(Turns& turns, std::function<void()> granted, std::function<void()> asked_to_yield)
-    : turns_(turns),
+ConnectThrottle::Ticket::Ticket(ConnectThrottle& throttle, std::function<void()> granted,
+                                std::function<void()> asked_to_yield)
+    : throttle_(throttle),
       granted_(std::move(granted)),
       asked_to_yield_(std::move(asked_to_yield)),
-      place_(turns.waiting_.insert(turns.waiting_.end(), this)) {}
+      place_(throttle.waiting_.insert(throttle.waiting_.end(), this)) {}
 
-Turns::Ticket::~Ticket() {
+ConnectThrottle::Ticket::~Ticket() {
   assert_on_progress_thread();
-  (has_turn_ ? turns_.holding_ : turns_.waiting_).erase(place_);
-  turns_.look();
+  (has_turn_ ? throttle_.holding_ : throttle_.waiting_).erase(place_);
+  throttle_.look();
 }
 
-Turns::Turns(event_base* loop, std::size_t most)
+ConnectThrottle::ConnectThrottle(event_base* loop, std::size_t most)
     : most_(std::max<std::size_t>(most, 1)),
       granting_(loop, [this] { grant(); }),
       impatience_(loop, [this] { ask_to_yield(); }) {}
 
-std::unique_ptr<Turns::Ticket> Turns::ask(std::function<void()> granted, std::function<void()> asked_to_yield) {
+std::unique_ptr<ConnectThrottle::Ticket> ConnectThrottle::ask(std::function<void()> granted,
+                                                              std::function<void()> asked_to_yield) {
   assert_on_progress_thread();
   std::unique_ptr<Ticket> ticket(new Ticket(*this, std::move(granted), std::move(asked_to_yield)));
   look();
@@ -33,7 +35,7 @@ std::unique_ptr<Turns::Ticket> Turns::ask(std::function<void()> granted, std::fu
 }
 
 /// Sees to it that whoever waits is dealt with.
-void Turns::look() noexcept {
+void ConnectThrottle::look() noexcept {
   if (waiting_.empty()) {
     return;
   }
@@ -46,7 +48,7 @@ void Turns::look() noexcept {
   }
 }
 
-void Turns::grant() {
+void ConnectThrottle::grant() {
   while (!waiting_.empty() && holding_.size() < most_) {
     Ticket& first = *waiting_.front();
     holding_.splice(holding_.end(), waiting_, first.place_);
@@ -58,7 +60,7 @@ void Turns::grant() {
   look();
 }
 
-void Turns::ask_to_yield() {
+void ConnectThrottle::ask_to_yield() {
   const auto due = std::chrono::steady_clock::now() - kPatience;
   for (std::size_t i = std::min(waiting_.size(), holding_.size()); i > 0 && !holding_.empty(); --i) {
     Ticket& longest = *holding_.front();

@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "cpc/core/oob_message.h"
-#include "cpc/oob/strangers.h"
+#include "cpc/core/message.h"
+#include "cpc/core/unknown_peers.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -91,7 +91,7 @@ START_TEST(wrong_words_are_turned_away_at_once) {
   wrong[2].header.type = cpc::MessageType::kReply;
   wrong[3].header.type = cpc::MessageType::kConfirm;
   wrong[4].header.type = cpc::MessageType::kRefuse;
-  const std::uint64_t before = cpc::strangers_turned_away;
+  const std::uint64_t before = cpc::unknown_peers_refused;
   for (const cpc::Message& message : wrong) {
     const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
     // The header is enough.
@@ -100,10 +100,10 @@ START_TEST(wrong_words_are_turned_away_at_once) {
     ck_assert(is_turned_away(stranger, 1000));
   }
   // It is counted just after the socket is closed, by the progress thread.
-  for (int i = 0; i < 1000 && cpc::strangers_turned_away < before + wrong.size(); ++i) {
+  for (int i = 0; i < 1000 && cpc::unknown_peers_refused < before + wrong.size(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  ck_assert_uint_eq(cpc::strangers_turned_away, before + wrong.size());
+  ck_assert_uint_eq(cpc::unknown_peers_refused, before + wrong.size());
 }
 END_TEST
 
@@ -192,7 +192,7 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_strangers",
+  return test::run_suite("cpc_unknown_peers",
                          {strangers_do_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
                           a_crowd_of_strangers, no_descriptor_left, rude_peers_fail_alone},
                          120);

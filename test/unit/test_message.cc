@@ -4,7 +4,7 @@
 #include <random>
 
 #include "common/base/wire.h"
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {
@@ -179,6 +179,6 @@ END_TEST
 int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite(
-      "oob_message", {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive,
-                      every_field_is_checked, texts_are_bounded_and_printable, damaged_messages_do_no_harm});
+      "message", {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive, every_field_is_checked,
+                  texts_are_bounded_and_printable, damaged_messages_do_no_harm});
 }

@@ -15,7 +15,7 @@
 namespace fabric::cpc {
 
 /// Progress thread only. Outlives its tickets.
-class Turns {
+class ConnectThrottle {
  public:
   /// How long a holder is left alone while others wait: it may be waiting for a main thread that computes.
   static constexpr std::chrono::milliseconds kPatience{500};
@@ -29,9 +29,9 @@ class Turns {
     [[nodiscard]] bool has_turn() const noexcept { return has_turn_; }
 
    private:
-    friend class Turns;
-    Ticket(Turns& turns, std::function<void()> granted, std::function<void()> asked_to_yield);
-    Turns& turns_;
+    friend class ConnectThrottle;
+    Ticket(ConnectThrottle& throttle, std::function<void()> granted, std::function<void()> asked_to_yield);
+    ConnectThrottle& throttle_;
     std::function<void()> granted_;
     std::function<void()> asked_to_yield_;
     std::list<Ticket*>::iterator place_;  ///< in waiting_ or holding_
@@ -40,7 +40,7 @@ class Turns {
   };
 
   /// `most`: turns at once, at least 1.
-  Turns(event_base* loop, std::size_t most);
+  ConnectThrottle(event_base* loop, std::size_t most);
 
   /// Asks for a turn. `granted` is called on a later turn of the loop, once; `asked_to_yield` (if there is one) when
   /// others have waited and the holder was not quick: it may then give its ticket back and ask for another. Either may

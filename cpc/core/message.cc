@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpc/core/oob_message.h"
+#include "cpc/core/message.h"
 
 #include <algorithm>
 #include <array>

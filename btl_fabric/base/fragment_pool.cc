@@ -15,6 +15,9 @@ static OBJ_CLASS_INSTANCE(Fragment, mca_btl_base_descriptor_t, nullptr, nullptr)
 /// everything else for what it was asked for.
 int RegistrationCache::register_region(void* context, void* base, size_t size,
                                        mca_rcache_base_registration_t* registration) noexcept {
+  if (in_forked_child) {
+    return OPAL_ERR_NOT_AVAILABLE;
+  }
   auto& cache = *static_cast<RegistrationCache*>(context);
   auto* ours = static_cast<Registration*>(registration);
   takes_over(ours);
@@ -43,6 +46,9 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
 }
 
 int RegistrationCache::deregister_region(void* context, mca_rcache_base_registration_t* registration) noexcept {
+  if (in_forked_child) {
+    return OPAL_SUCCESS;
+  }
   auto* ours = static_cast<Registration*>(registration);
   takes_over(ours);
   if (ours->mr != nullptr) {

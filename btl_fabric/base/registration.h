@@ -19,6 +19,10 @@ struct mca_btl_base_registration_handle_t {
 
 namespace fabric {
 
+/// Set in a child of fork(2) of a process that uses the component. Memory regions, like all objects of a device, are the
+/// parent's there: to deregister one would take it from the parent.
+inline bool in_forked_child = false;
+
 struct Registration;
 
 /// A handle of this process knows what it belongs to.

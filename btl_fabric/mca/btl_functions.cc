@@ -19,9 +19,13 @@ Module& module_of(mca_btl_base_module_t* btl) noexcept {
   return *static_cast<Module*>(btl);
 }
 
-/// Runs a function that may allocate; memory that is not there becomes Open MPI's error code.
+/// Runs a function that may allocate; memory that is not there becomes Open MPI's error code. In a forked child, where there
+/// is no component, nothing is done.
 template <class Function>
 int boundary(Function function) noexcept {
+  if (!Component::started()) [[unlikely]] {
+    return OPAL_ERR_NOT_AVAILABLE;
+  }
   try {
     return function();
   } catch (const std::bad_alloc&) {
@@ -88,7 +92,9 @@ int register_error(mca_btl_base_module_t* btl, mca_btl_base_module_error_cb_fn_t
 }
 
 int finalize(mca_btl_base_module_t* btl) noexcept {
-  Component::get().finalize_module(&module_of(btl));
+  if (Component::started()) {
+    Component::get().finalize_module(&module_of(btl));
+  }
   return OPAL_SUCCESS;
 }
 

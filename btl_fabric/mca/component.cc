@@ -3,6 +3,8 @@
 // The component while it runs, and its end.
 #include "btl_fabric/mca/component.h"
 
+#include <pthread.h>
+
 #include <utility>
 #include <variant>
 
@@ -14,7 +16,17 @@ namespace fabric {
 
 namespace {
 
-std::unique_ptr<Component> instance;
+/// Deleted when Open MPI closes the component, in the process that made it, and at no other time. Where it never closes it
+/// (exit() without MPI_Finalize, an open tools interface), the kernel takes everything back: exit handlers run when
+/// Open MPI's classes have gone, and while the progress thread still runs.
+Component* instance = nullptr;
+
+/// In a child of fork(2) there is no progress thread, and devices, descriptors and registrations are the parent's: destroying
+/// a queue pair or taking a descriptor out of an epoll set there would do so in the parent.
+void forget_in_child() noexcept {
+  instance = nullptr;
+  in_forked_child = true;
+}
 
 }  // namespace
 
@@ -33,12 +45,13 @@ Component& Component::get() noexcept {
 }
 
 Component* Component::make(const mca_btl_base_component_t& component) {
-  instance.reset(new Component(component));
-  return instance.get();
+  [[maybe_unused]] static const int watches_forks = pthread_atfork(nullptr, nullptr, forget_in_child);
+  delete std::exchange(instance, new Component(component));
+  return instance;
 }
 
 void Component::stop() noexcept {
-  instance.reset();
+  delete std::exchange(instance, nullptr);
 }
 
 Component::~Component() {

@@ -41,7 +41,10 @@ class Component {
   /// Finds the ports, makes the modules and publishes the modex.
   [[nodiscard]] static tl::expected<void, StartFailure> start(const mca_btl_base_component_t& component);
   static void stop() noexcept;
+  /// False before start() and after stop(), and in a child that was forked in between: it has no component, and
+  /// stop() does nothing there.
   [[nodiscard]] static bool started() noexcept;
+  /// Only if it is started.
   [[nodiscard]] static Component& get() noexcept;
 
   ~Component();

@@ -3,6 +3,7 @@
 // The owner of a file descriptor.
 #pragma once
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
@@ -20,6 +21,8 @@ class FileDescriptor {
   }
   ~FileDescriptor() {
     if (fd_ >= 0) {
+      // A child of fork(2) may have a copy, with which a socket would stay open. What is no socket is not concerned (ENOTSOCK).
+      (void)::shutdown(fd_, SHUT_RDWR);
       ::close(fd_);
     }
   }

@@ -10,7 +10,7 @@
 
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/registration.h"
-#include "btl_fabric/path/rdma_request.h"
+#include "btl_fabric/base/rdma_request.h"
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
 #include "cpc/queue_pairs/handshake_slab.h"

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "btl_fabric/mca/rdma.h"
 #include "common/accounting/queue_space.h"
 
 namespace fabric {
@@ -52,7 +51,7 @@ const mca_btl_base_module_t& module_template() noexcept {
   return limits;
 }
 
-void register_params(const mca_base_component_t* component) {
+void register_params(const mca_base_component_t* component, const mca_btl_base_module_t& offered) {
   mca_base_var_group_component_register(component, "BTL for InfiniBand, RoCE and iWARP through libibverbs");
   for (const ParamSpec& spec : kParamTable) {
     const auto type = spec.number != nullptr ? MCA_BASE_VAR_TYPE_INT : MCA_BASE_VAR_TYPE_STRING;
@@ -70,6 +69,7 @@ void register_params(const mca_base_component_t* component) {
                                     MCA_BASE_VAR_SCOPE_READONLY, storage);
   }
 
+  limits = offered;
   limits.btl_eager_limit = 12 * 1024;
   limits.btl_rndv_eager_limit = 12 * 1024;
   limits.btl_max_send_size = 64 * 1024;
@@ -77,10 +77,9 @@ void register_params(const mca_base_component_t* component) {
   limits.btl_rdma_pipeline_frag_size = 1024 * 1024;
   limits.btl_min_rdma_pipeline_size = 0;
   limits.btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT;
-  limits.btl_flags = MCA_BTL_FLAGS_SEND;
+  limits.btl_flags |= MCA_BTL_FLAGS_SEND;
   limits.btl_latency = 2;    // microseconds: less than tcp, more than shared memory
   limits.btl_bandwidth = 0;  // 0: taken from each port
-  offer_rdma(limits);
   mca_btl_base_param_register(const_cast<mca_base_component_t*>(component), &limits);
 }
 

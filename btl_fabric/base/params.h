@@ -16,8 +16,9 @@ namespace fabric {
 /// The limits and flags that Open MPI's own btl_* parameters set, copied into every module.
 [[nodiscard]] const mca_btl_base_module_t& module_template() noexcept;
 
-/// Registers all parameters with Open MPI. Called once, while the component is loaded.
-void register_params(const mca_base_component_t* component);
+/// Registers all parameters with Open MPI. `offered`: the functions, flags and handle size of a module that can do
+/// everything; users can turn flags off. Called once, while the component is loaded.
+void register_params(const mca_base_component_t* component, const mca_btl_base_module_t& offered);
 
 /// True if the user chose this BTL by name: --mca btl fabric,self.
 [[nodiscard]] bool chosen_by_name();

@@ -11,6 +11,7 @@
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 
 extern "C" {
@@ -45,7 +46,9 @@ static int fabric_register() noexcept {
     return OPAL_ERR_NOT_AVAILABLE;
   }
   opal_show_help_add_dir(FABRIC_DATA_DIR);
-  fabric::register_params(&mca_btl_fabric_component.btl_version);
+  mca_btl_base_module_t offered{};
+  fabric::offer_rdma(offered);
+  fabric::register_params(&mca_btl_fabric_component.btl_version, offered);
   fabric::register_counters(&mca_btl_fabric_component.btl_version);
   return OPAL_SUCCESS;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "btl_fabric/path/endpoint_queue.h"
-#include "btl_fabric/path/rdma_request.h"
+#include "btl_fabric/base/rdma_request.h"
 
 namespace fabric {
 

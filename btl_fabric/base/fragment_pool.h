@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "btl_fabric/base/fragment.h"
-#include "btl_fabric/base/registration.h"
 #include "btl_fabric/base/rdma_request.h"
+#include "btl_fabric/base/registration.h"
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
 #include "cpc/queue_pairs/handshake_slab.h"
@@ -34,7 +34,7 @@ class RegistrationCache {
   [[nodiscard]] DeviceRdma& rdma(unsigned context);
 
   /// A port of the device is the process's port `index`. On iWARP links memory needs more access than on others.
-  void add_port(std::uint16_t index, Link link) noexcept {
+  void add_port(std::uint16_t index, Transport link) noexcept {
     ports_ |= std::uint64_t{1} << (index % 64);
     link_ = link;
   }
@@ -67,7 +67,7 @@ class RegistrationCache {
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
   std::uint64_t ports_ = 0;
-  Link link_ = Link::kInfiniBand;
+  Transport link_ = Transport::kInfiniBand;
   bool atomics_by_device_ = false;
   mutable std::mutex records_mutex_;                                       ///< of the two below
   std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key

@@ -80,7 +80,7 @@ class RdmaRequestPool {
   RdmaRequestPool& operator=(const RdmaRequestPool&) = delete;
 
   /// A request with its scratch memory as `confirm`, else cleared; null if no memory can be registered for more.
-  [[nodiscard]] RdmaRequest* get(Link link) {
+  [[nodiscard]] RdmaRequest* get(Transport link) {
     if (spare_ == nullptr && !grow(link)) {
       return nullptr;
     }
@@ -103,7 +103,7 @@ class RdmaRequestPool {
     ibv_mr* mr;
   };
 
-  [[gnu::cold]] bool grow(Link link) {
+  [[gnu::cold]] bool grow(Transport link) {
     auto requests = std::make_unique<std::array<RdmaRequest, kBlock>>();
     const unsigned access = access_flags(MemoryRole::kReadSink, link);
     ibv_mr* mr = verbs_.register_memory(requests->data(), sizeof *requests, access);

@@ -75,7 +75,7 @@ cpc::DeviceRoom room_of(const UsablePort& port, const ResourceManager& manager, 
 
 /// As the port runs them.
 ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
-  return port.address.link == Link::kIwarp ? queues.without_shared() : queues;
+  return port.address.link == Transport::kIwarp ? queues.without_shared() : queues;
 }
 
 }  // namespace

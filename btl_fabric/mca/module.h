@@ -118,7 +118,7 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] std::uint64_t max_message() const noexcept { return max_message_; }
   /// True if the device can execute atomics.
   [[nodiscard]] bool has_atomics() const noexcept {
-    return port_.address.link != Link::kIwarp && port_.device->attributes.atomic_cap != IBV_ATOMIC_NONE;
+    return port_.address.link != Transport::kIwarp && port_.device->attributes.atomic_cap != IBV_ATOMIC_NONE;
   }
   /// True if the device executes atomics on this process's memory; otherwise peers send messages, and its processor does.
   [[nodiscard]] bool atomics_by_device() const noexcept { return atomics_by_device_; }

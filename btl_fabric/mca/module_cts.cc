@@ -71,7 +71,7 @@ void Module::check_early_cts(Endpoint& endpoint) noexcept {
 
 /// An iWARP connection that the peer closes flushes what is posted here; on other links that follows an error of ours.
 bool Module::is_peers_farewell(const ibv_wc& completion) const noexcept {
-  return completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Link::kIwarp;
+  return completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Transport::kIwarp;
 }
 
 [[gnu::cold]] void Module::peer_left(Endpoint& endpoint) noexcept {

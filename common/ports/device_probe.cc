@@ -107,12 +107,12 @@ Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted) {
   return verbs_failure("it makes no RC queue pairs", errno);
 }
 
-std::optional<Link> link_of(ibv_context* device, const ibv_port_attr& port) noexcept {
+std::optional<Transport> link_of(ibv_context* device, const ibv_port_attr& port) noexcept {
   switch (device->device->transport_type) {
     case IBV_TRANSPORT_IB:
-      return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Link::kRoce : Link::kInfiniBand;
+      return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Transport::kRoce : Transport::kInfiniBand;
     case IBV_TRANSPORT_IWARP:
-      return Link::kIwarp;
+      return Transport::kIwarp;
     default:
       return std::nullopt;
   }

@@ -20,7 +20,7 @@ namespace fabric {
 [[nodiscard]] Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted);
 
 /// What carries the packets of a port; nothing if it is a transport that this component does not know.
-[[nodiscard]] std::optional<Link> link_of(ibv_context* device, const ibv_port_attr& port) noexcept;
+[[nodiscard]] std::optional<Transport> link_of(ibv_context* device, const ibv_port_attr& port) noexcept;
 
 /// The entries of the port's GID table that are not zero.
 [[nodiscard]] std::vector<GidEntry> gid_table(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port);

@@ -45,8 +45,8 @@ unsigned address_rank(const Gid& gid) noexcept {
   return is_link_local(gid) ? 2 : 1;
 }
 
-bool better(const GidEntry& a, const GidEntry& b, Link link) noexcept {
-  if (link == Link::kInfiniBand) {
+bool better(const GidEntry& a, const GidEntry& b, Transport link) noexcept {
+  if (link == Transport::kInfiniBand) {
     return a.index < b.index;
   }
   const auto key = [](const GidEntry& e) { return std::tuple(type_rank(e.type), address_rank(e.gid), e.index); };
@@ -64,11 +64,11 @@ Subnet network(const Bytes16& address, std::uint8_t bits) noexcept {
 }
 
 /// iWARP: the GID begins with a MAC address. InfiniBand: the hardware address of IPoIB ends with the GID.
-bool has_hardware_address(const InterfaceAddress& interface, const Gid& gid, Link link) noexcept {
+bool has_hardware_address(const InterfaceAddress& interface, const Gid& gid, Transport link) noexcept {
   constexpr std::size_t kMacBytes = 6;
   constexpr std::size_t kIpoibGidOffset = 4;
   const auto& hardware = interface.hardware;
-  if (link == Link::kIwarp) {
+  if (link == Transport::kIwarp) {
     return std::equal(hardware.begin(), hardware.begin() + kMacBytes, gid.raw.begin()) &&
            std::any_of(hardware.begin(), hardware.begin() + kMacBytes, [](std::uint8_t b) { return b != 0; });
   }
@@ -111,7 +111,7 @@ bool is_zero(const Gid& gid) noexcept {
   return gid == Gid{};
 }
 
-std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) noexcept {
+std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Transport link) noexcept {
   std::optional<GidEntry> best;
   for (const GidEntry& entry : table) {
     if (!is_zero(entry.gid) && (!best || better(entry, *best, link))) {
@@ -121,24 +121,24 @@ std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) n
   return best;
 }
 
-std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Link link,
+std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Transport link,
                                            std::span<const InterfaceAddress> interfaces) noexcept {
   std::optional<InterfaceAddress> best;
   for (const InterfaceAddress& interface : interfaces) {
-    const bool fits = (link != Link::kInfiniBand && interface.address == gid.raw) ||
-                      (link != Link::kRoce && has_hardware_address(interface, gid, link));
+    const bool fits = (link != Transport::kInfiniBand && interface.address == gid.raw) ||
+                      (link != Transport::kRoce && has_hardware_address(interface, gid, link));
     if (fits && (!best || address_rank({interface.address}) < address_rank({best->address}))) {
       best = interface;
     }
   }
-  if (!best && link != Link::kInfiniBand && looks_like_ip(gid)) {
+  if (!best && link != Transport::kInfiniBand && looks_like_ip(gid)) {
     best = InterfaceAddress{gid.raw, guessed_bits(gid)};
   }
   return best;
 }
 
-Subnet subnet_of(const Gid& gid, Link link, std::span<const InterfaceAddress> interfaces) noexcept {
-  if (link == Link::kInfiniBand) {
+Subnet subnet_of(const Gid& gid, Transport link, std::span<const InterfaceAddress> interfaces) noexcept {
+  if (link == Transport::kInfiniBand) {
     return network(gid.raw, 64);
   }
   if (const auto ip = ip_of_port(gid, link, interfaces)) {

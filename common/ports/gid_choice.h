@@ -37,17 +37,17 @@ struct InterfaceAddress {
 
 /// The entry to use. InfiniBand: the first. Ethernet: RoCE v2 before v1, and within each IPv4-mapped, then other IPv6,
 /// then link-local; the lowest index of equals. Nothing if the table has no entry that is not zero.
-[[nodiscard]] std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Link link) noexcept;
+[[nodiscard]] std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Transport link) noexcept;
 
 /// The IP address of a port that uses `gid`. RoCE: the GID itself, which is one. iWARP, whose GIDs begin with a MAC
 /// address as a rule, and InfiniBand with IPoIB: that of the interface with this hardware address; IPv4 before IPv6,
 /// and link-local last. Nothing if there is none.
-[[nodiscard]] std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Link link,
+[[nodiscard]] std::optional<InterfaceAddress> ip_of_port(const Gid& gid, Transport link,
                                                          std::span<const InterfaceAddress> interfaces) noexcept;
 
 /// The subnet of a port that uses `gid`. InfiniBand: the upper 64 bits. Otherwise the IP network of ip_of_port();
 /// where that is not an interface's, /64 for IPv6 and /24 for IPv4-mapped addresses.
-[[nodiscard]] Subnet subnet_of(const Gid& gid, Link link, std::span<const InterfaceAddress> interfaces) noexcept;
+[[nodiscard]] Subnet subnet_of(const Gid& gid, Transport link, std::span<const InterfaceAddress> interfaces) noexcept;
 
 /// The usual text: "fe80::1", "::ffff:10.0.0.1".
 [[nodiscard]] std::string to_string(const Gid& gid);

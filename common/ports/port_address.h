@@ -16,7 +16,7 @@ struct Gid {
 };
 
 /// What carries the packets of a port. Values travel in the modex.
-enum class Link : std::uint8_t { kInfiniBand = 1, kRoce = 2, kIwarp = 3 };
+enum class Transport : std::uint8_t { kInfiniBand = 1, kRoce = 2, kIwarp = 3 };
 
 /// The network that a port is on; ports on equal subnets can reach each other. For InfiniBand the 64-bit subnet prefix,
 /// for Ethernet the IP network of the GID's address (v4 or v6): its bytes, masked, and the prefix length in bits.
@@ -28,7 +28,7 @@ struct Subnet {
 
 /// Everything a peer must know about a port to send to it.
 struct PortAddress {
-  Link link = Link::kInfiniBand;
+  Transport link = Transport::kInfiniBand;
   std::uint16_t lid = 0;  ///< InfiniBand only
   Gid gid;                ///< of the GID table entry that this process uses
   std::uint8_t mtu = 0;   ///< active MTU as enum ibv_mtu: 1 = 256 bytes ... 5 = 4096 bytes

@@ -44,7 +44,7 @@ Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortCh
   return open;
 }
 
-Result<GidEntry> port_gid(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& attributes, Link link,
+Result<GidEntry> port_gid(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& attributes, Transport link,
                           int wanted) {
   const auto table = gid_table(device, port_num, attributes);
   if (wanted < 0) {

@@ -136,7 +136,7 @@ Result<std::string> get_receive_queues(ByteReader& in) {
 Result<PortAddress> get_port(ByteReader& in) {
   const auto link = in.get<std::uint8_t>();
   PortAddress port;
-  port.link = static_cast<Link>(link);
+  port.link = static_cast<Transport>(link);
   port.lid = in.get<std::uint16_t>();
   port.gid.raw = get_16(in);
   port.mtu = in.get<std::uint8_t>();
@@ -145,7 +145,7 @@ Result<PortAddress> get_port(ByteReader& in) {
   if (!in.ok()) {
     return failure("the data ends inside it");
   }
-  if (port.link != Link::kInfiniBand && port.link != Link::kRoce && port.link != Link::kIwarp) {
+  if (port.link != Transport::kInfiniBand && port.link != Transport::kRoce && port.link != Transport::kIwarp) {
     return bad("link", link, "1 (InfiniBand), 2 (RoCE) or 3 (iWARP)");
   }
   if (port.mtu < 1 || port.mtu > 5) {

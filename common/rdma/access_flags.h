@@ -76,12 +76,12 @@ inline constexpr std::array kAccessTable = {
 
 /// The flags for memory that plays these roles: what any of them needs, and relaxed ordering if all of them bear it
 /// (which verbs ignores where the device or the kernel cannot).
-[[nodiscard]] constexpr unsigned access_flags(MemoryRoles roles, Link link) noexcept {
+[[nodiscard]] constexpr unsigned access_flags(MemoryRoles roles, Transport link) noexcept {
   unsigned flags = 0;
   bool may_reorder = true;
   for (const AccessRow& row : kAccessTable) {
     if (roles.has(row.role)) {
-      flags |= link == Link::kIwarp ? row.iwarp : row.ib;
+      flags |= link == Transport::kIwarp ? row.iwarp : row.ib;
       may_reorder = may_reorder && row.may_reorder;
     }
   }
@@ -89,16 +89,16 @@ inline constexpr std::array kAccessTable = {
 }
 
 /// True if memory registered with `have` can play these roles.
-[[nodiscard]] constexpr bool suffices(unsigned have, MemoryRoles roles, Link link) noexcept {
+[[nodiscard]] constexpr bool suffices(unsigned have, MemoryRoles roles, Transport link) noexcept {
   const unsigned needed = access_flags(roles, link) & ~static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING);
   const bool ordered =
       (access_flags(roles, link) & IBV_ACCESS_RELAXED_ORDERING) != 0 || (have & IBV_ACCESS_RELAXED_ORDERING) == 0;
   return (have & needed) == needed && ordered;
 }
 
-static_assert(access_flags(MemoryRole::kReadSink, Link::kIwarp) & IBV_ACCESS_REMOTE_WRITE);
-static_assert(!(access_flags(MemoryRole::kReadSink, Link::kRoce) & IBV_ACCESS_REMOTE_WRITE));
-static_assert(!(access_flags(MemoryRole::kAtomicTarget | MemoryRole::kReadSource, Link::kInfiniBand) &
+static_assert(access_flags(MemoryRole::kReadSink, Transport::kIwarp) & IBV_ACCESS_REMOTE_WRITE);
+static_assert(!(access_flags(MemoryRole::kReadSink, Transport::kRoce) & IBV_ACCESS_REMOTE_WRITE));
+static_assert(!(access_flags(MemoryRole::kAtomicTarget | MemoryRole::kReadSource, Transport::kInfiniBand) &
                 IBV_ACCESS_RELAXED_ORDERING));
 
 }  // namespace fabric

@@ -205,7 +205,7 @@ std::uint32_t RdmaPlanner::pieces_per_request(RdmaKind kind) const noexcept {
   if (kind == RdmaKind::kWrite) {
     return std::max(1U, limits_.max_sge);
   }
-  return limits_.link == Link::kIwarp ? 1 : std::max(1U, limits_.max_read_sge);
+  return limits_.link == Transport::kIwarp ? 1 : std::max(1U, limits_.max_read_sge);
 }
 
 bool RdmaPlanner::goes_inline(const RdmaOperation& operation) const noexcept {
@@ -215,7 +215,7 @@ bool RdmaPlanner::goes_inline(const RdmaOperation& operation) const noexcept {
 }
 
 bool RdmaPlanner::confirms(const RdmaOperation& operation, std::uint64_t length) const noexcept {
-  return limits_.link == Link::kIwarp && operation.kind == RdmaKind::kWrite && operation.confirm.mr != nullptr &&
+  return limits_.link == Transport::kIwarp && operation.kind == RdmaKind::kWrite && operation.confirm.mr != nullptr &&
          length > 0;
 }
 
@@ -229,7 +229,7 @@ RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const
   }
   constexpr unsigned kBindable = IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE;
   const bool bindable = piece.mr != nullptr && (piece.access & kBindable) == kBindable &&
-                        local_role(operation.kind) == MemoryRole::kReadSink && limits_.link == Link::kIwarp;
+                        local_role(operation.kind) == MemoryRole::kReadSink && limits_.link == Transport::kIwarp;
   return limits_.windows && bindable ? KeyFrom::kWindow : KeyFrom::kRegistration;
 }
 

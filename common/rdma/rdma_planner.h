@@ -64,7 +64,7 @@ struct RdmaOperation {
 
 /// What a queue pair and its device can do.
 struct RdmaLimits {
-  Link link = Link::kRoce;
+  Transport link = Transport::kRoce;
   std::uint32_t max_sge = 1;       ///< pieces of memory of a write
   std::uint32_t max_read_sge = 1;  ///< of a read; 1 on iWARP, whatever this says
   std::uint64_t max_message = 1U << 30;

@@ -41,7 +41,7 @@ Result<PlannedOperation> parse_operation(const std::string& text) {
 
 std::string explain(const Question& question, const PlannedOperation& operation, const PortLimits& port,
                     const DeviceCosts& costs) {
-  if (port.link == Link::kIwarp &&
+  if (port.link == Transport::kIwarp &&
       (operation.kind == RdmaKind::kFetchAdd || operation.kind == RdmaKind::kCompareSwap)) {
     return "atomic of 8 bytes: a message to the target's processor, since iWARP has none";
   }
@@ -61,7 +61,7 @@ std::string explain(const Question& question, const PlannedOperation& operation,
     planned.local[0].mr = &registration;
     planned.local[0].access = access_flags(local_role(operation.kind), port.link);
   }
-  if (port.link == Link::kIwarp) {
+  if (port.link == Transport::kIwarp) {
     planned.confirm = {&planned, 1, &registration, access_flags(MemoryRole::kReadSink, port.link)};
   }
   return planner.explain(planned);

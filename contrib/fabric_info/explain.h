@@ -18,7 +18,7 @@ namespace fabric::info {
 /// A port of a device, as far as plans depend on it.
 struct PortLimits {
   ibv_pd* pd = nullptr;
-  Link link = Link::kRoce;
+  Transport link = Transport::kRoce;
   std::uint64_t max_message = 0;
   std::uint32_t max_inline = 0;
   int max_reads = 0;  ///< of the device

@@ -20,13 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* name_of(Link link) {
+const char* name_of(Transport link) {
   switch (link) {
-    case Link::kInfiniBand:
+    case Transport::kInfiniBand:
       return "InfiniBand";
-    case Link::kRoce:
+    case Transport::kRoce:
       return "RoCE";
-    case Link::kIwarp:
+    case Transport::kIwarp:
       break;
   }
   return "iWARP";
@@ -67,7 +67,7 @@ Json port(ibv_context* device, std::uint8_t number) {
     result["state"] = "it does not answer";
     return result;
   }
-  const std::optional<Link> link = link_of(device, attributes);
+  const std::optional<Transport> link = link_of(device, attributes);
   result["state"] = ibv_port_state_str(attributes.state);
   result["link"] = link ? name_of(*link) : "unknown";
   result["lid"] = attributes.lid;
@@ -94,7 +94,7 @@ void add_plans(Json& port, ibv_pd* pd, const ibv_device_attr& attributes, const 
   if (pd == nullptr || ibv_query_port(pd->context, number, &state) != 0) {
     return;
   }
-  const std::optional<Link> link = link_of(pd->context, state);
+  const std::optional<Transport> link = link_of(pd->context, state);
   for (const PlannedOperation& operation : question.operations) {
     if (link) {
       const PortLimits limits{pd, *link, state.max_msg_sz, max_inline, attributes.max_qp_init_rd_atom};
@@ -146,8 +146,8 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
 void add_fit(Json& result, ibv_context* device, const ibv_device_attr& attributes, const Question& question,
              const DeviceCosts& costs, std::uint32_t max_inline, std::int64_t completion_queues) {
   ibv_port_attr port{};
-  const std::optional<Link> link =
-      ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Link>();
+  const std::optional<Transport> link =
+      ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Transport>();
   if (!link) {
     return;
   }
@@ -158,7 +158,7 @@ void add_fit(Json& result, ibv_context* device, const ibv_device_attr& attribute
   const cpc::DeviceRoom room{static_cast<std::uint32_t>(attributes.max_qp_wr),
                              static_cast<std::uint32_t>(attributes.max_srq_wr),
                              static_cast<std::uint32_t>(attributes.max_cqe), port.max_msg_sz, completion_queues};
-  const ReceiveQueues run = *link == Link::kIwarp ? question.queues.without_shared() : question.queues;
+  const ReceiveQueues run = *link == Transport::kIwarp ? question.queues.without_shared() : question.queues;
   const auto fit = cpc::fit_queues(run, *link, settings, question.cq_size, 1, room);
   if (!fit) {
     result["does_not_fit"] = fit.error().text;

@@ -221,7 +221,7 @@ void Connection::tell_connected() {
 }
 
 void Connection::tell_linked() {
-  const bool is_iwarp = environment_.port(key_.local_port)->address.link == Link::kIwarp;
+  const bool is_iwarp = environment_.port(key_.local_port)->address.link == Transport::kIwarp;
   environment_.say(
       Linked{key_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(), opened_by_us_ || !is_iwarp});
 }

@@ -61,7 +61,7 @@ Status read_address(ByteReader& from, PortAddress& address) {
   if (link < 1 || link > 3) {
     return failure("link is " + std::to_string(link) + ", not 1 to 3");
   }
-  address.link = static_cast<Link>(link);
+  address.link = static_cast<Transport>(link);
   if (address.mtu < 1 || address.mtu > 5) {
     return failure("MTU code is " + std::to_string(address.mtu) + ", not 1 to 5");
   }

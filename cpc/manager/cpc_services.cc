@@ -124,7 +124,7 @@ Status CpcServices::serve(Service& service, const PortContext& port) {
     return failure("it makes no XRC queue pairs, and btl_fabric_receive_queues has X queues");
   }
   if (service.kind == CpcKind::kOob) {
-    return port.address.link == Link::kIwarp
+    return port.address.link == Transport::kIwarp
                ? Status(failure("it connects queue pairs by their numbers, which iWARP does not have"))
                : Status();
   }
@@ -144,7 +144,7 @@ Status CpcServices::serve_by_xoob(Service& service, const PortContext& port) {
   if (!has_xrc(port)) {
     return failure("it is for X queues, and btl_fabric_receive_queues has none");
   }
-  if (port.address.link == Link::kIwarp) {
+  if (port.address.link == Transport::kIwarp) {
     return failure("iWARP has no XRC");
   }
   if (port.xrc_domain == 0) {

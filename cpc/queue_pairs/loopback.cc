@@ -52,7 +52,7 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
   attributes.ah_attr.port_num = port.port_num;
   attributes.ah_attr.sl = port.settings.service_level;
   attributes.ah_attr.dlid = port.address.lid;
-  if (port.address.link == Link::kRoce) {
+  if (port.address.link == Transport::kRoce) {
     attributes.ah_attr.is_global = 1;
     std::copy(port.address.gid.raw.begin(), port.address.gid.raw.end(), attributes.ah_attr.grh.dgid.raw);
     attributes.ah_attr.grh.sgid_index = port.gid_index;

@@ -40,7 +40,7 @@ QueueSpec with_receives(QueueSpec spec, std::uint32_t rd_num) noexcept {
 
 class Fitting {
  public:
-  Fitting(const ReceiveQueues& queues, Link link, const QueuePairSettings& settings, const DeviceRoom& device)
+  Fitting(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings, const DeviceRoom& device)
       : link_(link), settings_(settings), device_(device) {
     fit_.queues = queues;
     fit_.rdma_depth = settings.rdma_depth;
@@ -177,7 +177,7 @@ class Fitting {
     }
   }
 
-  Link link_;
+  Transport link_;
   QueuePairSettings settings_;
   DeviceRoom device_;
   QueueFit fit_;
@@ -185,7 +185,7 @@ class Fitting {
 
 }  // namespace
 
-QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Link link,
+QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transport link,
                          const QueuePairSettings& settings) noexcept {
   if (queues.has_xrc()) {
     const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
@@ -196,19 +196,19 @@ QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Link li
   const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
   QueueDepths depths{static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries,
                      static_cast<std::uint32_t>(receives.entries())};
-  if (index == 0 || link == Link::kIwarp) {
+  if (index == 0 || link == Transport::kIwarp) {
     depths.send += kHandshakeEntries;
     depths.receive += queue.kind == QueueKind::kPerPeer ? kHandshakeEntries : 0;
   }
   return depths;
 }
 
-Result<QueueFit> fit_queues(const ReceiveQueues& queues, Link link, const QueuePairSettings& settings,
+Result<QueueFit> fit_queues(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings,
                             std::uint32_t cq_size, std::uint32_t peers, const DeviceRoom& device) {
   return Fitting(queues, link, settings, device).run(cq_size, peers);
 }
 
-RdmaLimits rdma_limits(Link link, std::uint64_t max_message, std::uint32_t max_inline, int device_reads) noexcept {
+RdmaLimits rdma_limits(Transport link, std::uint64_t max_message, std::uint32_t max_inline, int device_reads) noexcept {
   RdmaLimits limits;
   limits.link = link;
   limits.max_sge = kSendSges;

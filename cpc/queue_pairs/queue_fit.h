@@ -23,12 +23,12 @@ struct QueueDepths {
 
 /// Those of queue `index`, marker and handshake included; of X queues those of the sender that they share. CTS goes over the first queue; on iWARP over each, since each queue
 /// pair is a TCP connection with an active side that must send first.
-[[nodiscard]] QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Link link,
+[[nodiscard]] QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transport link,
                                        const QueuePairSettings& settings) noexcept;
 
 /// What reads, writes and atomics can be on a port's queue pairs before one is connected. `device_reads`: outstanding
 /// ones that the device can start.
-[[nodiscard]] RdmaLimits rdma_limits(Link link, std::uint64_t max_message, std::uint32_t max_inline,
+[[nodiscard]] RdmaLimits rdma_limits(Transport link, std::uint64_t max_message, std::uint32_t max_inline,
                                      int device_reads) noexcept;
 
 /// Limits of a device and its port, and what this process may have of them.
@@ -52,7 +52,8 @@ struct QueueFit {
 };
 
 /// `queues` as they are run on the kind of link. `peers`: processes that may be connected.
-[[nodiscard]] Result<QueueFit> fit_queues(const ReceiveQueues& queues, Link link, const QueuePairSettings& settings,
-                                          std::uint32_t cq_size, std::uint32_t peers, const DeviceRoom& device);
+[[nodiscard]] Result<QueueFit> fit_queues(const ReceiveQueues& queues, Transport link,
+                                          const QueuePairSettings& settings, std::uint32_t cq_size, std::uint32_t peers,
+                                          const DeviceRoom& device);
 
 }  // namespace fabric::cpc

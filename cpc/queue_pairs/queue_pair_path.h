@@ -30,10 +30,10 @@ namespace fabric::cpc {
   ibv_ah_attr path{};
   path.port_num = port.port_num;
   path.sl = port.settings.service_level;
-  if (peer.link == Link::kInfiniBand) {
+  if (peer.link == Transport::kInfiniBand) {
     path.dlid = peer.lid;
   }
-  if (peer.link == Link::kRoce || peer.subnet != port.address.subnet) {
+  if (peer.link == Transport::kRoce || peer.subnet != port.address.subnet) {
     path.is_global = 1;
     std::copy(peer.gid.raw.begin(), peer.gid.raw.end(), path.grh.dgid.raw);
     path.grh.sgid_index = port.gid_index;

@@ -26,7 +26,7 @@ constexpr int kToReadyToSend =
 /// CTS goes over the first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that
 /// must send first.
 bool takes_cts(const PortContext& port, std::size_t index) noexcept {
-  return index == 0 || port.address.link == Link::kIwarp;
+  return index == 0 || port.address.link == Transport::kIwarp;
 }
 
 QueueDepths depths_of(const PortContext& port, std::size_t index) noexcept {
@@ -192,7 +192,7 @@ std::vector<ibv_qp*> RcQueuePairs::handles() const {
 
 Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) {
   assert_on_progress_thread();
-  if (port_.address.link == Link::kIwarp) {
+  if (port_.address.link == Transport::kIwarp) {
     return failure(device_name(port_) +
                    " is an iWARP port, whose queue pairs only a communication manager can connect");
   }
@@ -219,7 +219,7 @@ Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePai
 
 Status RcQueuePairs::connect_by(const TransitionAttributes& attributes) {
   assert_on_progress_thread();
-  if (port_.address.link == Link::kIwarp) {
+  if (port_.address.link == Transport::kIwarp) {
     return {};
   }
   for (std::size_t i = 0; i < queue_pairs_.size(); ++i) {

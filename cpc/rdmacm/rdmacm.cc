@@ -56,13 +56,13 @@ bool leads_to(const rdma_cm_id& id, const PortContext& port) noexcept {
          std::strcmp(ibv_get_device_name(id.verbs->device), ibv_get_device_name(port.device->device)) == 0;
 }
 
-const char* link_name(Link link) noexcept {
+const char* link_name(Transport link) noexcept {
   switch (link) {
-    case Link::kInfiniBand:
+    case Transport::kInfiniBand:
       return "an InfiniBand";
-    case Link::kRoce:
+    case Transport::kRoce:
       return "a RoCE";
-    case Link::kIwarp:
+    case Transport::kIwarp:
       return "an iWARP";
   }
   return "an unknown";
@@ -118,7 +118,7 @@ Result<CmAddress> RdmaCm::listen(const PortContext& port) {
   listener->port.port = &port;
   listener->port.address.port_index = port.index;
   if (settings_.kind == CpcKind::kIbCm) {
-    if (port.address.link != Link::kInfiniBand) {
+    if (port.address.link != Transport::kInfiniBand) {
       return failure(std::string("it is ") + link_name(port.address.link) +
                      " port, and native InfiniBand addressing (AF_IB) is for InfiniBand only");
     }

@@ -185,7 +185,7 @@ void RdmaCmChannel::send(Message message) {
     if (message.header.type == MessageType::kReply) {
       lane.own_qpn = message.ends[i].qpn;
       sent = accept(lane);
-    } else if (port_.port->address.link != Link::kIwarp && rdma_establish(lane.id.get()) != 0) {
+    } else if (port_.port->address.link != Transport::kIwarp && rdma_establish(lane.id.get()) != 0) {
       sent = cm_failure("completing the connection");
     }
     if (!sent) {

@@ -34,13 +34,13 @@ inline void must(bool good, const char* what) {
 }
 
 /// The kind of link of a device's first port.
-inline Link link_of_first_port(ibv_context* device) {
+inline Transport link_of_first_port(ibv_context* device) {
   ibv_port_attr port{};
   must(ibv_query_port(device, 1, &port) == 0, "ibv_query_port");
   if (device->device->transport_type == IBV_TRANSPORT_IWARP) {
-    return Link::kIwarp;
+    return Transport::kIwarp;
   }
-  return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Link::kRoce : Link::kInfiniBand;
+  return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Transport::kRoce : Transport::kInfiniBand;
 }
 
 /// What the target tells whoever connects.
@@ -117,7 +117,7 @@ class RdmaTarget {
   }
 
   void accept(rdma_cm_id* id) {
-    const Link link = link_of_first_port(id->verbs);
+    const Transport link = link_of_first_port(id->verbs);
     if (pd_ == nullptr) {
       pd_ = ibv_alloc_pd(id->verbs);
       cq_ = ibv_create_cq(id->verbs, 16, nullptr, nullptr, 0);
@@ -140,7 +140,7 @@ class RdmaTarget {
     parameters.responder_resources = parameters.initiator_depth = 16;
     parameters.rnr_retry_count = 7;
     must(rdma_accept(id, &parameters) == 0, "rdma_accept");
-    if (link == Link::kIwarp) {
+    if (link == Transport::kIwarp) {
       return;
     }
     // Some kernels allow reads and writes only.

@@ -242,7 +242,7 @@ class Storm {
   void make(Slot& slot, std::size_t index) {
     RdmaOperation& operation = slot.operation;
     operation = {};
-    operation.kind = static_cast<RdmaKind>(up_to(limits_.link == Link::kIwarp ? 1 : 3));
+    operation.kind = static_cast<RdmaKind>(up_to(limits_.link == Transport::kIwarp ? 1 : 3));
     const bool atomic = operation.kind == RdmaKind::kFetchAdd || operation.kind == RdmaKind::kCompareSwap;
     std::byte* at = memory_of(index);
     operation.pieces = static_cast<std::uint8_t>(atomic ? 1 : 1 + up_to(3));

@@ -24,7 +24,7 @@ class RdmaDevice final : public RdmaVerbs {
     bool good;
   };
 
-  RdmaDevice(Link link, std::uint64_t entries, std::uint32_t max_sge, std::uint32_t max_read_sge,
+  RdmaDevice(Transport link, std::uint64_t entries, std::uint32_t max_sge, std::uint32_t max_read_sge,
              std::uint64_t max_message, std::size_t remote_bytes)
       : remote(remote_bytes),
         link_(link),
@@ -212,7 +212,7 @@ class RdmaDevice final : public RdmaVerbs {
   void execute(const Request& request) {
     if (request.opcode == IBV_WR_BIND_MW) {
       const auto whole = regions_.find(request.window_region);
-      if (link_ != Link::kIwarp || whole == regions_.end() || (whole->second.access & IBV_ACCESS_MW_BIND) == 0) {
+      if (link_ != Transport::kIwarp || whole == regions_.end() || (whole->second.access & IBV_ACCESS_MW_BIND) == 0) {
         return complain("a window that cannot be bound, or is of no use");
       }
       windows_[request.window_key] = {request.window_address, request.window_length, request.window_access, nullptr};
@@ -225,7 +225,7 @@ class RdmaDevice final : public RdmaVerbs {
       return;
     }
     const bool writes = request.opcode == IBV_WR_RDMA_WRITE;
-    const std::uint32_t most = writes ? max_sge_ : link_ == Link::kIwarp ? 1 : max_read_sge_;
+    const std::uint32_t most = writes ? max_sge_ : link_ == Transport::kIwarp ? 1 : max_read_sge_;
     std::uint64_t bytes = 0;
     for (const ibv_sge& sge : request.sges) {
       bytes += sge.length;
@@ -271,7 +271,7 @@ class RdmaDevice final : public RdmaVerbs {
     std::memcpy(there, &next, 8);
   }
 
-  Link link_;
+  Transport link_;
   std::uint64_t entries_;
   std::uint32_t max_sge_;
   std::uint32_t max_read_sge_;

@@ -5,7 +5,7 @@
 namespace fabric {
 namespace {
 
-constexpr std::array kLinks = {Link::kInfiniBand, Link::kRoce, Link::kIwarp};
+constexpr std::array kLinks = {Transport::kInfiniBand, Transport::kRoce, Transport::kIwarp};
 
 START_TEST(every_role_has_a_row) {
   std::uint32_t seen = 0;
@@ -20,7 +20,7 @@ START_TEST(remote_access_implies_local_write) {  // ibv_reg_mr(3) demands it
   for (std::uint32_t bits = 0; bits < 1U << kAccessTable.size(); ++bits) {
     MemoryRoles roles;
     roles.bits = bits;
-    for (const Link link : kLinks) {
+    for (const Transport link : kLinks) {
       const unsigned flags = access_flags(roles, link);
       if ((flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0) {
         ck_assert(flags & IBV_ACCESS_LOCAL_WRITE);
@@ -32,15 +32,15 @@ START_TEST(remote_access_implies_local_write) {  // ibv_reg_mr(3) demands it
 END_TEST
 
 START_TEST(only_iwarp_read_sinks_are_written_remotely) {
-  ck_assert(access_flags(MemoryRole::kReadSink, Link::kIwarp) & IBV_ACCESS_REMOTE_WRITE);
-  ck_assert(!(access_flags(MemoryRole::kReadSink, Link::kInfiniBand) & IBV_ACCESS_REMOTE_WRITE));
-  ck_assert(!suffices(IBV_ACCESS_LOCAL_WRITE, MemoryRole::kReadSink, Link::kIwarp));
-  ck_assert(suffices(IBV_ACCESS_LOCAL_WRITE, MemoryRole::kReadSink, Link::kRoce));
+  ck_assert(access_flags(MemoryRole::kReadSink, Transport::kIwarp) & IBV_ACCESS_REMOTE_WRITE);
+  ck_assert(!(access_flags(MemoryRole::kReadSink, Transport::kInfiniBand) & IBV_ACCESS_REMOTE_WRITE));
+  ck_assert(!suffices(IBV_ACCESS_LOCAL_WRITE, MemoryRole::kReadSink, Transport::kIwarp));
+  ck_assert(suffices(IBV_ACCESS_LOCAL_WRITE, MemoryRole::kReadSink, Transport::kRoce));
 }
 END_TEST
 
 START_TEST(sources_need_no_write_access) {
-  for (const Link link : kLinks) {
+  for (const Transport link : kLinks) {
     ck_assert_uint_eq(access_flags(MemoryRole::kSendSource | MemoryRole::kWriteSource, link) & IBV_ACCESS_LOCAL_WRITE,
                       0);
     ck_assert(suffices(0, MemoryRole::kSendSource, link));
@@ -49,7 +49,7 @@ START_TEST(sources_need_no_write_access) {
 END_TEST
 
 START_TEST(what_peers_write_keeps_its_order) {
-  for (const Link link : kLinks) {
+  for (const Transport link : kLinks) {
     ck_assert(access_flags(MemoryRole::kReceiveSink, link) & IBV_ACCESS_RELAXED_ORDERING);
     ck_assert(!(access_flags(MemoryRole::kReceiveSink | MemoryRole::kWriteSink, link) & IBV_ACCESS_RELAXED_ORDERING));
     ck_assert(!(access_flags(MemoryRole::kAtomicTarget, link) & IBV_ACCESS_RELAXED_ORDERING));
@@ -60,8 +60,8 @@ START_TEST(what_peers_write_keeps_its_order) {
 END_TEST
 
 START_TEST(iwarp_has_no_atomics) {
-  ck_assert(!(access_flags(MemoryRole::kAtomicTarget, Link::kIwarp) & IBV_ACCESS_REMOTE_ATOMIC));
-  ck_assert(access_flags(MemoryRole::kAtomicTarget, Link::kRoce) & IBV_ACCESS_REMOTE_ATOMIC);
+  ck_assert(!(access_flags(MemoryRole::kAtomicTarget, Transport::kIwarp) & IBV_ACCESS_REMOTE_ATOMIC));
+  ck_assert(access_flags(MemoryRole::kAtomicTarget, Transport::kRoce) & IBV_ACCESS_REMOTE_ATOMIC);
 }
 END_TEST
 

@@ -112,18 +112,18 @@ END_TEST
 /// The plans of a RoCE and of an iWARP port differ as the planner says.
 START_TEST(plans_are_the_planners) {
   const Question asked = question("P,4096,16");
-  const auto plan = [&](const char* text, Link link) {
+  const auto plan = [&](const char* text, Transport link) {
     return explain(asked, *parse_operation(text), {nullptr, link, 1U << 20, 64, 16}, DeviceCosts{});
   };
   const auto has = [](const std::string& text, const char* part) {
     ck_assert_msg(text.find(part) != std::string::npos, "%s", text.c_str());
   };
-  has(plan("read:4194304", Link::kRoce), "read of 4194304 bytes in 1 pieces: 4 requests");
-  has(plan("write:64", Link::kRoce), "inline");
-  has(plan("write:4096:unregistered", Link::kRoce), "1 temporary registrations");
-  has(plan("write:4096", Link::kIwarp), "the last reads back a byte");
-  has(plan("add:8", Link::kIwarp), "a message to the target's processor");
-  has(plan("add:8", Link::kRoce), "fetch and add of 8 bytes");
+  has(plan("read:4194304", Transport::kRoce), "read of 4194304 bytes in 1 pieces: 4 requests");
+  has(plan("write:64", Transport::kRoce), "inline");
+  has(plan("write:4096:unregistered", Transport::kRoce), "1 temporary registrations");
+  has(plan("write:4096", Transport::kIwarp), "the last reads back a byte");
+  has(plan("add:8", Transport::kIwarp), "a message to the target's processor");
+  has(plan("add:8", Transport::kRoce), "fetch and add of 8 bytes");
 }
 END_TEST
 

@@ -24,12 +24,12 @@ GidEntry entry(std::uint32_t index, const char* text, GidType type) {
 }
 
 /// The index of the entry of choice, -1 for none.
-int chosen(const std::vector<GidEntry>& table, Link link) {
+int chosen(const std::vector<GidEntry>& table, Transport link) {
   const auto best = choose_gid(table, link);
   return best ? static_cast<int>(best->index) : -1;
 }
 
-std::string subnet_text(const char* address, Link link, const std::vector<InterfaceAddress>& interfaces = {}) {
+std::string subnet_text(const char* address, Transport link, const std::vector<InterfaceAddress>& interfaces = {}) {
   return to_string(subnet_of(gid(address), link, interfaces));
 }
 
@@ -52,9 +52,9 @@ END_TEST
 
 START_TEST(infiniband_uses_the_first) {
   const auto type = GidType::kInfiniBand;
-  ck_assert_int_eq(chosen({entry(0, "fe80::2", type), entry(1, "fec0::2", type)}, Link::kInfiniBand), 0);
-  ck_assert_int_eq(chosen({entry(2, "fe80::2", type), entry(1, "fec0::2", type)}, Link::kInfiniBand), 1);
-  ck_assert_int_eq(chosen({entry(0, "::", type), entry(3, "fec0::2", type)}, Link::kInfiniBand), 3);
+  ck_assert_int_eq(chosen({entry(0, "fe80::2", type), entry(1, "fec0::2", type)}, Transport::kInfiniBand), 0);
+  ck_assert_int_eq(chosen({entry(2, "fe80::2", type), entry(1, "fec0::2", type)}, Transport::kInfiniBand), 1);
+  ck_assert_int_eq(chosen({entry(0, "::", type), entry(3, "fec0::2", type)}, Transport::kInfiniBand), 3);
 }
 END_TEST
 
@@ -66,35 +66,36 @@ START_TEST(ethernet_prefers_v2_then_ipv4) {
                                  entry(4, "2001:db8::2", v1),     entry(5, "2001:db8::2", v2),
                                  entry(6, "::ffff:10.9.0.2", v2)};
   for (const int expected : {3, 6, 5, 1, 2, 4, 0}) {
-    ck_assert_int_eq(chosen(table, Link::kRoce), expected);
+    ck_assert_int_eq(chosen(table, Transport::kRoce), expected);
     std::erase_if(table, [expected](const GidEntry& e) { return e.index == static_cast<std::uint32_t>(expected); });
   }
-  ck_assert_int_eq(chosen(table, Link::kRoce), -1);
+  ck_assert_int_eq(chosen(table, Transport::kRoce), -1);
 }
 END_TEST
 
 START_TEST(the_lowest_index_wins_in_any_order) {
   const auto v2 = GidType::kRoceV2;
-  ck_assert_int_eq(chosen({entry(9, "::ffff:10.0.0.9", v2), entry(4, "::ffff:10.0.0.4", v2)}, Link::kRoce), 4);
+  ck_assert_int_eq(chosen({entry(9, "::ffff:10.0.0.9", v2), entry(4, "::ffff:10.0.0.4", v2)}, Transport::kRoce), 4);
 }
 END_TEST
 
 START_TEST(iwarp_has_one_entry_of_whatever_type) {
-  ck_assert_int_eq(chosen({entry(0, "0200:0:1::", GidType::kInfiniBand)}, Link::kIwarp), 0);
+  ck_assert_int_eq(chosen({entry(0, "0200:0:1::", GidType::kInfiniBand)}, Transport::kIwarp), 0);
 }
 END_TEST
 
 START_TEST(zero_entries_do_not_count) {
-  ck_assert_int_eq(chosen({}, Link::kInfiniBand), -1);
-  ck_assert_int_eq(chosen({entry(0, "::", GidType::kInfiniBand)}, Link::kInfiniBand), -1);
-  ck_assert_int_eq(chosen({entry(0, "::", GidType::kRoceV2), entry(1, "fe80::2", GidType::kRoceV1)}, Link::kRoce), 1);
+  ck_assert_int_eq(chosen({}, Transport::kInfiniBand), -1);
+  ck_assert_int_eq(chosen({entry(0, "::", GidType::kInfiniBand)}, Transport::kInfiniBand), -1);
+  ck_assert_int_eq(chosen({entry(0, "::", GidType::kRoceV2), entry(1, "fe80::2", GidType::kRoceV1)}, Transport::kRoce),
+                   1);
 }
 END_TEST
 
 START_TEST(infiniband_subnets_are_the_upper_half) {
-  check_text(subnet_text("fe80::2:c903:1:2", Link::kInfiniBand), "fe80::/64");
+  check_text(subnet_text("fe80::2:c903:1:2", Transport::kInfiniBand), "fe80::/64");
   // Interfaces have no say, even if one has that address.
-  check_text(subnet_text("fec0:0:0:7::1", Link::kInfiniBand, {interface("fec0:0:0:7::1", 16)}), "fec0:0:0:7::/64");
+  check_text(subnet_text("fec0:0:0:7::1", Transport::kInfiniBand, {interface("fec0:0:0:7::1", 16)}), "fec0:0:0:7::/64");
 }
 END_TEST
 
@@ -102,21 +103,21 @@ START_TEST(ethernet_subnets_come_from_the_interface) {
   const std::vector<InterfaceAddress> interfaces = {
       interface("::ffff:10.1.2.4", 104), interface("::ffff:10.1.2.3", 116), interface("2001:db8:1:ffff::3", 50),
       interface("::ffff:10.3.0.1", 128), interface("fe80::3", 64),          interface("2001::1", 0)};
-  check_text(subnet_text("::ffff:10.1.2.4", Link::kRoce, interfaces), "10.0.0.0/8");
-  check_text(subnet_text("::ffff:10.1.250.3", Link::kRoce, interfaces), "10.1.250.0/24");
-  check_text(subnet_text("::ffff:10.1.2.3", Link::kIwarp, interfaces), "10.1.0.0/20");
-  check_text(subnet_text("2001:db8:1:ffff::3", Link::kRoce, interfaces), "2001:db8:1:c000::/50");
-  check_text(subnet_text("::ffff:10.3.0.1", Link::kRoce, interfaces), "10.3.0.1/32");
-  check_text(subnet_text("fe80::3", Link::kRoce, interfaces), "fe80::/64");
-  check_text(subnet_text("2001::1", Link::kRoce, interfaces), "::/0");
+  check_text(subnet_text("::ffff:10.1.2.4", Transport::kRoce, interfaces), "10.0.0.0/8");
+  check_text(subnet_text("::ffff:10.1.250.3", Transport::kRoce, interfaces), "10.1.250.0/24");
+  check_text(subnet_text("::ffff:10.1.2.3", Transport::kIwarp, interfaces), "10.1.0.0/20");
+  check_text(subnet_text("2001:db8:1:ffff::3", Transport::kRoce, interfaces), "2001:db8:1:c000::/50");
+  check_text(subnet_text("::ffff:10.3.0.1", Transport::kRoce, interfaces), "10.3.0.1/32");
+  check_text(subnet_text("fe80::3", Transport::kRoce, interfaces), "fe80::/64");
+  check_text(subnet_text("2001::1", Transport::kRoce, interfaces), "::/0");
 }
 END_TEST
 
 START_TEST(subnets_without_an_interface_are_guessed) {
-  check_text(subnet_text("::ffff:192.168.5.77", Link::kRoce), "192.168.5.0/24");
-  check_text(subnet_text("::ffff:127.64.1.1", Link::kRoce), "127.0.0.0/8");
-  check_text(subnet_text("fe80::a:b:c:d", Link::kRoce), "fe80::/64");
-  check_text(subnet_text("2001:db8:1:2:3:4:5:6", Link::kIwarp), "2001:db8:1:2::/64");
+  check_text(subnet_text("::ffff:192.168.5.77", Transport::kRoce), "192.168.5.0/24");
+  check_text(subnet_text("::ffff:127.64.1.1", Transport::kRoce), "127.0.0.0/8");
+  check_text(subnet_text("fe80::a:b:c:d", Transport::kRoce), "fe80::/64");
+  check_text(subnet_text("2001:db8:1:2:3:4:5:6", Transport::kIwarp), "2001:db8:1:2::/64");
 }
 END_TEST
 
@@ -129,11 +130,11 @@ START_TEST(iwarp_ports_are_found_by_their_mac) {
   other.hardware = {0x02, 0x11, 0x22, 0x33, 0x44, 0x56};
   const std::vector<InterfaceAddress> interfaces = {other, v6, v4};
   const Gid mac = gid("0211:2233:4455::");
-  const auto ip = ip_of_port(mac, Link::kIwarp, interfaces);
+  const auto ip = ip_of_port(mac, Transport::kIwarp, interfaces);
   ck_assert(ip && ip->address == v4.address);
-  check_text(to_string(subnet_of(mac, Link::kIwarp, interfaces)), "10.78.0.0/24");
-  ck_assert(!ip_of_port(gid("0211:2233:4457::"), Link::kIwarp, interfaces));
-  ck_assert(!ip_of_port(Gid{}, Link::kIwarp, {{interface("::ffff:127.0.0.1", 104)}}));  // lo has no MAC address
+  check_text(to_string(subnet_of(mac, Transport::kIwarp, interfaces)), "10.78.0.0/24");
+  ck_assert(!ip_of_port(gid("0211:2233:4457::"), Transport::kIwarp, interfaces));
+  ck_assert(!ip_of_port(Gid{}, Transport::kIwarp, {{interface("::ffff:127.0.0.1", 104)}}));  // lo has no MAC address
 }
 END_TEST
 
@@ -142,33 +143,33 @@ START_TEST(infiniband_ports_are_found_by_ipoib) {
   const Gid port = gid("fe80::2:c903:1:2");
   ipoib.hardware = {0x80, 0, 0x0c, 0x01};
   std::copy(port.raw.begin(), port.raw.end(), ipoib.hardware.begin() + 4);
-  const auto ip = ip_of_port(port, Link::kInfiniBand, {{ipoib}});
+  const auto ip = ip_of_port(port, Transport::kInfiniBand, {{ipoib}});
   ck_assert(ip && ip->address == ipoib.address);
-  ck_assert(!ip_of_port(gid("fe80::2:c903:1:3"), Link::kInfiniBand, {{ipoib}}));
+  ck_assert(!ip_of_port(gid("fe80::2:c903:1:3"), Transport::kInfiniBand, {{ipoib}}));
 }
 END_TEST
 
 START_TEST(roce_ports_have_their_gid_for_an_address) {
   InterfaceAddress known = interface("fe80::5", 64);
   known.interface = 7;
-  const auto ip = ip_of_port(gid("fe80::5"), Link::kRoce, {{known}});
+  const auto ip = ip_of_port(gid("fe80::5"), Transport::kRoce, {{known}});
   ck_assert(ip && ip->interface == 7);
-  const auto guessed = ip_of_port(gid("::ffff:10.0.0.3"), Link::kRoce, {});
+  const auto guessed = ip_of_port(gid("::ffff:10.0.0.3"), Transport::kRoce, {});
   ck_assert(guessed && guessed->address == gid("::ffff:10.0.0.3").raw && guessed->interface == 0);
 }
 END_TEST
 
 START_TEST(an_impossible_prefix_length_is_clipped) {
   const std::vector<InterfaceAddress> interfaces = {interface("::ffff:10.0.0.1", 255)};
-  check_text(subnet_text("::ffff:10.0.0.1", Link::kRoce, interfaces), "10.0.0.1/32");
+  check_text(subnet_text("::ffff:10.0.0.1", Transport::kRoce, interfaces), "10.0.0.1/32");
 }
 END_TEST
 
 START_TEST(peers_on_a_network_get_equal_subnets) {
   const std::vector<InterfaceAddress> ours = {interface("::ffff:10.0.3.1", 118)};
   const std::vector<InterfaceAddress> theirs = {interface("::ffff:10.0.0.9", 118)};
-  ck_assert(subnet_of(gid("::ffff:10.0.3.1"), Link::kRoce, ours) ==
-            subnet_of(gid("::ffff:10.0.0.9"), Link::kRoce, theirs));
+  ck_assert(subnet_of(gid("::ffff:10.0.3.1"), Transport::kRoce, ours) ==
+            subnet_of(gid("::ffff:10.0.0.9"), Transport::kRoce, theirs));
 }
 END_TEST
 

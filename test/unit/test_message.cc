@@ -19,7 +19,7 @@ Message example(MessageType type) {
   message.header.sender_port = 3;
   message.header.target_port = 0x405;
   message.header.attempt = 0x01000002;
-  message.address.link = Link::kRoce;
+  message.address.link = Transport::kRoce;
   message.address.lid = 0x1234;
   message.address.gid.raw[0] = 0xfe;
   message.address.gid.raw[15] = 9;

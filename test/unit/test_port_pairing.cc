@@ -10,7 +10,7 @@ namespace {
 
 using Pairs = std::vector<std::optional<std::uint16_t>>;
 
-PortAddress port(Link link, std::uint8_t subnet) {
+PortAddress port(Transport link, std::uint8_t subnet) {
   PortAddress made;
   made.link = link;
   made.subnet.prefix[7] = subnet;
@@ -19,15 +19,15 @@ PortAddress port(Link link, std::uint8_t subnet) {
 }
 
 PortAddress ib(std::uint8_t subnet) {
-  return port(Link::kInfiniBand, subnet);
+  return port(Transport::kInfiniBand, subnet);
 }
 
 START_TEST(reaches_the_same_link_and_subnet) {
   ck_assert(reachable(ib(1), ib(1), false));
   ck_assert(!reachable(ib(1), ib(2), false));
   ck_assert(reachable(ib(1), ib(2), true));
-  ck_assert(!reachable(ib(1), port(Link::kRoce, 1), false));
-  ck_assert(!reachable(port(Link::kIwarp, 1), port(Link::kRoce, 1), true));
+  ck_assert(!reachable(ib(1), port(Transport::kRoce, 1), false));
+  ck_assert(!reachable(port(Transport::kIwarp, 1), port(Transport::kRoce, 1), true));
 }
 END_TEST
 
@@ -57,7 +57,7 @@ END_TEST
 
 START_TEST(any_subnet_pairs_up_what_is_left) {
   const std::vector ours = {ib(1), ib(2), ib(3)};
-  const std::vector theirs = {ib(4), ib(2), ib(5), port(Link::kRoce, 1)};
+  const std::vector theirs = {ib(4), ib(2), ib(5), port(Transport::kRoce, 1)};
   ck_assert(pair_ports(ours, theirs, true) == (Pairs{0, 1, 2}));
   ck_assert(pair_ports(theirs, ours, true) == (Pairs{0, 1, 2, std::nullopt}));
 }
@@ -98,7 +98,7 @@ START_TEST(both_sides_compute_the_same_pairs) {
   const auto ports = [&random] {
     std::vector<PortAddress> made(random() % 7);
     for (PortAddress& p : made) {
-      p = port(static_cast<Link>(1 + random() % 3), static_cast<std::uint8_t>(random() % 3));
+      p = port(static_cast<Transport>(1 + random() % 3), static_cast<std::uint8_t>(random() % 3));
     }
     return made;
   };

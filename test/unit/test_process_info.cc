@@ -32,8 +32,8 @@ ProcessInfo sample() {
   info.receive_queues = "S,128,16";
   info.ports.resize(2);
   info.ports[0] = {
-      .link = Link::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5, .subnet = {{0xfe, 0x80}, 64}};
-  info.ports[1] = {.link = Link::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}};
+      .link = Transport::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5, .subnet = {{0xfe, 0x80}, 64}};
+  info.ports[1] = {.link = Transport::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}};
   info.contexts = 2;
   info.offers.push_back({CpcKind::kOob, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
   info.offers.push_back({CpcKind::kRdmaCm, 0, 0b10, {}});
@@ -182,7 +182,7 @@ ProcessInfo random_info(std::mt19937& random) {
   info.receive_queues.assign(random() % 60, 'P');
   info.ports.resize(1 + random() % 4);
   for (PortAddress& port : info.ports) {
-    port.link = static_cast<Link>(1 + random() % 3);
+    port.link = static_cast<Transport>(1 + random() % 3);
     port.lid = static_cast<std::uint16_t>(random());
     fill(port.gid.raw);
     port.mtu = static_cast<std::uint8_t>(1 + random() % 5);

@@ -19,7 +19,7 @@ QueuePairSettings settings(std::uint32_t rdma_depth = 64) {
 
 Result<QueueFit> fit(const char* list, const DeviceRoom& device, std::uint32_t cq_size = 8192,
                      std::uint32_t peers = 4) {
-  return fit_queues(*ReceiveQueues::parse(list), Link::kRoce, settings(), cq_size, peers, device);
+  return fit_queues(*ReceiveQueues::parse(list), Transport::kRoce, settings(), cq_size, peers, device);
 }
 
 START_TEST(a_large_device_changes_nothing) {
@@ -57,7 +57,7 @@ START_TEST(completion_queues_limit_the_shared_receives) {
   for (const QueueSpec& spec : all->queues.queues()) {
     shared += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
-  const QueueDepths first = queue_depths(all->queues, 0, Link::kRoce, settings());
+  const QueueDepths first = queue_depths(all->queues, 0, Transport::kRoce, settings());
   ck_assert_uint_le(shared + first.send + first.receive, 1024);
   ck_assert_uint_gt(shared, 480);
 }
@@ -112,7 +112,7 @@ START_TEST(few_completion_queues_are_large) {
   const auto all = fit("P,4096,64", device, 1024, 100);
   ck_assert(all.has_value());
   ck_assert_uint_eq(all->most_cqs, 2);
-  const QueueDepths one = queue_depths(all->queues, 0, Link::kRoce, settings());
+  const QueueDepths one = queue_depths(all->queues, 0, Transport::kRoce, settings());
   ck_assert_uint_eq(all->last_cq_entries, 100 * (one.send + one.receive) - 1024);
 }
 END_TEST
@@ -136,7 +136,7 @@ START_TEST(what_is_given_fits) {
     std::uint32_t most = 0;
     for (std::size_t i = 0; i < all->queues.count(); ++i) {
       const QueueSpec& spec = all->queues[i];
-      const QueueDepths depths = queue_depths(all->queues, i, Link::kRoce, given);
+      const QueueDepths depths = queue_depths(all->queues, i, Transport::kRoce, given);
       ck_assert(depths.send <= device.max_qp_wr && depths.receive <= device.max_qp_wr);
       most = std::max(most, depths.send + depths.receive);
       if (spec.kind == QueueKind::kShared) {

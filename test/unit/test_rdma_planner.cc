@@ -50,7 +50,7 @@ RdmaOperation operation(RdmaKind kind, std::initializer_list<LocalMemory> local)
 std::byte memory[4096];
 
 START_TEST(one_list_if_it_fits) {
-  Bench bench({.link = Link::kRoce, .max_sge = 3, .max_read_sge = 3});
+  Bench bench({.link = Transport::kRoce, .max_sge = 3, .max_read_sge = 3});
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
   const LocalMemory piece{memory, 100, mr, IBV_ACCESS_LOCAL_WRITE};
   const RdmaPlan plan = bench.planner.plan(operation(RdmaKind::kRead, {piece, piece, piece}));
@@ -62,20 +62,20 @@ START_TEST(one_list_if_it_fits) {
 END_TEST
 
 START_TEST(iwarp_reads_have_one_piece_and_a_writable_sink) {
-  Bench bench({.link = Link::kIwarp, .max_sge = 3, .max_read_sge = 3});
+  Bench bench({.link = Transport::kIwarp, .max_sge = 3, .max_read_sge = 3});
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
   const LocalMemory piece{memory, 100, mr, IBV_ACCESS_LOCAL_WRITE};
   const RdmaPlan read = bench.planner.plan(operation(RdmaKind::kRead, {piece, piece, piece}));
   ck_assert_uint_eq(read.requests, 3);
   ck_assert_uint_eq(read.registrations, 3);
   ck_assert_uint_eq(bench.planner.plan(operation(RdmaKind::kWrite, {piece, piece, piece})).requests, 1);
-  const LocalMemory good{memory, 100, mr, access_flags(MemoryRole::kReadSink, Link::kIwarp)};
+  const LocalMemory good{memory, 100, mr, access_flags(MemoryRole::kReadSink, Transport::kIwarp)};
   ck_assert_uint_eq(bench.planner.plan(operation(RdmaKind::kRead, {good})).registrations, 0);
 }
 END_TEST
 
 START_TEST(long_messages_are_cut) {
-  Bench bench({.link = Link::kRoce, .max_sge = 2, .max_message = 100});
+  Bench bench({.link = Transport::kRoce, .max_sge = 2, .max_message = 100});
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
   const auto write = operation(RdmaKind::kWrite, {{memory, 250, mr, IBV_ACCESS_LOCAL_WRITE}, {memory, 60, mr, 1}});
   ck_assert_uint_eq(bench.planner.sqes_needed(write), 4);
@@ -84,7 +84,7 @@ START_TEST(long_messages_are_cut) {
 END_TEST
 
 START_TEST(small_writes_need_no_registration) {
-  Bench bench({.link = Link::kRoce, .max_sge = 2, .max_inline = 64});
+  Bench bench({.link = Transport::kRoce, .max_sge = 2, .max_inline = 64});
   auto write = operation(RdmaKind::kWrite, {{memory, 64, nullptr, 0}});
   ck_assert(bench.planner.plan(write).is_inline);
   ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kYes);
@@ -95,7 +95,7 @@ START_TEST(small_writes_need_no_registration) {
 END_TEST
 
 START_TEST(iwarp_writes_are_read_back) {
-  Bench bench({.link = Link::kIwarp, .max_inline = 64, .outstanding_reads = 2});
+  Bench bench({.link = Transport::kIwarp, .max_inline = 64, .outstanding_reads = 2});
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   auto write = operation(RdmaKind::kWrite, {{memory, 8, nullptr, 0}});
   ck_assert_uint_eq(bench.planner.sqes_needed(write), 1);
@@ -115,7 +115,7 @@ START_TEST(iwarp_writes_are_read_back) {
 END_TEST
 
 START_TEST(windows_are_bound_and_invalidated) {
-  Bench bench({.link = Link::kIwarp, .windows = true});
+  Bench bench({.link = Transport::kIwarp, .windows = true});
   constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
   auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
@@ -135,21 +135,21 @@ END_TEST
 
 START_TEST(windows_are_for_sinks_of_iwarp_that_allow_them) {
   constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-  Bench iwarp({.link = Link::kIwarp, .windows = true, .force_mr = true});
+  Bench iwarp({.link = Transport::kIwarp, .windows = true, .force_mr = true});
   ibv_mr* mr = iwarp.device.add_region(memory, sizeof memory, kBindable);
   const LocalMemory bindable{memory, 64, mr, kBindable};
   ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {bindable})).windows, 1);
   ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kWrite, {bindable})).windows, 0);
   ck_assert_uint_eq(iwarp.planner.plan(operation(RdmaKind::kRead, {{memory, 64, mr, IBV_ACCESS_LOCAL_WRITE}})).windows,
                     0);
-  Bench roce({.link = Link::kRoce, .windows = true, .force_mr = true});
+  Bench roce({.link = Transport::kRoce, .windows = true, .force_mr = true});
   const RdmaPlan plan = roce.planner.plan(operation(RdmaKind::kRead, {bindable}));
   ck_assert(plan.windows == 0 && plan.registrations == 1);
 }
 END_TEST
 
 START_TEST(what_is_refused_at_once_leaves_nothing) {
-  Bench bench({.link = Link::kRoce, .max_message = 16, .outstanding_reads = 16});
+  Bench bench({.link = Transport::kRoce, .max_message = 16, .outstanding_reads = 16});
   auto write = operation(RdmaKind::kWrite, {{memory, 64, nullptr, 0}});
   bench.device.refuse_after = 0;
   ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kRefused);
@@ -159,7 +159,7 @@ END_TEST
 
 START_TEST(what_is_refused_half_way_keeps_its_memory) {
   for (const std::uint64_t taken : {1, 8, 9}) {  // a batch is of 8
-    Bench bench({.link = Link::kRoce, .max_message = 16, .outstanding_reads = 16});
+    Bench bench({.link = Transport::kRoce, .max_message = 16, .outstanding_reads = 16});
     auto write = operation(RdmaKind::kWrite, {{memory, 160, nullptr, 0}});
     bench.device.refuse_after = taken;
     ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kBroken);
@@ -180,7 +180,7 @@ START_TEST(what_is_refused_half_way_keeps_its_memory) {
 END_TEST
 
 START_TEST(none_left_is_an_answer) {
-  Bench bench({.link = Link::kRoce, .outstanding_reads = 4, .force_mr = true}, 16, {}, {1, 100});
+  Bench bench({.link = Transport::kRoce, .outstanding_reads = 4, .force_mr = true}, 16, {}, {1, 100});
   auto first = operation(RdmaKind::kRead, {{memory, 64, nullptr, 0}});
   auto second = first;
   ck_assert(bench.planner.post(first, bench.device) == RdmaPosted::kYes);
@@ -194,7 +194,7 @@ START_TEST(none_left_is_an_answer) {
 END_TEST
 
 START_TEST(reads_wait_for_each_other) {
-  Bench bench({.link = Link::kRoce, .max_message = 64, .outstanding_reads = 2});
+  Bench bench({.link = Transport::kRoce, .max_message = 64, .outstanding_reads = 2});
   ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
   auto large = operation(RdmaKind::kRead, {{memory, 200, mr, IBV_ACCESS_LOCAL_WRITE}});
   auto small = operation(RdmaKind::kRead, {{memory, 8, mr, IBV_ACCESS_LOCAL_WRITE}});
@@ -208,7 +208,7 @@ START_TEST(reads_wait_for_each_other) {
 END_TEST
 
 START_TEST(plans_are_explained) {
-  Bench bench({.link = Link::kIwarp, .max_sge = 2, .outstanding_reads = 4});
+  Bench bench({.link = Transport::kIwarp, .max_sge = 2, .outstanding_reads = 4});
   test::check_text(
       bench.planner.explain(operation(RdmaKind::kRead, {{memory, 100, nullptr, 0}, {memory, 50, nullptr, 0}})),
       "read of 150 bytes in 2 pieces: 2 requests, 2 entries (2 bytes) of the send queue, 2 of 4 "
@@ -321,7 +321,7 @@ class Storm {
   void make(Slot& slot, std::size_t index) {
     RdmaOperation& operation = slot.operation;
     operation = {};
-    const bool atomics = bench_.planner.limits().link != Link::kIwarp;
+    const bool atomics = bench_.planner.limits().link != Transport::kIwarp;
     operation.kind = static_cast<RdmaKind>(up_to(atomics ? 3 : 1));
     const bool atomic = operation.kind == RdmaKind::kFetchAdd || operation.kind == RdmaKind::kCompareSwap;
     std::byte* at = memory_of(index);
@@ -421,15 +421,15 @@ void storm(const RdmaLimits& limits) {
 }
 
 START_TEST(random_operations_infiniband) {
-  storm({Link::kInfiniBand, 4, 4, 4096, 64, 16, false, false});
+  storm({Transport::kInfiniBand, 4, 4, 4096, 64, 16, false, false});
 }
 END_TEST
 START_TEST(random_operations_roce) {
-  storm({Link::kRoce, 2, 1, 128, 32, 4, false, false});
+  storm({Transport::kRoce, 2, 1, 128, 32, 4, false, false});
 }
 END_TEST
 START_TEST(random_operations_iwarp) {
-  storm({Link::kIwarp, 3, 3, 200, 0, 3, false, false});
+  storm({Transport::kIwarp, 3, 3, 200, 0, 3, false, false});
 }
 END_TEST
 

@@ -37,7 +37,7 @@ class VerbsPort {
     PortScan scan = scan_ports({});
     ck_assert_uint_ge(scan.ports.size(), 1);
     usable_ = std::move(scan.ports.front());
-    if (usable_.address.link == Link::kIwarp) {
+    if (usable_.address.link == Transport::kIwarp) {
       queues_ = queues_.without_shared();
     }
     completion_queues_ = std::make_unique<CompletionQueueSet>(usable_.device->context.get(), entries, receives);

@@ -52,9 +52,10 @@ DeviceTable::DeviceTable() {
   }
 }
 
-// Made once; a device stays valid after its list is freed.
+// Made once and never destroyed: a device stays valid after its list is freed, and threads may still use it while the process
+// ends.
 DeviceTable& device_table() {
-  static DeviceTable table;
+  static auto& table = *new DeviceTable;
   return table;
 }
 

@@ -19,7 +19,7 @@ struct Windows {
   std::vector<Mw*> all;
 };
 Windows& windows() {
-  static Windows windows;
+  static auto& windows = *new Windows;  // not destroyed: threads may still use it while the process ends
   return windows;
 }
 

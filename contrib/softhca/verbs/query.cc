@@ -168,10 +168,10 @@ SOFTHCA_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr
 
 // softhca-run lays out what programs look for.
 SOFTHCA_EXPORT const char* ibv_get_sysfs_path() {
-  static const std::string path = [] {
+  static const std::string& path = *new std::string([] {
     const char* directory = getenv("SOFTHCA_DIR");
     return directory != nullptr && *directory != '\0' ? std::string(directory) + "/sys" : std::string("/sys");
-  }();
+  }());
   return path.c_str();
 }
 

@@ -24,7 +24,7 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
-  ours->access = access_flags(roles, cache.link_);
+  ours->access = access_flags(roles, cache.transport_);
   ours->mr = ibv_reg_mr(cache.device_->pd.get(), base, size, static_cast<int>(ours->access));
   if (ours->mr == nullptr) {
     return OPAL_ERR_OUT_OF_RESOURCE;
@@ -101,8 +101,9 @@ bool RegistrationCache::allows_atomic(std::uint32_t rkey, std::uint64_t address,
   return address >= first && address <= last && last - address >= size - 1;
 }
 
-Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device) {
-  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device)));
+Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
+                                                                   Transport transport) {
+  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport));
   std::string name = "fabric." + cache->device_->name;
   mca_rcache_base_resources_t resources{};
   resources.cache_name = name.data();

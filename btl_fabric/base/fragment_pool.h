@@ -13,6 +13,7 @@
 #include "btl_fabric/base/registration.h"
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
+#include "common/ports/process_info.h"
 #include "cpc/queue_pairs/handshake_slab.h"
 
 namespace fabric {
@@ -21,7 +22,8 @@ namespace fabric {
 /// modules are made, as Open MPI's cache is.
 class RegistrationCache {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device);
+  [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device,
+                                                                       Transport transport);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -33,11 +35,8 @@ class RegistrationCache {
   /// What the RDMA operations of a transmit context share. Made when it is asked for first.
   [[nodiscard]] DeviceRdma& rdma(unsigned context);
 
-  /// A port of the device is the process's port `index`. On iWARP links memory needs more access than on others.
-  void add_port(std::uint16_t index, Transport link) noexcept {
-    ports_ |= std::uint64_t{1} << (index % 64);
-    link_ = link;
-  }
+  /// Module `index` of the process is of a port of the device, so that peers may reach the device's memory through it.
+  void add_port(std::size_t index) noexcept { ports_ |= std::uint64_t{1} << (index % kMaxPorts); }
   /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
   /// other. Peers learn it with the handle.
   void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
@@ -54,7 +53,8 @@ class RegistrationCache {
   }
 
  private:
-  explicit RegistrationCache(std::shared_ptr<OpenDevice> device) noexcept : device_(std::move(device)) {}
+  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
+      : device_(std::move(device)), transport_(transport) {}
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
@@ -67,7 +67,7 @@ class RegistrationCache {
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
   std::uint64_t ports_ = 0;
-  Transport link_ = Transport::kInfiniBand;
+  const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
   bool atomics_by_device_ = false;
   mutable std::mutex records_mutex_;                                       ///< of the two below
   std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key

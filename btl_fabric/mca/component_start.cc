@@ -193,7 +193,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports) {
 Status Component::add_modules(const UsablePort& port) {
   auto& cache = caches_[port.device->name];
   if (!cache) {
-    auto made = RegistrationCache::make(port.device);
+    auto made = RegistrationCache::make(port.device, port.address.link);
     if (!made) {
       return tl::unexpected(made.error());
     }
@@ -202,13 +202,15 @@ Status Component::add_modules(const UsablePort& port) {
   const std::size_t before = modules_.size();
   for (unsigned context = 0; context < locks_->contexts(); ++context) {
     const auto index = static_cast<std::uint16_t>(modules_.size());
-    cache->add_port(index, port.address.link);
     auto module = Module::make(port, *cache, queues_, {index, context, locks_->contexts()}, limits_);
     if (!module) {
       modules_.resize(before);
       return tl::unexpected(module.error());
     }
     modules_.push_back(std::move(*module));
+  }
+  for (std::size_t index = before; index < modules_.size(); ++index) {
+    cache->add_port(index);
   }
   return {};
 }

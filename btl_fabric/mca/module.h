@@ -211,6 +211,10 @@ class Module final : public mca_btl_base_module_t {
   void endpoint_failed(Endpoint& endpoint, const ibv_wc& completion, bool is_missed) noexcept;
   void fail(Endpoint& endpoint) noexcept;
   void tell_upper_layer(opal_proc_t* proc) const noexcept;
+  [[nodiscard]] bool is_of_port(const cpc::AsyncEvent& event) const noexcept;
+  [[nodiscard]] bool owns(const void* object) const noexcept;
+  void queue_pair_failed(const cpc::AsyncEvent& event);
+  void check_address();
 
   void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
   [[nodiscard]] Status receive_from(Endpoint& endpoint, std::uint32_t target_qpn);
@@ -229,7 +233,8 @@ class Module final : public mca_btl_base_module_t {
   void reap_drained();
   void refill_receives() noexcept;
 
-  UsablePort port_;
+  const UsablePort port_;
+  PortAddress address_ = port_.address;  ///< as it is now
   RegistrationCache& cache_;
   const ModulePlace place_;
   std::span<const std::unique_ptr<Module>> family_;

@@ -299,34 +299,4 @@ void Module::handle(const cpc::Flushing& upcall) {
   }
 }
 
-void Module::handle(const cpc::AsyncEvent& event) {
-  switch (event.type) {
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      for (const auto& shared : shared_queues_) {
-        if (shared && shared->srq() == event.object) {
-          ++counters().srq_limit_events;
-          shared->limit_reached();
-        }
-      }
-      break;
-    case IBV_EVENT_DEVICE_FATAL:
-      report_device_event(*this, event.type);
-      tell_upper_layer(nullptr);
-      break;
-    case IBV_EVENT_PORT_ERR:
-      // Not fatal: the link may come back before the transport's retries are used up.
-      if (event.port_num == port_.port_num) {
-        report_device_event(*this, event.type);
-      }
-      break;
-    case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_SRQ_ERR:
-      report_device_event(*this, event.type);
-      tell_upper_layer(nullptr);
-      break;
-    default:
-      break;  // the rest is news (ports coming up), or comes as failed completions too (queue pairs)
-  }
-}
-
 }  // namespace fabric

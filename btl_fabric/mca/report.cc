@@ -27,6 +27,7 @@ constexpr const char* kNoConnectionMethod = "no connection method";
 constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
+constexpr const char* kAddressChanged = "address changed";
 
 /// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
 /// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
@@ -201,6 +202,23 @@ void report_bad_packet(const Module& module, const EndpointQueue& queue, const s
 
 void report_device_event(const Module& module, ibv_event_type type) {
   show(kDeviceEvent, local_host(), describe_port(module).c_str(), ibv_event_type_str(type));
+}
+
+void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type) {
+  const std::string error = std::string("the device reports: ") + ibv_event_type_str(type);
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(qpn).c_str(), error.c_str(),
+       type == IBV_EVENT_QP_FATAL ? "The adapter has taken the queue pair out of service: look at dmesg."
+                                  : "The adapter has refused what the peer asked it for. Do both sides run the same "
+                                    "version of btl_fabric?");
+}
+
+void report_address_changed(const Module& module, const PortAddress& before, const PortAddress& now) {
+  const auto describe = [](const PortAddress& address) {
+    return (address.link == Transport::kInfiniBand ? "LID " + std::to_string(address.lid) + ", " : std::string()) +
+           "GID " + to_string(address.gid);
+  };
+  show(kAddressChanged, local_host(), module.name().c_str(), describe(before).c_str(), describe(now).c_str());
 }
 
 }  // namespace fabric

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "btl_fabric/base/opal.h"
+#include "common/ports/port_address.h"
 
 namespace fabric {
 
@@ -49,5 +50,9 @@ void report_transfer_failed(const Module& module, const Endpoint& endpoint, cons
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
 void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet, std::uint32_t length);
 void report_device_event(const Module& module, ibv_event_type type);
+/// A queue pair of the endpoint has failed, as the device says by an event.
+void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type);
+/// The LID or GID by which peers know the port has changed.
+void report_address_changed(const Module& module, const PortAddress& before, const PortAddress& now);
 
 }  // namespace fabric

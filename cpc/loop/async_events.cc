@@ -26,7 +26,7 @@ AsyncEvent to_value(ibv_context* device, const ibv_async_event& event) noexcept 
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      value.object = event.element.qp;
+      value.qp_num = event.element.qp->qp_num;  // which is there until the event is acknowledged
       break;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:

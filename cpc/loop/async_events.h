@@ -19,7 +19,8 @@ struct AsyncEvent {
   ibv_context* device = nullptr;
   ibv_event_type type{};
   int port_num = 0;              ///< of port events
-  const void* object = nullptr;  ///< the ibv_srq, ibv_qp or ibv_cq concerned: compare only, it may be gone
+  std::uint32_t qp_num = 0;      ///< of events of a queue pair, which may be gone
+  const void* object = nullptr;  ///< the ibv_srq or ibv_cq concerned: compare only, it may be gone
 };
 
 /// Progress thread only.

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Asynchronous events of devices, while a job is under way.
+
+# needs_ctl : sets `ctl`; a device in the kernel has no events on demand.
+needs_ctl() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has events on demand'; exit 77 ;; esac
+  ctl=$(command -v softhca-ctl || echo "$FABRIC_BUILD/contrib/softhca/softhca-ctl")
+}
+# meanwhile COMMAND [MPIRUN ARGUMENT...] : a job of two processes on the first device. When they are connected and wait, COMMAND is
+# run with its standard output discarded, and they go on. The exit status is the job's.
+meanwhile() {
+  local happens=$1 job i status
+  shift
+  stock check_waits || return 1
+  rm -rf "$work/wait" && mkdir "$work/wait" || return 1
+  fabric 2 --mca btl_fabric_if_include "$dev_a" "$@" "$work/check_waits" "$work/wait" &
+  job=$!
+  for ((i = 0; i < 600; i++)); do
+    [ -e "$work/wait/ready.0" ] && [ -e "$work/wait/ready.1" ] && break
+    sleep 0.1
+  done
+  $happens || echo "could not be done: $happens" >&2
+  wait $job
+  status=$?
+  [ $i -lt 600 ] || { echo 'the processes were never connected'; return 1; }
+  return $status
+}
+let_go() { : > "$work/wait/go"; }
+# a_queue_pair : the number of one that is connected.
+a_queue_pair() { "$ctl" list | sed -n 's/^  qp \(0x[0-9a-f]*\): RTS.*/\1/p' | head -n 1; }
+
+queue_pair_fails() {
+  qpn=$(a_queue_pair) && [ -n "$qpn" ] && "$ctl" qp-fatal "$qpn"
+}
+# Nothing waits there, so no failed request tells: it is the event that does. (On iWARP all queues are P queues, and what is
+# posted comes back, as it does when the peer closes the connection.)
+case_event_queue_pair_fails() {
+  local ctl qpn queues
+  needs_ctl
+  for queues in S,4096,64:S,65536,64 X,4096,64:X,65536,64; do
+    [[ $link = ib || $queues != X* ]] || continue
+    meanwhile queue_pair_fails --mca btl_fabric_receive_queues "$queues"
+    refuses $? && says 'A transfer between two processes has failed' && says "$qpn" &&
+      says 'the device reports: QP fatal error' || { echo "with $queues"; return 1; }
+  done
+}
+
+
+# is_told TEXT : waits until the job has said it, ten seconds at most.
+is_told() {
+  local i
+  for ((i = 0; i < 100; i++)); do
+    grep -qF -- "$1" out && return
+    sleep 0.1
+  done
+  return 1
+}
+port_changes() {
+  "$ctl" lid-change 0 0 1 && is_told 'has got another address' && "$ctl" gid-change 0 0 1 &&
+    is_told "It was:      LID $(sed -n 's/.*It is:  *LID \([0-9]*\),.*/\1/p' out | head -n 1)" && let_go
+}
+# On InfiniBand, where the address of a port is its LID and GID. What is connected stays so.
+case_event_address_changes() {
+  local ctl
+  [ "$link" = ib ] || { echo 'SKIP only ports of InfiniBand have addresses that are not those of their network interface'; exit 77; }
+  needs_ctl
+  meanwhile port_changes && says 'check_waits: 2 processes have waited'
+}
+# The GID table has entries that nobody uses, and these may change.
+case_event_another_gid_changes() {
+  local ctl
+  [ "$link" = roce ] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
+  needs_ctl
+  other_gid_changes() { "$ctl" gid-change 0 0 1 && "$ctl" port-down 0 0 1 && is_told 'port error' && "$ctl" port-up 0 0 1 && let_go; }
+  meanwhile other_gid_changes && says_not 'has got another address' && says 'check_waits: 2 processes have waited'
+}

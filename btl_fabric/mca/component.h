@@ -93,7 +93,7 @@ class Component {
   // component_start.cc
   [[nodiscard]] Result<PortChoice> read_params();
   [[nodiscard]] Status open_ports(PortChoice choice);
-  [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports);
+  [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals);
   [[nodiscard]] Status add_modules(const UsablePort& port);
   [[nodiscard]] Status start_connections();
   [[nodiscard]] Status publish();

@@ -160,10 +160,19 @@ Status Component::open_ports(PortChoice choice) {
   if (scan.ports.empty()) {
     return failure(list_refusals(scan.refusals));
   }
-  return make_modules(scan.ports);
+  if (Status made = make_modules(scan.ports, scan.refusals); !made) {
+    return made;
+  }
+  std::vector<std::string> used;
+  for (const auto& module : modules_) {
+    used.push_back(module->name());
+  }
+  report_unused_ports(scan.refusals, unused_items(choice.filter, used, scan.refusals));
+  return {};
 }
 
-Status Component::make_modules(const std::vector<UsablePort>& ports) {
+/// Adds to `refusals` those whose modules cannot be made: one bad port is no reason to give up the others.
+Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals) {
   std::size_t contexts = kMaxPorts / std::min(ports.size(), kMaxPorts);
   for (const UsablePort& port : ports) {
     contexts = std::min<std::size_t>(contexts, grant_contexts(port, queues_, params().tx_contexts));
@@ -172,10 +181,9 @@ Status Component::make_modules(const std::vector<UsablePort>& ports) {
     report_fewer_contexts(contexts);
   }
   locks_.emplace(static_cast<unsigned>(contexts), opal_uses_threads);
-  std::vector<PortRefusal> refusals;
   for (const UsablePort& port : ports) {
     if (Status made = add_modules(port); !made) {
-      refusals.push_back({port.name(), made.error().text});  // one bad port is no reason to give up the others
+      refusals.push_back({port.name(), made.error().text});
     }
   }
   if (modules_.empty()) {

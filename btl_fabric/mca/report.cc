@@ -20,6 +20,7 @@ constexpr const char* kHelpFile = "help-mpi-btl-fabric.txt";
 
 // Topics of the help file; each function below shows one.
 constexpr const char* kNotUsable = "not usable";
+constexpr const char* kNamedPortsNotUsed = "named ports not used";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesDiffer = "receive queues differ";
@@ -120,6 +121,20 @@ void report_start_failure(const StartFailure& failure) {
                         reason);
   } else if (speaks_for_host()) {
     show(failure.is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
+  }
+}
+
+void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named) {
+  for (const PortRefusal& port : all) {
+    opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s is not used: %s",
+                        port.port.c_str(), port.reason.c_str());
+  }
+  std::string list;
+  for (const PortRefusal& port : named) {
+    list.append("\n  ").append(port.port).append(": ").append(port.reason);
+  }
+  if (!named.empty() && speaks_for_host()) {
+    show(kNamedPortsNotUsed, local_host(), list.c_str());
   }
 }
 

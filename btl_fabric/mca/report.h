@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "btl_fabric/base/opal.h"
 #include "common/ports/port_address.h"
@@ -17,12 +18,16 @@ namespace fabric {
 
 class Endpoint;
 class Module;
+struct PortRefusal;
 struct StartFailure;
 struct EndpointQueue;
 
 /// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
 /// wrong on a host that has a device.
 void report_start_failure(const StartFailure& failure);
+/// Of the ports that are not used, while others are: those that the user named, by one process of the host, and all of them in verbose
+/// output.
+void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
 

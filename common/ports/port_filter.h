@@ -18,6 +18,9 @@ class PortFilter {
   struct Item {
     std::string device;
     std::uint8_t port = 0;  ///< 0: every port
+
+    /// As the user writes it.
+    [[nodiscard]] std::string text() const { return port == 0 ? device : device + ":" + std::to_string(port); }
   };
 
   /// Lets everything pass.
@@ -31,6 +34,8 @@ class PortFilter {
   /// False if no port of the device can pass, so that it need not be opened.
   [[nodiscard]] bool may_pass(std::string_view device) const noexcept;
 
+  /// False: they are excluded.
+  [[nodiscard]] bool includes() const noexcept { return include_; }
   [[nodiscard]] const std::vector<Item>& items() const noexcept { return items_; }
 
  private:

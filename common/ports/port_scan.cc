@@ -175,4 +175,30 @@ PortScan scan_ports(const PortChoice& choice) {
   return scan;
 }
 
+std::vector<PortRefusal> unused_items(const PortFilter& filter, const std::vector<std::string>& used,
+                                      const std::vector<PortRefusal>& refusals) {
+  std::vector<PortRefusal> unused;
+  if (!filter.includes()) {
+    return unused;
+  }
+  for (const PortFilter::Item& item : filter.items()) {
+    // Names of ports; a refusal may be of the whole device too.
+    const auto is_meant = [&](std::string_view port) {
+      return port == item.text() || (item.port == 0 && port.starts_with(item.device + ":"));
+    };
+    if (std::any_of(used.begin(), used.end(), is_meant)) {
+      continue;
+    }
+    std::string reasons;
+    for (const PortRefusal& refusal : refusals) {
+      if (is_meant(refusal.port) || refusal.port == item.device) {
+        const bool is_same = refusal.port == item.text();
+        reasons += (reasons.empty() ? "" : "; ") + (is_same ? "" : refusal.port + ": ") + refusal.reason;
+      }
+    }
+    unused.push_back({item.text(), reasons.empty() ? "the device has no such port" : reasons});
+  }
+  return unused;
+}
+
 }  // namespace fabric

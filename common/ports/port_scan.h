@@ -74,4 +74,8 @@ struct PortScan {
 /// opened; those without a usable port are closed again.
 [[nodiscard]] PortScan scan_ports(const PortChoice& choice);
 
+/// The items of an include list by which no port is used, each with the reasons. `used` are names of ports.
+[[nodiscard]] std::vector<PortRefusal> unused_items(const PortFilter& filter, const std::vector<std::string>& used,
+                                                    const std::vector<PortRefusal>& refusals);
+
 }  // namespace fabric

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/ports/port_filter.h"
+#include "common/ports/port_scan.h"
 #include "test/unit/check_main.h"
 
 namespace {
@@ -47,10 +48,41 @@ START_TEST(a_wrong_item_is_shown_with_the_rule) {
 }
 END_TEST
 
+using fabric::PortRefusal;
+
+void check_unused(const char* list, const std::vector<std::string>& used, const std::vector<PortRefusal>& refusals,
+                  const char* expected) {
+  std::string text;
+  for (const PortRefusal& one : fabric::unused_items(*PortFilter::parse(list, true), used, refusals)) {
+    text += one.port + " (" + one.reason + ")";
+  }
+  ck_assert_str_eq(text.c_str(), expected);
+}
+
+START_TEST(items_that_bring_no_port_are_found) {
+  const std::vector<PortRefusal> refusals = {{"rxe9", "there is none"},
+                                             {"mlx5_0:2", "it is down"},
+                                             {"mlx5_1:1", "it has no GID"},
+                                             {"mlx5_1:2", "it is down"},
+                                             {"mlx5_2", "it cannot be opened"}};
+  const std::vector<std::string> used = {"rxe0:1", "mlx5_0:1"};
+  check_unused("rxe0,mlx5_0", used, refusals, "");
+  check_unused("rxe0,rxe9", used, refusals, "rxe9 (there is none)");
+  check_unused("mlx5_0:2,mlx5_0:1", used, refusals, "mlx5_0:2 (it is down)");
+  check_unused("mlx5_1", used, refusals, "mlx5_1 (mlx5_1:1: it has no GID; mlx5_1:2: it is down)");
+  check_unused("mlx5_2:1", used, refusals, "mlx5_2:1 (mlx5_2: it cannot be opened)");
+  check_unused("mlx5_0:3", used, refusals, "mlx5_0:3 (the device has no such port)");
+  check_unused("rxe", used, {{"rxe", "there is none"}}, "rxe (there is none)");
+  ck_assert(fabric::unused_items(*PortFilter::parse("rxe9", false), used, refusals).empty());
+  ck_assert(fabric::unused_items(PortFilter(), used, refusals).empty());
+}
+END_TEST
+
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("port_filter",
-                                 {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass,
-                                  an_exclude_list_stops_only_its_items, a_wrong_item_is_shown_with_the_rule});
+  return fabric::test::run_suite(
+      "port_filter",
+      {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
+       a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found});
 }

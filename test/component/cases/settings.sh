@@ -28,6 +28,13 @@ case_unknown_device() {
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small
   refuses $? && says 'nosuch0: this host has no device of that name'
 }
+# The others are used, and one process of the host says it for all.
+case_unknown_device_among_others() {
+  once
+  fabric 3 --mca btl_fabric_if_include "nosuch0,$dev_a,$dev_b:7" "$check" $small || return 1
+  says 'checks passed' && says 'nosuch0: this host has no device of that name' && says "$dev_b:7: the device has no such port" &&
+    [ "$(grep -c 'btl_fabric_if_include names ports' out)" -eq 1 ] || { echo 'not said once'; return 1; }
+}
 case_missing_gid() {
   fabric 2 --mca btl_fabric_gid_index 99 "$check" $small
   refuses $? && says 'its GID table has nothing at btl_fabric_gid_index 99'

@@ -14,9 +14,8 @@
 
 namespace fabric {
 
-class Endpoint;
 class FragmentPool;
-struct EndpointQueue;
+struct LinkQueue;
 
 /// Open MPI's object system builds these, so there are no constructors: the pool that a fragment comes from fills it
 /// in.
@@ -35,8 +34,7 @@ struct Fragment : mca_btl_base_descriptor_t {
   mca_btl_base_tag_t tag;       ///< of a send, while it waits
   bool callback_due;            ///< of a send: call des_cbfunc when it completes
   std::uint64_t carried;        ///< of a send: what its completion frees of the send queue
-  Endpoint* endpoint;           ///< of a send
-  EndpointQueue* posted_on;     ///< of a receive on a P queue; null on a shared queue
+  LinkQueue* posted_on;         ///< where a request of it is under way; null: nowhere, or on a shared receive queue
   Fragment* next;               ///< in the list it waits in
   ibv_recv_wr receive_request;  ///< of a receive: registered memory does not move, so it is built once
   ibv_sge receive_sge;

@@ -34,8 +34,8 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   ours->handle = {{cache.ports_, ours->mr->rkey, cache.atomics_by_device_ ? 1U : 0U}, ours};
   if (roles.has(MemoryRole::kAtomicTarget)) {
     try {
-      const std::lock_guard guard(cache.records_mutex_);
-      cache.atomic_targets_[ours->mr->rkey] = ours;
+      const auto first = reinterpret_cast<std::uintptr_t>(base);
+      cache.atomic_targets_.add(ours->mr->rkey, first, first + size - 1);
     } catch (...) {
       (void)deregister_region(context, registration);
       return OPAL_ERR_OUT_OF_RESOURCE;
@@ -53,7 +53,7 @@ int RegistrationCache::deregister_region(void* context, mca_rcache_base_registra
   takes_over(ours);
   if (ours->mr != nullptr) {
     auto& cache = *static_cast<RegistrationCache*>(context);
-    cache.forget_target(*ours);
+    cache.atomic_targets_.remove(ours->mr->rkey, reinterpret_cast<std::uintptr_t>(ours->mr->addr));
     if (ibv_dereg_mr(ours->mr) != 0) {
       return OPAL_ERROR;
     }
@@ -64,16 +64,8 @@ int RegistrationCache::deregister_region(void* context, mca_rcache_base_registra
   return OPAL_SUCCESS;
 }
 
-void RegistrationCache::forget_target(const Registration& registration) noexcept {
-  const std::lock_guard guard(records_mutex_);
-  if (const auto found = atomic_targets_.find(registration.mr->rkey);
-      found != atomic_targets_.end() && found->second == &registration) {
-    atomic_targets_.erase(found);
-  }
-}
-
 void RegistrationCache::list(Registration& registration) noexcept {
-  const std::lock_guard guard(records_mutex_);
+  const std::lock_guard guard(list_mutex_);
   registration.newer = nullptr;
   registration.older = newest_;
   if (newest_ != nullptr) {
@@ -83,22 +75,11 @@ void RegistrationCache::list(Registration& registration) noexcept {
 }
 
 void RegistrationCache::unlist(const Registration& registration) noexcept {
-  const std::lock_guard guard(records_mutex_);
+  const std::lock_guard guard(list_mutex_);
   (registration.newer != nullptr ? registration.newer->older : newest_) = registration.older;
   if (registration.older != nullptr) {
     registration.older->newer = registration.newer;
   }
-}
-
-bool RegistrationCache::allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept {
-  const std::lock_guard guard(records_mutex_);
-  const auto found = atomic_targets_.find(rkey);
-  if (found == atomic_targets_.end() || address % size != 0) {
-    return false;
-  }
-  const auto first = reinterpret_cast<std::uintptr_t>(found->second->base);
-  const auto last = reinterpret_cast<std::uintptr_t>(found->second->bound);
-  return address >= first && address <= last && last - address >= size - 1;
 }
 
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
@@ -199,7 +180,6 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->kind = PacketKind::kMessage;
   fragment->callback_due = false;
   fragment->carried = 0;
-  fragment->endpoint = nullptr;
   fragment->posted_on = nullptr;
   fragment->next = nullptr;
   fragment->user_memory = nullptr;

@@ -5,9 +5,9 @@
 
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
+#include "btl_fabric/base/atomic_targets.h"
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/rdma_request.h"
 #include "btl_fabric/base/registration.h"
@@ -40,17 +40,14 @@ class RegistrationCache {
   /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
   /// other. Peers learn it with the handle.
   void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
-  /// True if a peer may have an atomic executed on these bytes, which it names by their remote key.
-  [[nodiscard]] bool allows_atomic(std::uint32_t rkey, std::uint64_t address, std::size_t size) const noexcept;
+  /// The memory on which peers may have atomics executed by this process's processor.
+  [[nodiscard]] const AtomicTargets& atomic_targets() const noexcept { return atomic_targets_; }
 
   /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
   [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
   /// Holds a registration for MCA_RCACHE_ACCESS_* `access`. Null if there can be none now.
   [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
                                                                 std::int32_t access) const noexcept;
-  void let_go(mca_rcache_base_registration_t* registration) const noexcept {
-    rcache_->rcache_deregister(rcache_, registration);
-  }
 
  private:
   RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
@@ -58,7 +55,6 @@ class RegistrationCache {
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
-  void forget_target(const Registration& registration) noexcept;
   void list(Registration& registration) noexcept;
   void unlist(const Registration& registration) noexcept;
 
@@ -69,10 +65,15 @@ class RegistrationCache {
   std::uint64_t ports_ = 0;
   const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
   bool atomics_by_device_ = false;
-  mutable std::mutex records_mutex_;                                       ///< of the two below
-  std::unordered_map<std::uint32_t, const Registration*> atomic_targets_;  ///< by remote key
-  Registration* newest_ = nullptr;                                         ///< of all that there are
+  AtomicTargets atomic_targets_;
+  std::mutex list_mutex_;
+  Registration* newest_ = nullptr;  ///< of all that there are
 };
+
+/// Ends what RegistrationCache::hold() and hold_handle() have begun.
+inline void let_go(mca_rcache_base_registration_t* registration) noexcept {
+  registration->rcache->rcache_deregister(registration->rcache, registration);
+}
 
 /// How many buffers a pool makes, and when.
 struct PoolSizes {
@@ -112,6 +113,17 @@ class FragmentPool {
   bool receives_;
   std::uint32_t capacity_;
 };
+
+/// A send buffer goes back to where it came from, and the user's memory that it holds is held no more. For all threads.
+inline void put_back(Fragment* fragment) noexcept {
+  if (fragment->user_memory != nullptr) {
+    let_go(fragment->user_memory);
+    fragment->user_memory = nullptr;
+    fragment->des_segment_count = 1;
+  }
+  fragment->kind = PacketKind::kMessage;
+  fragment->pool->put(fragment);
+}
 
 /// "this process may lock 64 KiB of memory (ulimit -l)": what a failed registration usually comes from.
 [[nodiscard]] std::string memlock_hint();

@@ -14,11 +14,11 @@
 
 namespace fabric {
 
-class Endpoint;
+class Link;
 
 struct RdmaRequest {
   RdmaOperation operation;
-  Endpoint* endpoint = nullptr;
+  Link* link = nullptr;         ///< that it was posted on
   RdmaRequest* next = nullptr;  ///< in the list it waits in
 
   bool stranded =
@@ -44,6 +44,9 @@ struct RdmaRequest {
 /// First in, first out, linked through the requests themselves.
 class RdmaRequestQueue {
  public:
+  /// Requests that wait for a peer at most; the upper layers try again later when there are more.
+  static constexpr std::uint32_t kMost = 1024;
+
   [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
   [[nodiscard]] RdmaRequest* front() const noexcept { return head_; }
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }

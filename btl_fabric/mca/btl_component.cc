@@ -75,7 +75,7 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
       fabric::report_start_failure(started.error());
       return nullptr;
     }
-    const std::vector<fabric::Module*> modules = fabric::Component::get().faces();
+    const std::vector<fabric::Module*> modules = fabric::Component::get().modules();
     auto** list = static_cast<mca_btl_base_module_t**>(calloc(modules.size(), sizeof(mca_btl_base_module_t*)));
     if (list == nullptr) {
       fabric::Component::stop();

@@ -52,7 +52,7 @@ int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca
       }
       const Peer* peer = Component::get().peer_of(*procs[i]);
       std::string why_not = "it does not run this component";
-      Endpoint* endpoint = peer != nullptr ? module.endpoint_for(procs[i], *peer, why_not) : nullptr;
+      Endpoint* endpoint = peer != nullptr ? module.endpoints().endpoint_for(procs[i], *peer, why_not) : nullptr;
       if (endpoint == nullptr) {
         report_unreachable(module, *procs[i], why_not);
         continue;
@@ -71,8 +71,8 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
   return boundary([&] {
     const auto guard = Component::get().locks().lock_all();
     for (size_t i = 0; i < count; ++i) {
-      if (endpoints[i] != nullptr && !module_of(btl).is_self(*static_cast<Endpoint*>(endpoints[i]))) {
-        module_of(btl).remove_endpoint(static_cast<Endpoint*>(endpoints[i]));
+      if (endpoints[i] != nullptr && !module_of(btl).endpoints().is_self(*static_cast<Endpoint*>(endpoints[i]))) {
+        module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
       }
     }
     return OPAL_SUCCESS;
@@ -100,11 +100,12 @@ int finalize(mca_btl_base_module_t* btl) noexcept {
 
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
 Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
-  const size_t queue = module.queue_for(size);
-  if (queue == module.receive_queues().count()) [[unlikely]] {
+  PacketPath& path = module.in_context(Component::get().locks().current()).path();
+  const size_t queue = path.queue_for(size);
+  if (queue == path.receive_queues().count()) [[unlikely]] {
     return nullptr;
   }
-  Fragment* fragment = module.in_context(Component::get().locks().current()).get_send(queue);
+  Fragment* fragment = path.get_send(queue);
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
@@ -120,8 +121,8 @@ mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoi
   return allocate(module_of(btl), order, size, flags);
 }
 
-int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descriptor) noexcept {
-  module_of(btl).put_back(static_cast<Fragment*>(descriptor));
+int free_descriptor(mca_btl_base_module_t* /*btl*/, mca_btl_base_descriptor_t* descriptor) noexcept {
+  put_back(static_cast<Fragment*>(descriptor));
   return OPAL_SUCCESS;
 }
 
@@ -187,7 +188,7 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
   iovec data{static_cast<std::byte*>(fragment->segments[0].seg_addr.pval) + reserve, packed};
   std::uint32_t count = 1;
   if (opal_convertor_pack(convertor, &data, &count, &packed) < 0) [[unlikely]] {
-    module.put_back(fragment);
+    put_back(fragment);
     return nullptr;
   }
   *size = packed;
@@ -198,21 +199,21 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
 int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
          mca_btl_base_tag_t tag) noexcept {
   auto* fragment = static_cast<Fragment*>(descriptor);
-  const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), fragment->order);
-  if (way.endpoint == nullptr) [[unlikely]] {
+  const Component::Entered entered = Component::get().enter(*static_cast<Endpoint*>(endpoint), fragment->order);
+  if (entered.endpoint == nullptr) [[unlikely]] {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
   fragment->tag = tag;
-  fragment->endpoint = way.endpoint;
-  return way.endpoint->send(*fragment);
+  return entered.endpoint->send(*fragment);
 }
 
 int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
           size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
           mca_btl_base_descriptor_t** descriptor) noexcept {
   {
-    const Component::Way way = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
-    if (way.endpoint != nullptr && way.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
+    const Component::Entered entered = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
+    if (entered.endpoint != nullptr &&
+        entered.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
       return OPAL_SUCCESS;
     }
   }

@@ -30,13 +30,6 @@ void forget_in_child() noexcept {
 
 }  // namespace
 
-ProcessName name_of(const opal_process_name_t& name) noexcept {
-  return {name.jobid, name.vpid};
-}
-ProcessName name_of(const opal_proc_t& proc) noexcept {
-  return name_of(proc.proc_name);
-}
-
 bool Component::started() noexcept {
   return instance != nullptr;
 }
@@ -100,44 +93,22 @@ Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
   return peer;
 }
 
-Endpoint* Component::endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not) {
-  const opal_process_name_t name{key.peer.job, key.peer.rank};
-  opal_proc_t* proc = opal_proc_for_name(name);
-  const Peer* peer = proc != nullptr ? peer_of(*proc) : nullptr;
-  if (peer == nullptr) {
-    why_not = "the process is not known to Open MPI";
-    return nullptr;
-  }
-  Endpoint* const face = module.face().endpoint_for(proc, *peer, why_not);
-  if (face != nullptr && module.number_of_context() >= face->contexts()) {
-    why_not = "transmit context " + std::to_string(module.number_of_context()) + " is not used between the two";
-    return nullptr;
-  }
-  Endpoint* const endpoint = face != nullptr ? face->in_context(module.number_of_context()) : nullptr;
-  if (endpoint != nullptr && endpoint->key() != key) {
-    why_not = "port " + std::to_string(key.local_port) + " does not pair up with port " +
-              std::to_string(key.remote_port) + " of the peer";
-    return nullptr;
-  }
-  return endpoint;
-}
-
-Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, const Module& first) noexcept {
-  Endpoint* found = first.endpoint_to(peer, remote_ports);
+Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, Module& first) noexcept {
+  Endpoint* found = first.endpoints().endpoint_to(peer, remote_ports);
   for (std::size_t i = 0; found == nullptr && i < modules_.size(); i += locks_->contexts()) {
-    found = modules_[i]->endpoint_to(peer, remote_ports);
+    found = modules_[i]->endpoints().endpoint_to(peer, remote_ports);
   }
   return found;
 }
 
-Component::Way Component::enter(Endpoint& face, std::uint8_t order) noexcept {
+Component::Entered Component::enter(Endpoint& first, std::uint8_t order) noexcept {
   if (locks_->contexts() == 1) [[likely]] {
-    return {locks_->lock(0), &face};
+    return {locks_->lock(0), &first};
   }
-  const bool is_named = order < face.contexts();
-  const unsigned context = is_named ? order : locks_->current() % face.contexts();
+  const bool is_named = order < first.contexts();
+  const unsigned context = is_named ? order : locks_->current() % first.contexts();
   auto guard = locks_->lock_if_allowed(context);
-  Endpoint* const endpoint = guard ? face.in_context(context) : nullptr;
+  Endpoint* const endpoint = guard ? first.in_context(context) : nullptr;
   return {std::move(guard), endpoint};
 }
 
@@ -179,17 +150,17 @@ int Component::progress(unsigned context) noexcept {
   }
   int total = 0;
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
-    total += modules_[i]->progress();
+    total += modules_[i]->endpoints().progress();
   }
   return total;
 }
 
-std::vector<Module*> Component::faces() const {
-  std::vector<Module*> faces;
+std::vector<Module*> Component::modules() const {
+  std::vector<Module*> known;
   for (std::size_t i = 0; i < modules_.size(); i += locks_->contexts()) {
-    faces.push_back(modules_[i].get());
+    known.push_back(modules_[i].get());
   }
-  return faces;
+  return known;
 }
 
 /// One thread does, with everything locked. A callback does not: it may hold a lock that the others wait for.
@@ -215,9 +186,9 @@ std::vector<Module*> Component::faces() const {
       continue;
     }
     std::visit(
-        [this](const auto& about_connection) {
+        [&](const auto& about_connection) {
           if constexpr (requires { about_connection.key; }) {
-            modules_[about_connection.key.local_port]->handle(about_connection);
+            modules_[about_connection.key.local_port]->endpoints().handle(upcall);
           }
         },
         upcall);
@@ -235,7 +206,7 @@ void Component::finalize_module(Module* module) noexcept {
 void Component::take_down() noexcept {
   connections_.reset();
   while (!modules_.empty()) {
-    modules_.pop_back();  // faces outlive what is behind them
+    modules_.pop_back();  // endpoints of the first context outlive those of others
   }
   caches_.clear();
   peers_.clear();

@@ -13,22 +13,13 @@
 
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/process_info.h"
 #include "cpc/core/trace.h"
 
 namespace fabric {
-
-/// What we know of another process, from its modex.
-struct Peer {
-  ProcessInfo info;
-  std::vector<std::optional<std::uint16_t>> pairs;  ///< for each port of ours, the peer's port that it talks to
-  std::string refusal;                              ///< why it cannot be talked to at all, if so
-};
-
-[[nodiscard]] ProcessName name_of(const opal_proc_t& proc) noexcept;
-[[nodiscard]] ProcessName name_of(const opal_process_name_t& name) noexcept;
 
 /// Why the component cannot be used in this process.
 struct StartFailure {
@@ -50,7 +41,7 @@ class Component {
   ~Component();
 
   /// Those that Open MPI is to know: of the first context.
-  [[nodiscard]] std::vector<Module*> faces() const;
+  [[nodiscard]] std::vector<Module*> modules() const;
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
   int progress() noexcept;
@@ -62,25 +53,21 @@ class Component {
   /// since the upper layer's callbacks send.
   [[nodiscard]] ContextLocks& locks() noexcept { return *locks_; }
 
-  /// The way of an operation: an endpoint, and the lock of its context.
-  struct Way {
+  /// Where an operation goes: an endpoint, and the lock of its context.
+  struct Entered {
     std::optional<ContextLocks::Guard> guard;
     Endpoint* endpoint = nullptr;  ///< null if there is none now
   };
   /// From an endpoint that Open MPI knows to that of the thread's context, or of the context that `order` names (anything
   /// that is no context of the peer's names none).
-  [[nodiscard]] Way enter(Endpoint& face, std::uint8_t order) noexcept;
+  [[nodiscard]] Entered enter(Endpoint& first, std::uint8_t order) noexcept;
 
   /// What a process published; null, with nothing said, if it does not run this component. For all threads.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
 
   /// An endpoint that Open MPI knows, of any module, through which one of the peer's ports `remote_ports` is reached,
   /// preferably of `first`. For whoever holds the first context's lock.
-  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports,
-                                      const Module& first) noexcept;
-
-  /// The endpoint for a process that connected to us before Open MPI told us of it.
-  [[nodiscard]] Endpoint* endpoint_of_stranger(Module& module, const cpc::ConnectionKey& key, std::string& why_not);
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, Module& first) noexcept;
 
   /// Open MPI is done with a module. With the last one everything is taken down.
   void finalize_module(Module* module) noexcept;

@@ -251,7 +251,7 @@ Status Component::start_connections() {
   info_.token = settings.token;
   std::vector<const cpc::PortContext*> contexts;
   for (const auto& module : modules_) {
-    module->set_connections(connections_.get());
+    module->endpoints().set_connections(*connections_, trace_.get());
     connections_->add_port(module->context());
     contexts.push_back(&module->context());
   }

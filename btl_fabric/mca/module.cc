@@ -92,8 +92,9 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
       port_(port),
       cache_(cache),
       place_(place),
-      rdma_(cache.rdma(place.context)),
-      fit_(std::move(fit)) {
+      fit_(std::move(fit)),
+      services_(*this),
+      endpoints_(context_, services_, place.context) {
   if (btl_bandwidth == 0) {
     btl_bandwidth = port.bandwidth;
   }
@@ -117,10 +118,12 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
   }
   const std::string changes = explain(fit->changes);
   std::unique_ptr<Module> module(new Module(port, cache, place, std::move(*fit), limits));
-  if (auto made = module->make_queues(); !made) {
+  auto made = module->make_queues();
+  if (!made) {
     return tl::unexpected(made.error());
   }
-  module->fill_context();
+  module->fill_context(*made);
+  module->make_path(std::move(*made));
   if (place.context == 0) {  // the same for all
     report_resources(*module, manager.explain());
   }
@@ -131,7 +134,7 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
 }
 
 /// The domain's file is where the processes of the job, and of the jobs that it spawns, on this host find it.
-Status Module::open_xrc_domain() {
+Result<XrcDomain> Module::open_xrc_domain() const {
   if (const std::string why_not = XrcDomain::why_not(port_.device->attributes); !why_not.empty()) {
     return failure(why_not);
   }
@@ -140,42 +143,41 @@ Status Module::open_xrc_domain() {
     return failure(
         "X queues need a folder that the processes of the job share, and Open MPI has made no session folder");
   }
-  auto domain = XrcDomain::open(port_.device->context.get(), *folder + "/btl_fabric_xrc_" + port_.device->name);
-  if (!domain) {
-    return tl::unexpected(domain.error());
-  }
-  xrc_domain_.emplace(std::move(*domain));
-  return {};
+  return XrcDomain::open(port_.device->context.get(), *folder + "/btl_fabric_xrc_" + port_.device->name);
 }
 
 /// An X queue's receives all complete on one queue, which keeps room for them; those of an S queue on any.
-Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, FragmentPool& pool) {
+Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, const PathQueues& queues) const {
+  FragmentPool& pool = *queues.receive_pools.back();
   if (spec.kind == QueueKind::kShared) {
     return SharedQueue::make(*port_.device, spec, pool);
   }
-  auto room = completion_queues_->reserve(spec.rd_num);
+  auto room = queues.completion_queues->reserve(spec.rd_num);
   if (!room) {
     return tl::unexpected(room.error());
   }
-  return SharedQueue::make_xrc(*port_.device, spec, pool, *xrc_domain_, std::move(*room));
+  return SharedQueue::make_xrc(*port_.device, spec, pool, *queues.xrc_domain, std::move(*room));
 }
 
-Status Module::make_queues() {
+Result<PathQueues> Module::make_queues() const {
   const Params& values = params();
+  PathQueues made;
   std::uint32_t shared_receives = 0;
-  for (const QueueSpec& spec : queues_.queues()) {
+  for (const QueueSpec& spec : fit_.queues.queues()) {
     shared_receives += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
-  completion_queues_ =
+  made.completion_queues =
       std::make_unique<CompletionQueueSet>(port_.device->context.get(), fit_.cq_entries, shared_receives,
                                            CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries});
-  if (queues_.has_xrc()) {
-    if (Status opened = open_xrc_domain(); !opened) {
-      return opened;
+  if (fit_.queues.has_xrc()) {
+    auto domain = open_xrc_domain();
+    if (!domain) {
+      return tl::unexpected(domain.error());
     }
+    made.xrc_domain.emplace(std::move(*domain));
   }
-  for (std::size_t i = 0; i < queues_.count(); ++i) {
-    const QueueSpec& spec = queues_[i];
+  for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
+    const QueueSpec& spec = fit_.queues[i];
     const auto queue = static_cast<std::uint8_t>(i);
     auto sends = FragmentPool::make(cache_, queue, false, spec.size,
                                     {values.free_list_num, values.free_list_max, values.free_list_inc});
@@ -184,21 +186,45 @@ Status Module::make_queues() {
     if (!sends || !receives) {
       return tl::unexpected((sends ? receives : sends).error());
     }
-    send_pools_.push_back(std::move(*sends));
-    receive_pools_.push_back(std::move(*receives));
-    shared_queues_.emplace_back();
+    made.send_pools.push_back(std::move(*sends));
+    made.receive_pools.push_back(std::move(*receives));
+    made.shared_queues.emplace_back();
     if (spec.kind != QueueKind::kPerPeer) {
-      auto shared = make_shared_queue(spec, *receive_pools_.back());
+      auto shared = make_shared_queue(spec, made);
       if (!shared) {
         return tl::unexpected(shared.error());
       }
-      shared_queues_.back() = std::move(*shared);
+      made.shared_queues.back() = std::move(*shared);
     }
   }
-  return {};
+  return made;
 }
 
-void Module::fill_context() {
+void Module::make_path(PathQueues queues) {
+  PathSettings settings;
+  settings.queues = &fit_.queues;
+  settings.max_inline = port_.device->max_inline;
+  settings.costs = context_.settings.costs;
+  settings.rdma_depth = context_.settings.rdma_depth;
+  settings.rdma_limits = cpc::rdma_limits(port_.address.link, max_message_, port_.device->max_inline,
+                                          port_.device->attributes.max_qp_init_rd_atom);
+  settings.rdma_limits.force_mr = params().force_mr != 0;
+  settings.poll_batch = params().cq_poll_batch;
+  settings.receivers = mca_btl_base_active_message_trigger;
+  endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
+                       counters[place_.context]);
+}
+
+void Module::set_family(std::span<const std::unique_ptr<Module>> family) {
+  family_ = family;
+  std::vector<Endpoints*> contexts;
+  for (const auto& module : family) {
+    contexts.push_back(&module->endpoints_);
+  }
+  endpoints_.set_contexts(std::move(contexts), family.front().get());
+}
+
+void Module::fill_context(const PathQueues& queues) {
   context_.index = place_.index;
   context_.device = port_.device->context.get();
   context_.pd = port_.device->pd.get();
@@ -207,14 +233,14 @@ void Module::fill_context() {
   context_.address = port_.address;
   context_.ip = port_.ip;
   context_.handshakes = &cache_.handshakes();
-  context_.queues = &queues_;
-  context_.completion_queues = completion_queues_.get();
-  for (const auto& shared : shared_queues_) {
+  context_.queues = &fit_.queues;
+  context_.completion_queues = queues.completion_queues.get();
+  for (const auto& shared : queues.shared_queues) {
     context_.srqs.push_back(shared ? shared->srq() : nullptr);
   }
-  if (xrc_domain_) {
-    context_.xrcd = xrc_domain_->handle();
-    context_.xrc_domain = xrc_domain_->id();
+  if (queues.xrc_domain) {
+    context_.xrcd = queues.xrc_domain->handle();
+    context_.xrc_domain = queues.xrc_domain->id();
   }
   context_.settings = queue_pair_settings(port_);
   context_.settings.rdma_depth = fit_.rdma_depth;

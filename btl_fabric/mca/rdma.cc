@@ -33,8 +33,8 @@ Handle* register_mem(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endp
   return module_of(btl).cache().hold_handle(base, size, static_cast<std::int32_t>(flags & MCA_BTL_REG_FLAG_ACCESS_ANY));
 }
 
-int deregister_mem(mca_btl_base_module_t* btl, Handle* handle) noexcept {
-  module_of(btl).cache().let_go(registration_of(handle));
+int deregister_mem(mca_btl_base_module_t* /*btl*/, Handle* handle) noexcept {
+  let_go(registration_of(handle));
   return OPAL_SUCCESS;
 }
 
@@ -63,22 +63,23 @@ Endpoint* route(Module& module, mca_btl_base_endpoint_t* endpoint, const Handle*
 
 /// A request on its way. Without a request, `error` says why.
 struct Started {
-  Component::Way way;
+  Component::Entered entered;
   RdmaRequest* request = nullptr;
   int error = OPAL_ERR_OUT_OF_RESOURCE;
 };
 
 /// A request with what all operations have.
 Started new_request(Module& module, const Call& call, int order) noexcept try {
-  Endpoint* const face = route(module, call.endpoint, call.remote_handle);
-  if (face == nullptr) {
-    return {.way = {}, .request = nullptr, .error = OPAL_ERR_UNREACH};
+  Endpoint* const first = route(module, call.endpoint, call.remote_handle);
+  if (first == nullptr) {
+    return {.entered = {}, .request = nullptr, .error = OPAL_ERR_UNREACH};
   }
-  Started started{Component::get().enter(*face, static_cast<std::uint8_t>(order))};
-  if (started.way.endpoint == nullptr) {
+  Started started{Component::get().enter(*first, static_cast<std::uint8_t>(order))};
+  if (started.entered.endpoint == nullptr) {
     return started;
   }
-  RdmaRequest* const request = started.way.endpoint->module().rdma().requests.get(module.port().address.link);
+  DeviceRdma& device = started.entered.endpoint->owner().path().rdma();
+  RdmaRequest* const request = device.requests.get(module.port().address.link);
   if (request == nullptr) {
     return started;
   }
@@ -95,32 +96,33 @@ Started new_request(Module& module, const Call& call, int order) noexcept try {
   return {};
 }
 
-void set_local(const Module& module, Endpoint& endpoint, RdmaRequest& request, void* address, std::uint64_t length,
+void set_local(const Endpoint& endpoint, RdmaRequest& request, void* address, std::uint64_t length,
                Handle* handle) noexcept {
   LocalMemory& piece = request.operation.local[0];
   request.operation.pieces = 1;
   piece.address = address;
   piece.length = length;
   // A registration with another device is none; the planner then sees to it.
-  if (handle != nullptr && &module.cache() == &endpoint.module().cache()) {
-    const Registration* registration = registration_of(handle);
+  const Registration* registration = handle != nullptr ? registration_of(handle) : nullptr;
+  if (registration != nullptr && registration->mr->pd == endpoint.owner().port().pd) {
     piece.mr = registration->mr;
     piece.access = registration->access;
   }
 }
 
 int submit(Endpoint& endpoint, RdmaRequest* request) noexcept {
-  const int result = endpoint.rdma().submit(request);
+  const int result = endpoint.submit(request);
   if (result != OPAL_SUCCESS) {
-    endpoint.module().rdma().requests.put(request);
+    endpoint.owner().path().rdma().requests.put(request);
   }
   return result;
 }
 
 /// True if the target is this process and its processor is to do the work. The device does it where the processor's
 /// atomics and its own do not know of each other.
-bool is_for_processor(const Module& module, const mca_btl_base_endpoint_t* endpoint) noexcept {
-  return endpoint != nullptr && !module.needs_loopback() && module.is_self(*static_cast<const Endpoint*>(endpoint));
+bool is_for_processor(Module& module, const mca_btl_base_endpoint_t* endpoint) noexcept {
+  return endpoint != nullptr && !module.needs_loopback() &&
+         module.endpoints().is_self(*static_cast<const Endpoint*>(endpoint));
 }
 
 /// What osc/rdma means to wait for by a flush has no callback.
@@ -152,9 +154,9 @@ int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order, 
   if (request == nullptr) {
     return started.error;
   }
-  Endpoint* const endpoint = started.way.endpoint;
+  Endpoint* const endpoint = started.entered.endpoint;
   request->operation.kind = kind;
-  set_local(module, *endpoint, *request, call.local_address, size, call.local_handle);
+  set_local(*endpoint, *request, call.local_address, size, call.local_handle);
   return submit(*endpoint, request);
 }
 
@@ -199,7 +201,7 @@ int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& c
   message.operand = atomic.operand;
   message.compare = atomic.compare;
   message.is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
-  const AtomicReply reply = module_of(btl).execute(message);
+  const AtomicReply reply = module_of(btl).cache().atomic_targets().execute(message);
   if (!reply.done) {
     return OPAL_ERR_NOT_AVAILABLE;
   }
@@ -231,7 +233,7 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const C
   if (request == nullptr) {
     return started.error;
   }
-  Endpoint* const endpoint = started.way.endpoint;
+  Endpoint* const endpoint = started.entered.endpoint;
   request->as_message = !by_device;
   request->is_32_bit = (atomic.flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0;
   request->is_swap = atomic.is_swap;
@@ -240,7 +242,7 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const C
   request->operation.operand = atomic.operand;
   request->operation.compare = atomic.compare;
   if (call.local_address != nullptr && call.local_handle != nullptr) {
-    set_local(module, *endpoint, *request, call.local_address, sizeof(std::uint64_t), call.local_handle);
+    set_local(*endpoint, *request, call.local_address, sizeof(std::uint64_t), call.local_handle);
   } else {  // nobody wants the old value, but the device puts it somewhere
     request->operation.pieces = 1;
     request->operation.local[0] = request->operation.confirm;
@@ -272,16 +274,16 @@ int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, 
 }
 
 /// What has been started in a context and has not ended; that a callback holds another context's lock counts as one.
-std::uint32_t outstanding(const Module& module, Endpoint* face, unsigned context) noexcept {
+std::uint32_t outstanding(const Module& module, Endpoint* first, unsigned context) noexcept {
   const auto guard = Component::get().locks().lock_if_allowed(context);
   if (!guard) {
     return 1;
   }
-  if (face == nullptr) {
-    return module.in_context(context).rdma_outstanding();
+  if (first == nullptr) {
+    return module.in_context(context).endpoints().rdma_outstanding();
   }
-  Endpoint* const endpoint = face->if_in_context(context);
-  return endpoint != nullptr ? endpoint->rdma().outstanding() : 0;
+  Endpoint* const endpoint = first->if_in_context(context);
+  return endpoint != nullptr ? endpoint->rdma_outstanding() : 0;
 }
 
 /// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for. There
@@ -289,10 +291,10 @@ std::uint32_t outstanding(const Module& module, Endpoint* face, unsigned context
 /// MPI_Win_flush, and the change be a message that waits for him.
 int flush(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint) noexcept {
   opal_progress();
-  auto* const face = static_cast<Endpoint*>(endpoint);
-  const unsigned contexts = face != nullptr ? face->contexts() : Component::get().locks().contexts();
+  auto* const first = static_cast<Endpoint*>(endpoint);
+  const unsigned contexts = first != nullptr ? first->contexts() : Component::get().locks().contexts();
   for (unsigned context = 0; context < contexts; ++context) {
-    while (outstanding(module_of(btl), face, context) > 0) {
+    while (outstanding(module_of(btl), first, context) > 0) {
       opal_progress();
     }
   }
@@ -330,7 +332,8 @@ void fit_rdma(Module& module) noexcept {
   module.btl_get_alignment = 0;
   module.btl_put_alignment = 0;
   module.btl_get_local_registration_threshold = 0;
-  module.btl_put_local_registration_threshold = module.max_inline();  // as far as the device copies them at once
+  module.btl_put_local_registration_threshold =
+      module.port().device->max_inline;  // as far as the device copies them at once
 }
 
 }  // namespace fabric

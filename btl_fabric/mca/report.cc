@@ -101,9 +101,9 @@ bool host_has_device() {
   return count > 0;
 }
 
-std::string hex_dump(const std::byte* bytes, std::size_t length) {
+std::string hex_dump(std::span<const std::byte> bytes) {
   std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(length, 16); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(bytes.size(), 16); ++i) {
     char octet[4];
     std::snprintf(octet, sizeof octet, "%02x ", static_cast<unsigned>(bytes[i]));
     text += octet;
@@ -206,13 +206,12 @@ void report_post_failed(const Module& module, const Endpoint& endpoint, std::uin
        "The queue pair takes no more requests: its device may be gone. Look at dmesg.");
 }
 
-void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet,
-                       std::uint32_t length) {
+void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint32_t qpn,
+                       std::span<const std::byte> packet) {
   const std::string error =
-      "a packet of " + std::to_string(length) + " bytes that breaks the protocol: " + hex_dump(packet, length);
-  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(queue.endpoint).c_str(),
-       queue.endpoint.describe_queue(queue.qp != nullptr ? queue.qp->qp_num : queue.endpoint.target()).c_str(),
-       error.c_str(), "Do both sides run the same version of btl_fabric?");
+      "a packet of " + std::to_string(packet.size()) + " bytes that breaks the protocol: " + hex_dump(packet);
+  show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
+       endpoint.describe_queue(qpn).c_str(), error.c_str(), "Do both sides run the same version of btl_fabric?");
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,6 @@ class Endpoint;
 class Module;
 struct PortRefusal;
 struct StartFailure;
-struct EndpointQueue;
 
 /// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
 /// wrong on a host that has a device.
@@ -53,7 +53,8 @@ void report_connection_failed(const Module& module, const Endpoint& endpoint, co
                               const std::string& history);
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
-void report_bad_packet(const Module& module, const EndpointQueue& queue, const std::byte* packet, std::uint32_t length);
+void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint32_t qpn,
+                       std::span<const std::byte> packet);
 void report_device_event(const Module& module, ibv_event_type type);
 /// A queue pair of the endpoint has failed, as the device says by an event.
 void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type);

@@ -43,7 +43,7 @@ class ReceiveBuffers {
   /// Posts up to `count` receives in one call of `post_list` (which takes the first request of the list and a place for
   /// the one that was refused). Gives the number posted: fewer when there are no more buffers, or the queue is full.
   template <class PostList>
-  std::uint32_t fill(std::uint32_t count, EndpointQueue* on, PostList post_list) noexcept {
+  std::uint32_t fill(std::uint32_t count, LinkQueue* on, PostList post_list) noexcept {
     ibv_recv_wr* first = nullptr;
     ibv_recv_wr** link = &first;
     const std::uint32_t room = rx_.take(count);

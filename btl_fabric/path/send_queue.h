@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The send side of a queue pair: its room, and who waits for it. An endpoint's P and S queues have one each. X queues
-// send through the queue pair to the peer's node (cpc::XrcPath), which all endpoints behind the same port share; what
-// only that one needs is in shared_send_queue.h.
+// The send side of a queue pair: its room, and who waits for it. A link's P and S queues have one each. X queues
+// send through the queue pair to the peer's node (cpc::XrcPath), which the links to all processes there share; what only
+// that one needs is in shared_send_queue.h.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,7 +15,7 @@
 
 namespace fabric {
 
-struct EndpointQueue;
+struct LinkQueue;
 
 /// The carried bytes of batches of sends whose completions are to come, oldest first.
 class BatchRing {
@@ -49,9 +49,9 @@ struct SendQueue {
   const std::uint32_t signal_batch;
   BatchRing batches;
   /// Of a shared one: whose turn it is when there is room. Others do not overtake.
-  EndpointQueue* first_in_line = nullptr;
+  LinkQueue* first_waiting = nullptr;
 
-  [[nodiscard]] bool has_room() const noexcept { return tx.has_room() && first_in_line == nullptr; }
+  [[nodiscard]] bool has_room() const noexcept { return tx.has_room() && first_waiting == nullptr; }
 };
 
 }  // namespace fabric

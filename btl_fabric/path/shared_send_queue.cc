@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/path/shared_send_queue.h"
 
-#include "btl_fabric/mca/module.h"
-#include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/path/link.h"
+#include "btl_fabric/path/packet_path.h"
 
 namespace fabric {
 
 namespace {
 
-/// Appends to a line that is linked through its members; once, however often it is asked.
+/// Appends to a list that is linked through its members; once, however often it is asked.
 template <class T>
 void append(T*& first, T*& last, T& one) noexcept {
-  if (one.in_line) {
+  if (one.is_enqueued) {
     return;
   }
-  one.in_line = true;
-  one.next_in_line = nullptr;
-  (first == nullptr ? first : last->next_in_line) = &one;
+  one.is_enqueued = true;
+  one.next_enqueued = nullptr;
+  (first == nullptr ? first : last->next_enqueued) = &one;
   last = &one;
 }
 
 template <class T>
 void remove(T*& first, T*& last, T& one) noexcept {
-  if (!one.in_line) {
+  if (!one.is_enqueued) {
     return;
   }
-  one.in_line = false;
+  one.is_enqueued = false;
   T* before = nullptr;
-  for (T* at = first; at != &one; at = at->next_in_line) {
+  for (T* at = first; at != &one; at = at->next_enqueued) {
     before = at;
   }
-  (before == nullptr ? first : before->next_in_line) = one.next_in_line;
+  (before == nullptr ? first : before->next_enqueued) = one.next_enqueued;
   if (last == &one) {
     last = before;
   }
@@ -38,22 +38,22 @@ void remove(T*& first, T*& last, T& one) noexcept {
 
 }  // namespace
 
-SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, Module& module)
-    : SendQueue(space), rdma_(module, tx) {
+SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, const PacketPath& path)
+    : SendQueue(space), rdma_(path, tx) {
   qp = queue_pair;
   rdma_.learn_reads(qp);
 }
 
-void SharedSendQueue::line_up(EndpointQueue& queue) noexcept {
-  append(first_in_line, last_in_line_, queue);
+void SharedSendQueue::enqueue(LinkQueue& queue) noexcept {
+  append(first_waiting, last_waiting_, queue);
 }
-void SharedSendQueue::leave(EndpointQueue& queue) noexcept {
-  remove(first_in_line, last_in_line_, queue);
+void SharedSendQueue::leave(LinkQueue& queue) noexcept {
+  remove(first_waiting, last_waiting_, queue);
 }
-void SharedSendQueue::line_up(EndpointRdma& rdma) noexcept {
+void SharedSendQueue::enqueue(LinkRdma& rdma) noexcept {
   append(first_rdma_, last_rdma_, rdma);
 }
-void SharedSendQueue::leave(EndpointRdma& rdma) noexcept {
+void SharedSendQueue::leave(LinkRdma& rdma) noexcept {
   remove(first_rdma_, last_rdma_, rdma);
 }
 
@@ -66,38 +66,38 @@ void SharedSendQueue::serve() noexcept {
 
 /// False if nobody could be served.
 bool SharedSendQueue::serve_message() noexcept {
-  EndpointQueue* queue = first_in_line;
+  LinkQueue* queue = first_waiting;
   if (queue == nullptr || !tx.has_room()) {
     return false;
   }
   leave(*queue);
-  queue->endpoint.send_one(*queue);
+  queue->link.send_one(*queue);
   if (!queue->waiting.empty()) {
-    line_up(*queue);
+    enqueue(*queue);
   }
   return true;
 }
 
 bool SharedSendQueue::serve_rdma() noexcept {
-  EndpointRdma* rdma = first_rdma_;
+  LinkRdma* rdma = first_rdma_;
   if (rdma == nullptr || failed_) {
     return false;
   }
   switch (rdma->start_first()) {
-    case EndpointRdma::Started::kNoRoom:
+    case LinkRdma::Started::kNoRoom:
       return false;
-    case EndpointRdma::Started::kLater:
+    case LinkRdma::Started::kLater:
       leave(*rdma);  // whatever it waits for brings it back
       return true;
-    case EndpointRdma::Started::kFailed:
+    case LinkRdma::Started::kFailed:
       return false;
-    case EndpointRdma::Started::kYes:
-    case EndpointRdma::Started::kNever:
+    case LinkRdma::Started::kYes:
+    case LinkRdma::Started::kNever:
       break;
   }
   leave(*rdma);
   if (rdma->has_waiting()) {
-    line_up(*rdma);
+    enqueue(*rdma);
   }
   return true;
 }

@@ -1,53 +1,54 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The send queue of X queues: one queue pair to a port of a node, for everything that this process sends to any process
-// there. Whoever finds no room waits in line, and room that comes free goes to those in line, one message to each in
-// turn: an endpoint all of whose own sends are done is still woken, by the completions of others.
+// there. Whoever finds no room is put on a wait list, and room that comes free goes to those on it, one message to each
+// in turn: a link all of whose own sends are done is still woken, by the completions of others.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 
+#include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/send_queue.h"
-#include "btl_fabric/peer/endpoint_rdma.h"
 
 namespace fabric {
 
-class Endpoint;
+class Link;
+class PacketPath;
 class SharedSendQueue;
 
-/// An endpoint's part in a shared send queue. Requests that complete without a fragment point here; so it stays when
-/// the endpoint goes.
+/// A link's part in a shared send queue. Requests that complete without a fragment point here; so it stays when the link
+/// goes.
 struct SendShare {
   SharedSendQueue& sends;
-  Endpoint* endpoint;  ///< null when it is gone
+  Link* link;  ///< null when it is gone
 };
 
-/// Lives as long as its module: its queue pair's last completions may come after everyone has left. Belongs to whoever
+/// Lives as long as its PacketPath: its queue pair's last completions may come after everyone has left. Belongs to whoever
 /// holds the context's lock.
 class SharedSendQueue : public SendQueue {
  public:
-  SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, Module& module);
+  SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, const PacketPath& path);
   SharedSendQueue(const SharedSendQueue&) = delete;
   SharedSendQueue& operator=(const SharedSendQueue&) = delete;
 
-  /// A share for `endpoint`, valid as long as this.
-  [[nodiscard]] SendShare& add(Endpoint& endpoint) { return shares_.emplace_back(SendShare{*this, &endpoint}); }
+  /// A share for `link`, valid as long as this.
+  [[nodiscard]] SendShare& add(Link& link) { return shares_.emplace_back(SendShare{*this, &link}); }
   [[nodiscard]] const std::deque<SendShare>& shares() const noexcept { return shares_; }
 
   /// What posts RDMA; the bounds are those of the queue pair, whoever the peer.
   [[nodiscard]] RdmaChannel& rdma() noexcept { return rdma_; }
 
-  // Messages: `queue` waits, or waits no more (its endpoint is closed)
-  void line_up(EndpointQueue& queue) noexcept;
-  void leave(EndpointQueue& queue) noexcept;
+  // Messages: `queue` waits, or waits no more (its link is stopped)
+  void enqueue(LinkQueue& queue) noexcept;
+  void leave(LinkQueue& queue) noexcept;
   // The same for RDMA
-  void line_up(EndpointRdma& rdma) noexcept;
-  void leave(EndpointRdma& rdma) noexcept;
+  void enqueue(LinkRdma& rdma) noexcept;
+  void leave(LinkRdma& rdma) noexcept;
 
-  /// Somebody is in line: newcomers stand behind.
-  [[nodiscard]] bool has_line() const noexcept { return first_in_line != nullptr || first_rdma_ != nullptr; }
-  /// Gives room to those in line, messages and RDMA in turn.
+  /// Somebody waits: newcomers go to the end.
+  [[nodiscard]] bool has_waiting() const noexcept { return first_waiting != nullptr || first_rdma_ != nullptr; }
+  /// Gives room to those that wait, messages and RDMA in turn.
   void serve() noexcept;
 
   /// The queue pair has failed: nothing is sent any more.
@@ -60,9 +61,9 @@ class SharedSendQueue : public SendQueue {
 
   RdmaChannel rdma_;
   std::deque<SendShare> shares_;  ///< a deque, because requests point at them
-  EndpointQueue* last_in_line_ = nullptr;
-  EndpointRdma* first_rdma_ = nullptr;
-  EndpointRdma* last_rdma_ = nullptr;
+  LinkQueue* last_waiting_ = nullptr;
+  LinkRdma* first_rdma_ = nullptr;
+  LinkRdma* last_rdma_ = nullptr;
   bool failed_ = false;
 };
 

@@ -1,274 +1,305 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Set-up and teardown of an endpoint.
+// Set-up and teardown of an endpoint, and what is sent before it is connected.
 #include "btl_fabric/peer/endpoint.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cstdio>
 #include <new>
 
-#include "btl_fabric/base/counters.h"
-#include "btl_fabric/mca/component.h"
-#include "btl_fabric/mca/module.h"
+#include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
+#include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
 
-Endpoint::Endpoint(Module& module, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
-                   unsigned contexts, Endpoint* face)
-    : module_(module),
-      face_(face != nullptr ? face : this),
+Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
+                   unsigned contexts, Endpoint* first)
+    : owner_(owner),
+      first_(first != nullptr ? first : this),
       contexts_(contexts),
-      behind_(contexts > 1 ? std::make_unique<std::atomic<Endpoint*>[]>(contexts) : nullptr),
+      others_(contexts > 1 ? std::make_unique<std::atomic<Endpoint*>[]>(contexts) : nullptr),
       proc_(proc),
       key_(key),
       target_(std::move(target)),
       spoke_(cpc::exchanges_cts(target_.cpc) || target_.cpc == CpcKind::kXoob),
       exchanges_cts_(cpc::exchanges_cts(target_.cpc)),
-      is_xrc_(target_.cpc == CpcKind::kXoob),
-      rdma_(*this, module, make_queues()) {}
+      is_xrc_(target_.cpc == CpcKind::kXoob) {}
 
-Endpoint::Endpoint(Module& module, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
+Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
                    unsigned contexts)
-    : Endpoint(module, proc, key, std::move(target), contexts, nullptr) {}
+    : Endpoint(owner, proc, key, std::move(target), contexts, nullptr) {}
 
-Endpoint::Endpoint(Module& module, const cpc::ConnectionKey& key, cpc::PeerTarget target, Endpoint& face)
-    : Endpoint(module, face.proc(), key, std::move(target), 1, &face) {
-  face.alive_behind_.fetch_add(1, std::memory_order_relaxed);
-  face.behind_[module.number_of_context()].store(this, std::memory_order_release);
+Endpoint::Endpoint(Endpoints& owner, const cpc::ConnectionKey& key, cpc::PeerTarget target, Endpoint& first)
+    : Endpoint(owner, first.proc(), key, std::move(target), 1, &first) {
+  first.alive_others_.fetch_add(1, std::memory_order_relaxed);
+  first.others_[owner.number_of_context()].store(this, std::memory_order_release);
 }
 
 Endpoint::~Endpoint() {
-  assert(alive_behind_.load(std::memory_order_relaxed) == 0);
-  if (face_ != this) {
-    face_->alive_behind_.fetch_sub(1, std::memory_order_release);
+  assert(alive_others_.load(std::memory_order_relaxed) == 0);
+  if (first_ != this) {
+    first_->alive_others_.fetch_sub(1, std::memory_order_release);
   }
 }
 
 Endpoint* Endpoint::in_context(unsigned number) noexcept try {
   Endpoint* known = if_in_context(number);
-  return known != nullptr ? known : module_.in_context(number).endpoint_behind(*this);
+  return known != nullptr ? known : owner_.in_context(number).add_to(*this);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
 
-EndpointQueue& Endpoint::make_queues() {
-  const ReceiveQueues& specs = module_.receive_queues();
-  for (std::size_t i = 0; i < specs.count(); ++i) {
-    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], module_.receive_pool(i), module_.max_inline(),
-                         is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : module_.send_space(i));
-  }
-  return rdma_queue();
+cpc::ConnectionKey Endpoint::key(cpc::Direction direction) const noexcept {
+  cpc::ConnectionKey key = key_;
+  key.direction = direction;
+  return key;
 }
 
-EndpointQueue& Endpoint::rdma_queue() noexcept {
-  return queues_[cpc::rdma_queue(module_.receive_queues())];
+UpperHandles Endpoint::upper() const noexcept {
+  return {owner_.upper_module(), first_};
 }
+
+EndpointLink& Endpoint::link() {
+  if (!link_) {
+    link_ = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), is_xrc_);
+  }
+  return *link_;
+}
+
+// ---- Sending
+
+int Endpoint::send_later(Fragment& fragment) noexcept try {
+  switch (state_) {
+    case State::kIdle:
+    case State::kConnecting:
+      if (state_ == State::kIdle) {
+        want_connection();
+      }
+      ++owner_.path().counters().waits_for_connection;
+      waiting_.push_back(&fragment);
+      break;
+    case State::kConnected:  // never: its link carries
+    case State::kSelf:       // btl/self carries messages to ourselves
+      return OPAL_ERR_UNREACH;
+    case State::kPeerLeft:
+      owner_.connection_failed(*this, "the peer has closed the connection, and there is a message for it");
+      return OPAL_ERR_UNREACH;
+    case State::kFailed:
+    case State::kClosing:
+      return OPAL_ERR_UNREACH;
+  }
+  fragment.callback_due = true;
+  return OPAL_SUCCESS;
+} catch (const std::bad_alloc&) {
+  return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
+int Endpoint::submit(RdmaRequest* request) noexcept try {
+  if (link_ && link_->is_up()) [[likely]] {
+    return link_->rdma().submit(request);
+  }
+  switch (state_) {
+    case State::kPeerLeft:
+      owner_.connection_failed(*this, "the peer has closed the connection, and its memory is wanted");
+      return OPAL_ERR_UNREACH;
+    case State::kFailed:
+    case State::kClosing:
+      return OPAL_ERR_UNREACH;
+    case State::kIdle:
+    case State::kConnecting:
+    case State::kConnected:
+    case State::kSelf:
+      break;
+  }
+  if (waiting_rdma_.count() >= RdmaRequestQueue::kMost) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  ++owner_.path().counters().rdma_queued;
+  waiting_rdma_.push_back(request);
+  connect_if_wanted();
+  return OPAL_SUCCESS;
+} catch (const std::bad_alloc&) {
+  return OPAL_SUCCESS;  // it waits; whatever is sent next to the peer tries to connect again
+}
+
+std::uint32_t Endpoint::rdma_outstanding() noexcept {
+  return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0);
+}
+
+// ---- Set-up
 
 void Endpoint::want_connection() {
   const cpc::Direction direction = is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
-  if (module_.is_closing(key(direction))) {
-    return;  // the last connection with this peer is still being taken down; closed() asks again
+  if (owner_.is_closing(key(direction))) {
+    return;  // the last connection with this peer is still being taken down; when it is gone, this is asked again
   }
-  state_ = State::kConnecting;
-  if (module_.is_self(*this)) {
-    module_.connect_self();
+  (void)link();
+  if (owner_.is_self(*this)) {
+    state_ = State::kConnecting;
+    owner_.connect_self();
     return;
   }
-  opened(direction);
-  module_.connections().submit(cpc::Connect{key(direction), target_});
+  owner_.connections().submit(cpc::Connect{key(direction), target_});
+  directions_.open(direction);
+  state_ = State::kConnecting;
+}
+
+void Endpoint::connect_if_wanted() {
+  if (state_ == State::kIdle && has_waiting()) {
+    want_connection();
+  }
 }
 
 Status Endpoint::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
+  Link& opening = link();
   state_ = State::kConnecting;
-  for (EndpointQueue& queue : queues_) {
-    queue.qp = queue_pairs[queue.index];
-    queue.own_sends.qp = queue.qp;
-    module_.add_queue_pair(queue);
-    if (queue.is_shared) {
-      if (auto started = module_.shared_queue(queue.index).start(); !started) {
-        return started;
-      }
-      continue;
-    }
-    refill(queue);
-    // All of them are promised to the peer, so all must be there.
-    if (queue.receives.posted() < queue.credits.depth()) {
-      return failure("only " + std::to_string(queue.receives.posted()) + " of " +
-                     std::to_string(queue.credits.depth()) + " receive buffers of " +
-                     std::to_string(module_.receive_queues()[queue.index].size) + " bytes could be posted; " +
-                     memlock_hint());
-    }
-  }
-  return {};
+  return opening.post_receives(queue_pairs);
 }
 
 void Endpoint::connected(std::vector<cpc::QueuePairEnd> remote_ends) {
   remote_ends_ = std::move(remote_ends);
   state_ = State::kConnected;
-  ++module_.counters().connections_made;
+  ++owner_.path().counters().connections_made;
   spoke_ = true;
-  send_all_waiting();
+  carrier_ = &link();
+  carrier_->start(waiting_, waiting_rdma_);
 }
 
 void Endpoint::connected(const cpc::XrcPath& path, SharedSendQueue& sends, std::vector<cpc::QueuePairEnd> remote_ends) {
-  SendShare& share = sends.add(*this);
-  for (EndpointQueue& queue : queues_) {
-    queue.share = &share;
-    queue.sends = &sends;
-    queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
-    queue.remote_srqn = path.srq_numbers[queue.index];
-  }
+  link().share(sends, path.srq_numbers);
   connected(std::move(remote_ends));
 }
 
-void Endpoint::send_all_waiting() {
-  while (!waiting_.empty()) {
-    Fragment* fragment = waiting_.pop_front();
-    queues_[fragment->queue].waiting.push_back(fragment);
-    send_waiting(queues_[fragment->queue]);
-  }
-  for (EndpointQueue& queue : queues_) {
-    send_waiting(queue);
-  }
-  rdma_.connected();
-}
-
-void Endpoint::connected_to_self(ibv_qp* queue_pair) noexcept {
-  rdma_queue().qp = queue_pair;
-  rdma_queue().own_sends.qp = queue_pair;
+void Endpoint::connected_to_self(ibv_qp* queue_pair) {
+  link().set_loopback(queue_pair);
   state_ = State::kSelf;
-  rdma_.connected();
+  link().start(waiting_, waiting_rdma_);
 }
 
 void Endpoint::peer_spoke() {
   if (!spoke_) {
     spoke_ = true;
-    module_.connections().submit(cpc::PeerSpoke{key_});
+    owner_.connections().submit(cpc::PeerSpoke{key_});
   }
 }
 
-void Endpoint::opened(cpc::Direction direction) noexcept {
-  if (!has(direction)) {
-    way(direction) = Way::kOpen;
+// ---- Teardown
+
+bool Endpoint::is_peers_wish() const noexcept {
+  return (state_ == State::kIdle || state_ == State::kConnecting) && !has_waiting();
+}
+
+bool Endpoint::has_waiting() const noexcept {
+  return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
+}
+
+void Endpoint::forget_peers_wish() noexcept {
+  if (is_xrc_) {
+    return;
+  }
+  state_ = State::kPeerLeft;
+  if (link_) {
+    link_->stop(Link::State::kPeerLeft);
   }
 }
 
 void Endpoint::give_up(cpc::Direction direction, const std::string& reason) {
-  if (way(direction) == Way::kOpen) {
-    way(direction) = Way::kClosing;
-    module_.connections().submit(cpc::Close{key(direction), reason});
+  if (directions_.close(direction)) {
+    owner_.connections().submit(cpc::Close{key(direction), reason});
   }
 }
 
 void Endpoint::give_up(const std::string& reason) {
-  for (const cpc::Direction direction : kDirections) {
+  for (const cpc::Direction direction : Directions::kAll) {
     give_up(direction, reason);
   }
 }
 
 void Endpoint::flushed(cpc::Direction direction) {
-  way(direction) = Way::kFlushed;
-  if (state_ == State::kClosing && direction == cpc::Direction::kBoth) {
-    post_drain_markers();
-  }
-}
-
-void Endpoint::destroy() {
-  for (const cpc::Direction direction : kDirections) {
-    if (has(direction)) {
-      module_.connections().submit(cpc::Destroy{key(direction)});
-    }
-  }
-}
-
-void Endpoint::leave_lines() noexcept {
-  for (EndpointQueue& queue : queues_) {
-    if (queue.share != nullptr) {
-      queue.share->sends.leave(queue);
-    }
+  directions_.flushed(direction);
+  if (state_ == State::kClosing && direction == cpc::Direction::kBoth && link_) {
+    link_->post_drain_markers();
   }
 }
 
 void Endpoint::fail() noexcept {
   state_ = State::kFailed;
-  leave_lines();
+  carrier_ = nullptr;
+  if (link_) {
+    link_->stop(Link::State::kFailed);
+  }
+}
+
+void Endpoint::end_waiting_rdma() noexcept {
+  while (!waiting_rdma_.empty()) {
+    end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
+                [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
+  }
 }
 
 void Endpoint::fail_waiting() noexcept {
-  rdma_.abort();
-  const auto fail_all = [this](FragmentQueue& waiting) {
-    while (!waiting.empty()) {
-      module_.send_ended(waiting.pop_front(), OPAL_ERR_UNREACH);
-    }
-  };
-  fail_all(waiting_);
-  for (EndpointQueue& queue : queues_) {
-    fail_all(queue.waiting);
+  if (link_) {
+    link_->end_waiting();
+  }
+  end_waiting_rdma();
+  while (!waiting_.empty()) {
+    end_send(upper(), waiting_.pop_front(), OPAL_ERR_UNREACH);
   }
 }
 
 void Endpoint::close(const std::string& reason) {
   state_ = State::kClosing;
-  const auto drop = [this](FragmentQueue& waiting) {
-    while (!waiting.empty()) {
-      module_.put_back(waiting.pop_front());
-    }
-  };
-  drop(waiting_);
-  for (EndpointQueue& queue : queues_) {
-    drop(queue.waiting);
+  carrier_ = nullptr;
+  while (!waiting_.empty()) {
+    put_back(waiting_.pop_front());
   }
-  leave_lines();
-  rdma_.abort();
+  if (link_) {
+    link_->stop(Link::State::kClosed);
+    link_->end_waiting();
+  }
+  end_waiting_rdma();
   give_up(reason);
-  if (way(cpc::Direction::kBoth) == Way::kFlushed) {
-    post_drain_markers();  // it had failed before
-  }
-}
-
-/// Asks for completions that come after all others.
-void Endpoint::post_drain_markers() {
-  for (EndpointQueue& queue : queues_) {
-    // A queue pair that takes no more requests gives no more completions either.
-    queue.drained = queue.qp == nullptr || !queue.post_drain_marker();
+  if (directions_.is_flushed(cpc::Direction::kBoth) && link_) {
+    link_->post_drain_markers();  // it had failed before
   }
 }
 
 bool Endpoint::is_drained() const noexcept {
-  if (alive_behind_.load(std::memory_order_acquire) > 0) {
+  if (alive_others_.load(std::memory_order_acquire) > 0) {
     return false;  // their callbacks name this one
   }
-  const bool answered =
-      std::all_of(ways_.begin(), ways_.end(), [](Way way) { return way == Way::kNone || way == Way::kFlushed; });
-  if (is_xrc_) {  // a shared queue pair takes no marker, but what it has of ours is counted
-    return answered && rdma_.in_flight() == 0 &&
-           std::all_of(queues_.begin(), queues_.end(), [](const EndpointQueue& queue) { return queue.in_flight == 0; });
-  }
-  return answered && std::all_of(queues_.begin(), queues_.end(), [](const EndpointQueue& queue) {
-           return queue.qp == nullptr || (queue.drained && queue.receives.posted() == 0);
-         });
+  return directions_.all_flushed() && (!link_ || link_->is_drained());
 }
 
+void Endpoint::destroy() {
+  link_.reset();
+  for (const cpc::Direction direction : Directions::kAll) {
+    if (directions_.has(direction)) {
+      owner_.connections().submit(cpc::Destroy{key(direction)});
+    }
+  }
+}
+
+// ---- For messages to users
+
 std::string Endpoint::describe_queue(std::uint32_t qpn) const {
-  for (const EndpointQueue& queue : queues_) {
+  char text[64];
+  for (std::size_t i = 0; link_ && i < owner_.path().receive_queues().count(); ++i) {
+    const LinkQueue& queue = link_->queue(i);
     if (queue.sends->qp == nullptr || queue.sends->qp->qp_num != qpn) {
       continue;
     }
-    char text[64];
     if (is_xrc_ && !remote_ends_.empty()) {
       std::snprintf(text, sizeof text, "X queues, QPN 0x%06x -> 0x%06x", qpn, remote_ends_[0].qpn);
-    } else if (queue.index < remote_ends_.size()) {
-      std::snprintf(text, sizeof text, "queue %u, QPN 0x%06x -> 0x%06x", unsigned{queue.index}, qpn,
-                    remote_ends_[queue.index].qpn);
+    } else if (i < remote_ends_.size()) {
+      std::snprintf(text, sizeof text, "queue %zu, QPN 0x%06x -> 0x%06x", i, qpn, remote_ends_[i].qpn);
     } else {
-      std::snprintf(text, sizeof text, "queue %u, QPN 0x%06x", unsigned{queue.index}, qpn);
+      std::snprintf(text, sizeof text, "queue %zu, QPN 0x%06x", i, qpn);
     }
     return text;
   }
-  if (target_qpn_ != 0 && target_qpn_ == qpn) {
-    char text[64];
+  if (link_ && qpn != 0 && link_->target() == qpn) {
     std::snprintf(text, sizeof text, "X queues, messages that come in through QPN 0x%06x", qpn);
     return text;
   }

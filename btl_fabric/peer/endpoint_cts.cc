@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // An endpoint's half of the clear-to-send exchange: carries out cpc/core/cts_table.h.
-#include <cerrno>
 #include <cstring>
 
-#include "btl_fabric/base/counters.h"
-#include "btl_fabric/mca/component.h"
-#include "btl_fabric/mca/module.h"
+#include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoints.h"
+#include "cpc/core/trace.h"
 
 namespace fabric {
 
@@ -34,7 +33,7 @@ Status Endpoint::apply(cpc::CtsEvent event) {
   const cpc::CtsStep step = cpc::cts_step(cts_, event, may_speak_first_);
   // On iWARP every receive that the peer's leaving flushes says so again.
   const bool is_news = event != cpc::CtsEvent::kPeerLeft || state_ != State::kPeerLeft;
-  if (cpc::Trace* const trace = Component::get().trace(); trace != nullptr && is_news) {
+  if (cpc::Trace* const trace = owner_.trace(); trace != nullptr && is_news) {
     trace->add(key_, cts_, event, step.next);
   }
   cts_ = step.next;
@@ -43,10 +42,10 @@ Status Endpoint::apply(cpc::CtsEvent event) {
       case cpc::CtsAction::kNone:
         break;
       case cpc::CtsAction::kSendCts:
-        ++module_.counters().cts_messages;
+        ++owner_.path().counters().cts_messages;
         for (std::size_t i = 0; i < handshake_.queues; ++i) {
-          if (!queues_[i].post_cts(handshake_)) {
-            return failure(std::string("posting the first message: ") + std::strerror(errno));
+          if (const int error = link().queue(i).post_cts(handshake_); error != 0) {
+            return failure(std::string("posting the first message: ") + std::strerror(error));
           }
         }
         break;
@@ -58,6 +57,8 @@ Status Endpoint::apply(cpc::CtsEvent event) {
       case cpc::CtsAction::kNotePeerLeft:
         if (state_ == State::kConnected) {
           state_ = State::kPeerLeft;
+          carrier_ = nullptr;
+          link().stop(Link::State::kPeerLeft);
         }
         if (has_waiting()) {
           return failure("the peer has closed the connection, and messages for it wait");
@@ -66,15 +67,6 @@ Status Endpoint::apply(cpc::CtsEvent event) {
     }
   }
   return {};
-}
-
-bool Endpoint::has_waiting() const noexcept {
-  for (const EndpointQueue& queue : queues_) {
-    if (!queue.waiting.empty()) {
-      return true;
-    }
-  }
-  return !waiting_.empty() || rdma_.outstanding() > 0 || rdma_.has_waiting();
 }
 
 }  // namespace fabric

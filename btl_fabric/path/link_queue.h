@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One queue of an endpoint: what the packet path touches. Set-up and teardown are in endpoint.cc, receives in
-// receive_buffers.h, the room of the queue pair in send_queue.h.
+// One queue of a link: what every packet touches. What is done with it is in link.h, receives in receive_buffers.h, the
+// room of the queue pair in send_queue.h.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,15 +19,15 @@
 
 namespace fabric {
 
-class Endpoint;
+class Link;
 struct SendShare;
 
 /// What the wr_id of a request points to, told by its lowest bits (everything pointed to is aligned to 8 bytes).
 enum class SendTag : std::uint64_t {
   kFragment = 0,                    ///< a Fragment: its room, and whatever waits for its completion
-  kBatch = 1,                       ///< an EndpointQueue: the oldest batch of entries without a fragment is done
-  kDrain = 2,                       ///< an EndpointQueue: everything ever posted is done
-  kCts = 3,                         ///< an EndpointQueue: its CTS is out
+  kBatch = 1,                       ///< an LinkQueue: the oldest batch of entries without a fragment is done
+  kDrain = 2,                       ///< an LinkQueue: everything ever posted is done
+  kCts = 3,                         ///< an LinkQueue: its CTS is out
   kRdma = 5,                        ///< an RdmaRequest: it is done
   kRdmaPart = 6,                    ///< an RdmaRequest: a part has failed, and the rest will
   kSharedBatch = 7,                 ///< a SendShare: the same as kBatch, of X queues
@@ -41,10 +41,10 @@ static_assert(cpc::kHandshakeBytes == PacketHeader::kSize);
 enum class Room { kYes, kNoCredit, kNoSlot };
 
 /// Belongs to whoever holds the context's lock.
-struct EndpointQueue {
-  EndpointQueue(Endpoint& owner, std::uint8_t queue_index, const QueueSpec& spec, FragmentPool& receive_pool,
-                std::uint32_t inline_limit, const QueueSpace& send_space)
-      : endpoint(owner),
+struct LinkQueue {
+  LinkQueue(Link& owner, std::uint8_t queue_index, const QueueSpec& spec, FragmentPool& receive_pool,
+            std::uint32_t inline_limit, const QueueSpace& send_space)
+      : link(owner),
         index(queue_index),
         is_shared(spec.kind != QueueKind::kPerPeer),
         max_inline(inline_limit),
@@ -53,8 +53,9 @@ struct EndpointQueue {
         credits(is_shared ? QueueSpec{} : spec),
         receives(receive_pool, is_shared ? 0 : spec.receive_depth()) {}
 
-  Endpoint& endpoint;
+  Link& link;
   ibv_qp* qp = nullptr;      ///< the connection owns it; an X queue has none of its own
+  std::uint32_t qpn = 0;     ///< its number, which outlives it; 0: none
   const std::uint8_t index;  ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
@@ -67,9 +68,9 @@ struct EndpointQueue {
   CreditWindow credits;            ///< of a P queue; unused on a shared one
   ReceiveBuffers receives;         ///< of a P queue
   FragmentQueue waiting;           ///< for a credit or a slot, in order
-  bool in_line = false;            ///< of the shared send queue
-  EndpointQueue* next_in_line = nullptr;
-  bool drained = false;  ///< every send completion is in; see Endpoint::drain()
+  bool is_enqueued = false;        ///< in the wait list of the shared send queue
+  LinkQueue* next_enqueued = nullptr;
+  bool drained = false;  ///< every send completion is in: the marker's was the last
 
   [[nodiscard]] Room room() const noexcept {
     if (!sends->has_room()) {
@@ -83,8 +84,8 @@ struct EndpointQueue {
   }
 
   /// Posts a packet that the device copies at once: `packet` may be reused when this returns. There must be room.
-  /// False if verbs refused.
-  [[nodiscard]] bool post_inline(const std::byte* packet, std::uint32_t length) noexcept {
+  /// 0, or what verbs returned when it refused.
+  [[nodiscard]] int post_inline(const std::byte* packet, std::uint32_t length) noexcept {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(packet), length, 0};
     SendQueue& queue = *sends;
     const std::uint64_t bytes = queue.tx.space().needed_inline(length);
@@ -99,8 +100,9 @@ struct EndpointQueue {
     return post(&sge, 1, batch_id, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
   }
 
-  /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room.
-  [[nodiscard]] bool post_registered(Fragment& fragment) noexcept {
+  /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room. 0, or what
+  /// verbs returned when it refused.
+  [[nodiscard]] int post_registered(Fragment& fragment) noexcept {
     SendQueue& queue = *sends;
     const auto pieces = static_cast<std::uint32_t>(fragment.des_segment_count);
     fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
@@ -113,20 +115,21 @@ struct EndpointQueue {
       sges[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
                  fragment.user_lkey};
     }
-    const bool posted = post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
-                             IBV_SEND_SIGNALED);
-    in_flight += posted ? 1 : 0;
-    return posted;
+    fragment.posted_on = this;
+    const int error = post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
+                           IBV_SEND_SIGNALED);
+    in_flight += error == 0 ? 1 : 0;
+    return error;
   }
 
   /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for
-  /// it.
-  [[nodiscard]] bool post_drain_marker() noexcept {
+  /// it. 0, or what verbs returned.
+  [[nodiscard]] int post_drain_marker() noexcept {
     return post(nullptr, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);
   }
 
-  /// Posts CTS, for which cpc::kHandshakeEntries are kept.
-  [[nodiscard]] bool post_cts(const cpc::HandshakeSlot& handshake) noexcept {
+  /// Posts CTS, for which cpc::kHandshakeEntries are kept. 0, or what verbs returned.
+  [[nodiscard]] int post_cts(const cpc::HandshakeSlot& handshake) noexcept {
     PacketHeader{PacketKind::kClearToSend, 0, {}}.write(handshake.send);
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(handshake.send), PacketHeader::kSize, handshake.lkey};
     return post(&sge, 1, tagged(this, SendTag::kCts), IBV_SEND_SIGNALED | (fits_inline(0) ? IBV_SEND_INLINE : 0));
@@ -141,13 +144,21 @@ struct EndpointQueue {
     return header;
   }
 
+  /// Accounts for what came with a message. False if the header cannot be true.
+  [[nodiscard]] bool accept(const PacketHeader& header) noexcept {
+    if (is_shared) {
+      return header.kind != PacketKind::kCredits && header.grant == CreditGrant{};
+    }
+    return credits.receive(header.grant, header.kind == PacketKind::kCredits);
+  }
+
  private:
   template <class T>
   static std::uint64_t tagged(T* object, SendTag tag) noexcept {
     return reinterpret_cast<std::uintptr_t>(object) | static_cast<std::uint64_t>(tag);
   }
 
-  [[nodiscard]] bool post(ibv_sge* sges, int sge_count, std::uint64_t id, int flags) noexcept {
+  [[nodiscard]] int post(ibv_sge* sges, int sge_count, std::uint64_t id, int flags) noexcept {
     ibv_send_wr request{};
     request.wr_id = id;
     request.sg_list = sges;
@@ -156,7 +167,7 @@ struct EndpointQueue {
     request.send_flags = static_cast<unsigned>(flags);
     request.qp_type.xrc.remote_srqn = remote_srqn;  // only an XRC queue pair looks at it
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(sends->qp, &request, &refused) == 0;
+    return ibv_post_send(sends->qp, &request, &refused);
   }
 };
 

@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "btl_fabric/peer/endpoint_rdma.h"
+#include "btl_fabric/path/link_rdma.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "btl_fabric/base/atomic_message.h"
-#include "btl_fabric/base/counters.h"
-#include "btl_fabric/base/params.h"
-#include "btl_fabric/mca/module.h"
+#include "btl_fabric/path/link.h"
+#include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
-#include "btl_fabric/peer/endpoint.h"
 
 namespace fabric {
 
 namespace {
-
-/// Requests that wait at most; the upper layers try again later when there are more.
-constexpr std::uint32_t kMostWaiting = 1024;
-
-RdmaLimits limits_of(const Module& module) noexcept {
-  RdmaLimits limits = cpc::rdma_limits(module.port().address.link, module.max_message(), module.max_inline(),
-                                       module.port().device->attributes.max_qp_init_rd_atom);
-  limits.force_mr = params().force_mr != 0;
-  return limits;
-}
 
 void count(const RdmaOperation& operation, Counters& counters) noexcept {
   switch (operation.kind) {
@@ -44,8 +31,8 @@ void count(const RdmaOperation& operation, Counters& counters) noexcept {
 
 }  // namespace
 
-RdmaChannel::RdmaChannel(Module& module, TxCredits& credits) noexcept
-    : planner(limits_of(module), credits, module.rdma().regions) {}
+RdmaChannel::RdmaChannel(const PacketPath& path, TxCredits& credits) noexcept
+    : planner(path.settings().rdma_limits, credits, path.rdma().regions) {}
 
 void RdmaChannel::learn_reads(ibv_qp* queue_pair) noexcept {
   ibv_qp_attr attributes{};
@@ -55,92 +42,76 @@ void RdmaChannel::learn_reads(ibv_qp* queue_pair) noexcept {
   }
 }
 
-EndpointRdma::EndpointRdma(Endpoint& endpoint, Module& module, EndpointQueue& queue)
-    : endpoint_(endpoint),
-      module_(module),
+LinkRdma::LinkRdma(Link& link, PacketPath& path, LinkQueue& queue)
+    : link_(link),
+      path_(path),
       queue_(queue),
-      own_channel_(module, queue.own_sends.tx),
-      messages_(module.context().settings.rdma_depth) {}
+      own_channel_(path, queue.own_sends.tx),
+      messages_(path.settings().rdma_depth) {}
 
 /// The queue pair is gone by now, or has failed for all who share it.
-EndpointRdma::~EndpointRdma() {
+LinkRdma::~LinkRdma() {
   while (!stranded_.empty()) {
     RdmaRequest* request = stranded_.pop_front();
     channel_->planner.error(request->operation);
-    module_.rdma().requests.put(request);
+    path_.rdma().requests.put(request);
   }
 }
 
 /// Others are before it.
-bool EndpointRdma::must_wait() const noexcept {
-  return !waiting_.empty() || (queue_.share != nullptr && queue_.share->sends.has_line());
+bool LinkRdma::must_wait() const noexcept {
+  return !waiting_.empty() || (queue_.share != nullptr && queue_.share->sends.has_waiting());
 }
 
-int EndpointRdma::submit(RdmaRequest* request) noexcept {
-  request->endpoint = &endpoint_;
-  switch (endpoint_.state()) {
-    case Endpoint::State::kConnected:
-    case Endpoint::State::kSelf:
-      if (must_wait()) {
+int LinkRdma::submit(RdmaRequest* request) noexcept {
+  request->link = &link_;
+  if (!must_wait()) {
+    switch (start(request)) {
+      case Started::kYes:
+        return OPAL_SUCCESS;
+      case Started::kNoRoom:
+      case Started::kLater:
         break;
-      }
-      switch (start(request)) {
-        case Started::kYes:
-          return OPAL_SUCCESS;
-        case Started::kNoRoom:
-        case Started::kLater:
-          break;
-        case Started::kNever:
-          return OPAL_ERR_NOT_AVAILABLE;
-        case Started::kFailed:
-          if (!request->stranded) {
-            return OPAL_ERR_UNREACH;
-          }
-          finish(request, OPAL_ERR_UNREACH);  // so that it stays ours
-          return OPAL_SUCCESS;
-      }
-      break;
-    case Endpoint::State::kIdle:
-    case Endpoint::State::kConnecting:
-      break;
-    case Endpoint::State::kPeerLeft:
-      module_.connection_failed(endpoint_, "the peer has closed the connection, and its memory is wanted");
-      return OPAL_ERR_UNREACH;
-    case Endpoint::State::kFailed:
-    case Endpoint::State::kClosing:
-      return OPAL_ERR_UNREACH;
+      case Started::kNever:
+        return OPAL_ERR_NOT_AVAILABLE;
+      case Started::kFailed:
+        if (!request->stranded) {
+          return OPAL_ERR_UNREACH;
+        }
+        finish(request, OPAL_ERR_UNREACH);  // so that it stays ours
+        return OPAL_SUCCESS;
+    }
   }
-  if (waiting_.count() >= kMostWaiting) {
+  if (waiting_.count() >= RdmaRequestQueue::kMost) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
-  ++module_.counters().rdma_queued;
+  ++path_.counters().rdma_queued;
   waiting_.push_back(request);
   if (queue_.share != nullptr) {
-    queue_.share->sends.line_up(*this);
+    queue_.share->sends.enqueue(*this);
   }
-  endpoint_.connect_if_wanted();
   return OPAL_SUCCESS;
 }
 
-EndpointRdma::Started EndpointRdma::start(RdmaRequest* request) noexcept {
+LinkRdma::Started LinkRdma::start(RdmaRequest* request) noexcept {
   return request->as_message ? send_message(request) : post(request);
 }
 
-EndpointRdma::Started EndpointRdma::post(RdmaRequest* request) noexcept {
+LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   // Messages keep the room that is theirs.
-  if (channel_->in_flight >= module_.context().settings.rdma_depth) {
+  if (channel_->in_flight >= path_.settings().rdma_depth) {
     return Started::kNoRoom;
   }
   RdmaOperation& operation = request->operation;
   operation.last_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdma);
   operation.part_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdmaPart);
-  DeviceRdma& device = module_.rdma();
+  DeviceRdma& device = path_.rdma();
   switch (channel_->planner.post(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn))) {
     case RdmaPosted::kYes:
       queue_.sends->unsignaled = 0;
       ++channel_->in_flight;
       ++in_flight_;
-      count(operation, module_.counters());
+      count(operation, path_.counters());
       return Started::kYes;
     case RdmaPosted::kNoRoom:
       return Started::kNoRoom;
@@ -148,7 +119,7 @@ EndpointRdma::Started EndpointRdma::post(RdmaRequest* request) noexcept {
       if (device.regions.in_use() == 0) {
         return Started::kNever;
       }
-      module_.note_rdma_waits();  // what it waits for may belong to another endpoint
+      path_.retry_later(link_);  // what it waits for may belong to another link
       return Started::kLater;
     case RdmaPosted::kTooLarge:
       return Started::kNever;
@@ -158,17 +129,17 @@ EndpointRdma::Started EndpointRdma::post(RdmaRequest* request) noexcept {
     case RdmaPosted::kRefused:
       break;
   }
-  module_.post_failed(endpoint_, queue_);
+  link_.post_refused(queue_, errno);
   return Started::kFailed;
 }
 
-EndpointRdma::Started EndpointRdma::send_message(RdmaRequest* request) noexcept {
+LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
   if (messages_under_way_ == messages_.size()) {
     return Started::kLater;
   }
-  Fragment* fragment = module_.get_send(module_.queue_for(AtomicMessage::kSize));
+  Fragment* fragment = path_.get_send(path_.queue_for(AtomicMessage::kSize));
   if (fragment == nullptr) {
-    module_.note_rdma_waits();
+    path_.retry_later(link_);
     return Started::kLater;
   }
   std::size_t place = 0;
@@ -186,10 +157,10 @@ EndpointRdma::Started EndpointRdma::send_message(RdmaRequest* request) noexcept 
   message.operand = request->operation.operand;
   message.compare = request->operation.compare;
   message.write(fragment->packet + PacketHeader::kSize);
-  ++module_.counters().atomics_by_message;
+  ++path_.counters().atomics_by_message;
   messages_[place] = request;
   ++messages_under_way_;
-  if (!endpoint_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
+  if (!link_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
     messages_[place] = nullptr;
     --messages_under_way_;
     return Started::kFailed;
@@ -197,24 +168,29 @@ EndpointRdma::Started EndpointRdma::send_message(RdmaRequest* request) noexcept 
   return Started::kYes;
 }
 
-void EndpointRdma::connected() noexcept {
+void LinkRdma::start(RdmaRequestQueue& requests) noexcept {
+  while (!requests.empty()) {
+    RdmaRequest* request = requests.pop_front();
+    request->link = &link_;
+    waiting_.push_back(request);
+  }
   if (queue_.share != nullptr) {
     channel_ = &queue_.share->sends.rdma();
-  } else {
+  } else if (queue_.qp != nullptr) {
     own_channel_.learn_reads(queue_.qp);
   }
   send_waiting();
 }
 
-void EndpointRdma::send_waiting() noexcept {
+void LinkRdma::send_waiting() noexcept {
   if (queue_.share != nullptr) {
     if (!waiting_.empty()) {
-      queue_.share->sends.line_up(*this);
+      queue_.share->sends.enqueue(*this);
       queue_.share->sends.serve();
     }
     return;
   }
-  while (!waiting_.empty() && endpoint_.is_up()) {
+  while (!waiting_.empty() && link_.is_up()) {
     const Started started = start_first();
     if (started != Started::kYes && started != Started::kNever) {
       return;
@@ -222,7 +198,7 @@ void EndpointRdma::send_waiting() noexcept {
   }
 }
 
-EndpointRdma::Started EndpointRdma::start_first() noexcept {
+LinkRdma::Started LinkRdma::start_first() noexcept {
   RdmaRequest* request = waiting_.front();
   const Started started = start(request);
   if (started == Started::kYes || started == Started::kNever) {
@@ -234,7 +210,7 @@ EndpointRdma::Started EndpointRdma::start_first() noexcept {
   return started;  // after a failure, abort() has ended it with the others
 }
 
-void EndpointRdma::completed(RdmaRequest* request, bool good) noexcept {
+void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
   --in_flight_;
   --channel_->in_flight;
   if (good) {
@@ -245,7 +221,7 @@ void EndpointRdma::completed(RdmaRequest* request, bool good) noexcept {
   finish(request, good ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
 }
 
-bool EndpointRdma::replied(const AtomicReply& reply) noexcept {
+bool LinkRdma::replied(const AtomicReply& reply) noexcept {
   if (reply.place >= messages_.size() || messages_[reply.place] == nullptr ||
       messages_[reply.place]->serial != reply.serial) {
     return false;
@@ -268,7 +244,7 @@ bool EndpointRdma::replied(const AtomicReply& reply) noexcept {
   return true;
 }
 
-void EndpointRdma::abort() noexcept {
+void LinkRdma::abort() noexcept {
   if (queue_.share != nullptr) {
     queue_.share->sends.leave(*this);
   }
@@ -286,20 +262,14 @@ void EndpointRdma::abort() noexcept {
 }
 
 /// The callback may start more.
-void EndpointRdma::finish(RdmaRequest* request, int status) noexcept {
-  const mca_btl_base_rdma_completion_fn_t callback = request->callback;
-  void* const address = request->local_address;
-  mca_btl_base_registration_handle_t* const handle = request->local_handle;
-  void* const context = request->context;
-  void* const data = request->data;
-  if (request->stranded) {
-    stranded_.push_back(request);
-  } else {
-    module_.rdma().requests.put(request);
-  }
-  if (callback != nullptr) {
-    callback(&module_.face(), &endpoint_.face(), address, handle, context, data, status);
-  }
+void LinkRdma::finish(RdmaRequest* request, int status) noexcept {
+  end_request(link_.upper(), request, status, [this](RdmaRequest* ended) {
+    if (ended->stranded) {
+      stranded_.push_back(ended);
+    } else {
+      path_.rdma().requests.put(ended);
+    }
+  });
 }
 
 }  // namespace fabric

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The reads, writes and atomics of an endpoint: those under way, and those that wait for the connection, for room or
-// for memory regions, in order.
+// The reads, writes and atomics of a link: those under way, and those that wait for room or for memory regions, in order.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "btl_fabric/path/endpoint_queue.h"
 #include "btl_fabric/base/rdma_request.h"
+#include "btl_fabric/path/link_queue.h"
 
 namespace fabric {
 
-class Module;
+class PacketPath;
 struct AtomicReply;
 
-/// What a queue pair bounds: of an endpoint's own, or of the one that X queues share.
+/// What a queue pair bounds: of a link's own, or of the one that X queues share.
 struct RdmaChannel {
   /// `credits`: of the queue pair.
-  RdmaChannel(Module& module, TxCredits& credits) noexcept;
+  RdmaChannel(const PacketPath& path, TxCredits& credits) noexcept;
   /// The queue pair is up: a communication manager may have agreed on fewer reads than we would have.
   void learn_reads(ibv_qp* queue_pair) noexcept;
 
@@ -27,17 +26,17 @@ struct RdmaChannel {
 };
 
 /// Belongs to whoever holds the context's lock.
-class EndpointRdma {
+class LinkRdma {
  public:
-  EndpointRdma(Endpoint& endpoint, Module& module, EndpointQueue& queue);
-  ~EndpointRdma();
-  EndpointRdma(const EndpointRdma&) = delete;
-  EndpointRdma& operator=(const EndpointRdma&) = delete;
+  LinkRdma(Link& link, PacketPath& path, LinkQueue& queue);
+  ~LinkRdma();
+  LinkRdma(const LinkRdma&) = delete;
+  LinkRdma& operator=(const LinkRdma&) = delete;
 
-  /// Starts a request, or queues it until it can go. OPAL_SUCCESS: its callback will be called. Otherwise the request
-  /// is the caller's still: OPAL_ERR_OUT_OF_RESOURCE if too many wait, OPAL_ERR_UNREACH if the connection has failed,
-  /// OPAL_ERR_NOT_AVAILABLE if it can never go.
-  int submit(RdmaRequest* request) noexcept;
+  /// Starts a request, or queues it until it can go; the link is up. OPAL_SUCCESS: its callback will be called. Otherwise
+  /// the request is the caller's still: OPAL_ERR_OUT_OF_RESOURCE if too many wait, OPAL_ERR_UNREACH if the link has
+  /// failed, OPAL_ERR_NOT_AVAILABLE if it can never go.
+  [[nodiscard]] int submit(RdmaRequest* request) noexcept;
 
   [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
   /// Requests whose callbacks are to come.
@@ -45,8 +44,8 @@ class EndpointRdma {
     return in_flight_ + waiting_.count() + static_cast<std::uint32_t>(messages_under_way_);
   }
 
-  /// The queue pair is up: starts what waits.
-  void connected() noexcept;
+  /// The link is up: starts `requests`, which have waited for it, as far as there is room.
+  void start(RdmaRequestQueue& requests) noexcept;
   /// Starts what waits, as far as there is room.
   void send_waiting() noexcept;
   /// The device is done with a request.
@@ -64,14 +63,14 @@ class EndpointRdma {
     kNoRoom,  ///< a completion of the queue pair will bring it
     kLater,   ///< waits for something else, and is tried again when that is there
     kNever,   ///< has ended with an error
-    kFailed,  ///< so has everything of the endpoint
+    kFailed,  ///< so has everything of the link
   };
   /// Starts the first of those that wait.
   [[nodiscard]] Started start_first() noexcept;
 
-  // Its place in the line of a shared send queue
-  bool in_line = false;
-  EndpointRdma* next_in_line = nullptr;
+  // Its place in the wait list of a shared send queue
+  bool is_enqueued = false;
+  LinkRdma* next_enqueued = nullptr;
 
  private:
   [[nodiscard]] bool must_wait() const noexcept;
@@ -80,9 +79,9 @@ class EndpointRdma {
   [[nodiscard]] Started send_message(RdmaRequest* request) noexcept;
   void finish(RdmaRequest* request, int status) noexcept;
 
-  Endpoint& endpoint_;
-  Module& module_;
-  EndpointQueue& queue_;
+  Link& link_;
+  PacketPath& path_;
+  LinkQueue& queue_;
   RdmaChannel own_channel_;
   RdmaChannel* channel_ = &own_channel_;  ///< that of the shared queue pair, of X queues
   RdmaRequestQueue waiting_;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a module does for its endpoints: tells them of other processes, and Open MPI and the user of what fails.
+#pragma once
+
+#include "btl_fabric/peer/endpoint_services.h"
+
+namespace fabric {
+
+class Module;
+
+class ModuleServices final : public EndpointServices {
+ public:
+  explicit ModuleServices(Module& module) noexcept : module_(module) {}
+
+  [[nodiscard]] const ProcessInfo& own_info() const noexcept override;
+  [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override;
+  [[nodiscard]] std::string port_name() const override;
+  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) override;
+  void report_not_missed(const Endpoint& endpoint, const std::string& reason) override;
+  void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
+                                const std::string& history) override;
+  void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) override;
+
+ private:
+  Module& module_;
+};
+
+}  // namespace fabric

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Set-up and teardown of a link, and its receives.
+#include "btl_fabric/path/link.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+#include "btl_fabric/path/shared_send_queue.h"
+
+namespace fabric {
+
+Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
+    : path_(path), upper_(upper), is_xrc_(is_xrc), rdma_(*this, path, make_queues()) {}
+
+Link::~Link() {
+  path_.forget(*this);
+  for (LinkQueue& queue : queues_) {
+    if (queue.share != nullptr) {
+      queue.share->link = nullptr;
+    }
+  }
+}
+
+LinkQueue& Link::make_queues() {
+  const ReceiveQueues& specs = path_.receive_queues();
+  for (std::size_t i = 0; i < specs.count(); ++i) {
+    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i),
+                         path_.settings().max_inline,
+                         is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i));
+  }
+  return rdma_queue();
+}
+
+LinkQueue& Link::rdma_queue() noexcept {
+  return queues_[cpc::rdma_queue(path_.receive_queues())];
+}
+
+bool Link::uses(std::uint32_t qpn) const noexcept {
+  return target_qpn_ == qpn || std::any_of(queues_.begin(), queues_.end(), [qpn](const LinkQueue& queue) {
+           return queue.qpn == qpn || (queue.share != nullptr && queue.sends->qp->qp_num == qpn);
+         });
+}
+
+SharedSendQueue* Link::shared_sends() const noexcept {
+  const SendShare* const share = queues_.front().share;
+  return share != nullptr ? &share->sends : nullptr;
+}
+
+Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
+  for (LinkQueue& queue : queues_) {
+    queue.qp = queue_pairs[queue.index];
+    queue.own_sends.qp = queue.qp;
+    path_.add_queue_pair(queue.qp->qp_num, queue);
+    queue.qpn = queue.qp->qp_num;
+    if (queue.is_shared) {
+      if (auto started = path_.start_shared_queue(queue.index); !started) {
+        return started;
+      }
+      continue;
+    }
+    refill(queue);
+    // All of them are promised to the peer, so all must be there.
+    if (queue.receives.posted() < queue.credits.depth()) {
+      return failure("only " + std::to_string(queue.receives.posted()) + " of " +
+                     std::to_string(queue.credits.depth()) + " receive buffers of " +
+                     std::to_string(path_.receive_queues()[queue.index].size) + " bytes could be posted; " +
+                     memlock_hint());
+    }
+  }
+  return {};
+}
+
+Status Link::receive_from(std::uint32_t target_qpn) {
+  if (target_qpn_ != 0) {
+    path_.remove_queue_pair(target_qpn_);
+    target_qpn_ = 0;
+  }
+  if (path_.knows_queue_pair(target_qpn)) {
+    return failure("another process sends through queue pair " + std::to_string(target_qpn) + " already");
+  }
+  path_.add_queue_pair(target_qpn, queues_.front());
+  target_qpn_ = target_qpn;
+  return path_.start_shared_queues();
+}
+
+void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs) {
+  SendShare& share = sends.add(*this);
+  for (LinkQueue& queue : queues_) {
+    queue.share = &share;
+    queue.sends = &sends;
+    queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
+    queue.remote_srqn = remote_srqs[queue.index];
+  }
+}
+
+void Link::set_loopback(ibv_qp* queue_pair) noexcept {
+  rdma_queue().qp = queue_pair;
+  rdma_queue().own_sends.qp = queue_pair;
+}
+
+void Link::start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
+  while (!messages.empty()) {
+    Fragment* fragment = messages.pop_front();
+    queues_[fragment->queue].waiting.push_back(fragment);
+  }
+  state_ = State::kUp;
+  for (LinkQueue& queue : queues_) {
+    send_waiting(queue);
+  }
+  rdma_.start(requests);
+}
+
+void Link::stop(State how) noexcept {
+  assert(how != State::kOpening && how != State::kUp);
+  state_ = how;
+  if (how == State::kPeerLeft) {
+    return;
+  }
+  for (LinkQueue& queue : queues_) {
+    if (queue.share != nullptr) {
+      queue.share->sends.leave(queue);
+    }
+  }
+}
+
+void Link::end_waiting() noexcept {
+  const auto end_all = [this](FragmentQueue& waiting) {
+    while (!waiting.empty()) {
+      Fragment* fragment = waiting.pop_front();
+      if (state_ == State::kClosed) {
+        put_back(fragment);
+      } else {
+        end_send(upper_, fragment, OPAL_ERR_UNREACH);
+      }
+    }
+  };
+  rdma_.abort();
+  for (LinkQueue& queue : queues_) {
+    end_all(queue.waiting);
+  }
+  replies_.clear();
+}
+
+void Link::post_drain_markers() noexcept {
+  for (LinkQueue& queue : queues_) {
+    // A queue pair that takes no more requests gives no more completions either.
+    queue.drained = queue.qp == nullptr || queue.post_drain_marker() != 0;
+  }
+}
+
+bool Link::has_waiting() const noexcept {
+  return rdma_.outstanding() > 0 ||
+         std::any_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return !queue.waiting.empty(); });
+}
+
+bool Link::is_drained() const noexcept {
+  if (is_xrc_) {  // a shared queue pair takes no marker, but what it has of ours is counted
+    return rdma_.in_flight() == 0 &&
+           std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return queue.in_flight == 0; });
+  }
+  return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) {
+    return queue.qp == nullptr || (queue.drained && queue.receives.posted() == 0);
+  });
+}
+
+// ---- Receives
+
+void Link::receive_done(LinkQueue& queue, Fragment* fragment) noexcept {
+  queue.receives.give_back(fragment);
+  refill(queue);
+  if (!queue.waiting.empty() || queue.credits.explicit_due()) {
+    send_waiting(queue);
+  }
+}
+
+void Link::refill(LinkQueue& queue) noexcept {
+  const std::uint32_t count = queue.credits.receives_to_post();
+  if (count == 0 || (state_ != State::kUp && state_ != State::kOpening)) {
+    return;
+  }
+  const std::uint32_t posted = queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
+    return ibv_post_recv(queue.qp, first, refused);
+  });
+  queue.credits.posted(posted);
+  if (posted < count) {
+    path_.retry_later(*this);
+  }
+}
+
+void Link::retry() noexcept {
+  for (LinkQueue& queue : queues_) {
+    if (queue.qp != nullptr && !queue.is_shared) {
+      refill(queue);
+      send_waiting(queue);
+    }
+  }
+  while (!replies_.empty()) {
+    const AtomicReply first = replies_.front();
+    if (!send_reply(first)) {
+      path_.retry_later(*this);
+      break;
+    }
+    if (!replies_.empty()) {  // else the link has failed
+      replies_.erase(replies_.begin());
+    }
+  }
+  if (is_up()) {
+    rdma_.send_waiting();
+  }
+}
+
+}  // namespace fabric

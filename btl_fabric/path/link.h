@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One incarnation of a connection, as the packet path sees it: its queues with their credits, the messages that wait for
+// room, its RDMA. Who makes it, and what becomes of it when it fails, is decided by the floor above.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "btl_fabric/base/upper_layer.h"
+#include "btl_fabric/path/link_queue.h"
+#include "btl_fabric/path/link_rdma.h"
+#include "common/base/result.h"
+#include "cpc/core/cpc.h"
+
+namespace fabric {
+
+class PacketPath;
+class SharedSendQueue;
+
+/// Belongs to whoever holds the context's lock. It must be drained before it goes, or its queue pairs be gone.
+class Link {
+ public:
+  enum class State : std::uint8_t {
+    kOpening,   ///< receives may be posted; nothing is sent yet
+    kUp,        ///< messages go, reads, writes and atomics too
+    kPeerLeft,  ///< the peer has closed it: nothing is posted any more
+    kFailed,    ///< the same; whoever waits for something is told so
+    kClosed,    ///< the same, and nobody waits
+  };
+
+  /// `upper`: whom the upper layer's callbacks are told of. `is_xrc`: its queues are X queues, which have no queue pairs
+  /// of their own.
+  Link(PacketPath& path, const UpperHandles& upper, bool is_xrc);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  [[nodiscard]] State state() const noexcept { return state_; }
+  [[nodiscard]] bool is_up() const noexcept { return state_ == State::kUp; }
+  [[nodiscard]] const UpperHandles& upper() const noexcept { return upper_; }
+  [[nodiscard]] LinkQueue& queue(std::size_t index) noexcept { return queues_[index]; }
+  [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }
+  /// It sends or receives through the queue pair with this number.
+  [[nodiscard]] bool uses(std::uint32_t qpn) const noexcept;
+  /// Of X queues, when connected; else null.
+  [[nodiscard]] SharedSendQueue* shared_sends() const noexcept;
+
+  // ---- Sending; the link is up (link_send.cc)
+
+  /// Sends a fragment, or queues it until it can go. Returns what btl_send() returns: 1 if the upper layer is done with
+  /// it, OPAL_SUCCESS if its callback will be called, OPAL_ERR_UNREACH if the link has failed.
+  [[nodiscard]] int send(Fragment& fragment) noexcept;
+
+  /// Packs header and data into a packet that the device copies, if that is possible right now.
+  /// False, and nothing has happened, if it is not.
+  [[nodiscard]] bool send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                                      std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+
+  /// Sends what the component itself has to say, as soon as the link is up: a packet of `kind`, whose `size` bytes after
+  /// the header are written. The fragment is ours no more. False if the link has failed.
+  [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
+
+  /// Posts what waits on this queue as far as credits and slots allow, then the credits that the peer needs.
+  void send_waiting(LinkQueue& queue) noexcept;
+  /// Something waits: to be sent, or to end.
+  [[nodiscard]] bool has_waiting() const noexcept;
+
+  // ---- Set-up and teardown (link.cc)
+
+  /// The queue pairs are there: posts every receive. The error says what could not be posted.
+  [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
+  /// With X queues: what comes through the queue pair with this number is the peer's.
+  [[nodiscard]] Status receive_from(std::uint32_t target_qpn);
+  /// The number; 0 before.
+  [[nodiscard]] std::uint32_t target() const noexcept { return target_qpn_; }
+  /// With X queues: messages go through `sends`. Before start().
+  void share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs);
+  /// The only queue pair of a link to this process itself, which carries RDMA and no messages. Before start().
+  void set_loopback(ibv_qp* queue_pair) noexcept;
+  /// The link is up: sends what has waited for it, in order.
+  void start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
+
+  /// Nothing more is posted from now on. `how`: kPeerLeft, kFailed or kClosed.
+  void stop(State how) noexcept;
+  /// After that: ends all that waits, with an error for whoever waits for it. The messages of a closed link are dropped.
+  void end_waiting() noexcept;
+  /// The queue pairs are in the error state: asks for completions that come after all others.
+  void post_drain_markers() noexcept;
+  /// True when no completion of this link can come any more.
+  [[nodiscard]] bool is_drained() const noexcept;
+
+ private:
+  friend class PacketPath;
+  friend class LinkRdma;
+  friend class SharedSendQueue;
+
+  [[nodiscard]] LinkQueue& make_queues();
+  [[nodiscard]] LinkQueue& rdma_queue() noexcept;
+  [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
+  [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
+  /// Posts the first that waits on a queue. There must be one, and room.
+  void send_one(LinkQueue& queue) noexcept;
+  void send_credits(LinkQueue& queue) noexcept;
+  [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
+  /// Verbs did not take a request of a queue.
+  void post_refused(LinkQueue& queue, int error_number) noexcept;
+
+  void receive_done(LinkQueue& queue, Fragment* fragment) noexcept;
+  void refill(LinkQueue& queue) noexcept;
+  /// Answers to the peer's atomics, or keeps the answer until there is a buffer.
+  void reply(const AtomicReply& reply) noexcept;
+  [[nodiscard]] bool send_reply(const AtomicReply& reply) noexcept;
+  /// Tries again what has found no buffer or no memory region.
+  void retry() noexcept;
+
+  PacketPath& path_;
+  const UpperHandles upper_;
+  State state_ = State::kOpening;
+  const bool is_xrc_;
+  std::uint32_t target_qpn_ = 0;
+  std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
+  LinkRdma rdma_;
+  std::vector<AtomicReply> replies_;  ///< there was no buffer for them
+
+  // Its place among those that PacketPath tries again
+  bool is_to_retry_ = false;
+  Link* before_ = nullptr;
+  Link* after_ = nullptr;
+};
+
+}  // namespace fabric

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a link sends.
+#include <array>
+#include <new>
+
+#include "btl_fabric/path/link.h"
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+#include "btl_fabric/path/shared_send_queue.h"
+
+namespace fabric {
+
+namespace {
+
+/// The most that sendi packs on the stack; the max_inline_data parameter allows no more.
+constexpr std::size_t kMaxInline = 1024;
+
+/// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
+/// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
+int finished(const Fragment& fragment) noexcept {
+  return fragment.callback_due ? OPAL_SUCCESS : 1;
+}
+
+}  // namespace
+
+int Link::send(Fragment& fragment) noexcept {
+  LinkQueue& queue = queues_[fragment.queue];
+  if (queue.waiting.empty() && queue.room() == Room::kYes) [[likely]] {
+    return post_fragment(queue, fragment);
+  }
+  return send_later(queue, fragment);
+}
+
+/// Posts a fragment; there must be room.
+int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  queue.next_header(fragment.kind, fragment.tag).write(fragment.packet);
+  const bool in_place = fragment.user_memory != nullptr;
+  const bool owned = (fragment.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
+  const bool wants_callback = (fragment.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 || fragment.callback_due;
+  Counters& counters = path_.counters();
+
+  if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
+    const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segments[0].seg_len);
+    ++counters.messages_sent_inline;
+    counters.bytes_sent += fragment.segments[0].seg_len;
+    if (const int error = queue.post_inline(fragment.packet, length); error != 0) [[unlikely]] {
+      post_refused(queue, error);
+      return OPAL_ERR_UNREACH;
+    }
+    put_back(&fragment);
+    return 1;
+  }
+  // If the bytes are in our buffer, an upper layer that left the descriptor to us and asked for no callback is done
+  // now.
+  fragment.callback_due = wants_callback || !owned || in_place;
+  const int result = finished(fragment);
+  ++(in_place ? counters.messages_sent_in_place : counters.messages_sent_copied);
+  counters.bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
+  if (const int error = queue.post_registered(fragment); error != 0) [[unlikely]] {
+    post_refused(queue, error);
+    return OPAL_ERR_UNREACH;
+  }
+  return result;
+}
+
+/// There is no room.
+int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
+  ++(queue.room() == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
+  queue.waiting.push_back(&fragment);
+  if (SendShare* share = queue.share; share != nullptr) {
+    share->sends.enqueue(queue);
+  }
+  fragment.callback_due = true;
+  return OPAL_SUCCESS;
+}
+
+bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                            std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
+  const std::size_t size = header_size + payload_size;
+  const std::size_t index = path_.queue_for(size);
+  if (index == queues_.size()) {
+    return false;
+  }
+  LinkQueue& queue = queues_[index];
+  if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) {
+    return false;
+  }
+  alignas(8) std::array<std::byte, kMaxInline> packet;
+  std::memcpy(packet.data() + PacketHeader::kSize, header, header_size);
+  if (payload_size > 0) {
+    iovec data{packet.data() + PacketHeader::kSize + header_size, payload_size};
+    std::uint32_t count = 1;
+    std::size_t packed = payload_size;
+    opal_convertor_pack(convertor, &data, &count, &packed);
+    assert(packed == payload_size);
+  }
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  queue.next_header(PacketKind::kMessage, tag).write(packet.data());
+  ++path_.counters().messages_sent_inline;
+  path_.counters().bytes_sent += size;
+  const int error = queue.post_inline(packet.data(), static_cast<std::uint32_t>(PacketHeader::kSize + size));
+  if (error != 0) [[unlikely]] {
+    post_refused(queue, error);  // the message is lost with the link, which is reported
+  }
+  return true;
+}
+
+bool Link::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept {
+  fragment.kind = kind;
+  fragment.tag = 0;
+  fragment.segments[0].seg_len = size;
+  fragment.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+  fragment.des_cbfunc = nullptr;
+  fragment.callback_due = false;
+  int result = OPAL_ERR_UNREACH;
+  if (is_up()) [[likely]] {
+    result = send(fragment);
+  } else if (state_ == State::kOpening) {
+    ++path_.counters().waits_for_connection;
+    queues_[fragment.queue].waiting.push_back(&fragment);
+    path_.events().connection_wanted(*this);
+    return true;
+  }
+  if (result < 0) {
+    put_back(&fragment);
+  }
+  return result >= 0;
+}
+
+void Link::send_one(LinkQueue& queue) noexcept {
+  Fragment* fragment = queue.waiting.pop_front();
+  if (post_fragment(queue, *fragment) < 0) [[unlikely]] {
+    end_send(upper_, fragment, OPAL_ERR_UNREACH);
+  }
+}
+
+void Link::send_waiting(LinkQueue& queue) noexcept {
+  if (queue.share != nullptr) {
+    if (!queue.waiting.empty() && is_up()) {
+      queue.share->sends.enqueue(queue);
+      queue.share->sends.serve();
+    }
+    return;
+  }
+  while (!queue.waiting.empty() && is_up() && queue.room() == Room::kYes) {
+    send_one(queue);
+  }
+  if (!queue.is_shared && queue.credits.explicit_due()) {
+    send_credits(queue);
+  }
+}
+
+/// Cold: only when messages go one way.
+[[gnu::cold]] void Link::send_credits(LinkQueue& queue) noexcept {
+  while (is_up() && queue.sends->has_room() && queue.credits.explicit_due()) {
+    queue.credits.take_explicit();
+    if (!post_credits(queue)) {
+      queue.credits.return_explicit();
+      path_.retry_later(*this);
+      return;
+    }
+    ++path_.counters().credit_messages;
+  }
+}
+
+/// Posts one explicit credit message. False if a device without inline data has no buffer for it now.
+bool Link::post_credits(LinkQueue& queue) noexcept {
+  int error = 0;
+  if (queue.fits_inline(0)) {
+    std::array<std::byte, PacketHeader::kSize> packet;
+    queue.next_header(PacketKind::kCredits, 0).write(packet.data());
+    error = queue.post_inline(packet.data(), packet.size());
+  } else {
+    Fragment* fragment = path_.get_send(queue.index);
+    if (fragment == nullptr) {
+      return false;
+    }
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    fragment->callback_due = false;
+    fragment->segments[0].seg_len = 0;
+    queue.next_header(PacketKind::kCredits, 0).write(fragment->packet);
+    error = queue.post_registered(*fragment);
+    if (error != 0) {
+      put_back(fragment);
+    }
+  }
+  if (error != 0) {
+    post_refused(queue, error);
+  }
+  return true;
+}
+
+[[gnu::cold]] void Link::post_refused(LinkQueue& queue, int error_number) noexcept {
+  path_.events().link_failed(
+      *this, {.kind = LinkFailure::Kind::kRefusedPost, .qpn = queue.sends->qp->qp_num, .error_number = error_number});
+}
+
+void Link::reply(const AtomicReply& reply) noexcept {
+  if (replies_.empty() && send_reply(reply)) {
+    return;
+  }
+  try {
+    replies_.push_back(reply);
+  } catch (const std::bad_alloc&) {
+    path_.events().link_failed(*this, {.kind = LinkFailure::Kind::kNoMemory});
+    return;
+  }
+  path_.retry_later(*this);
+}
+
+/// False if there is no buffer now.
+bool Link::send_reply(const AtomicReply& reply) noexcept {
+  Fragment* fragment = path_.get_send(path_.queue_for(AtomicReply::kSize));
+  if (fragment == nullptr) {
+    return false;
+  }
+  reply.write(fragment->packet + PacketHeader::kSize);
+  (void)send_internal(*fragment, PacketKind::kAtomicReply, AtomicReply::kSize);  // a failure is reported
+  return true;
+}
+
+}  // namespace fabric

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/path/packet_path.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "btl_fabric/path/link.h"
+
+namespace fabric {
+
+PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts)
+    : settings_(settings), queues_(std::move(queues)), parts_(parts) {
+  assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);
+}
+
+QueueSpace PacketPath::send_space(std::size_t queue) const noexcept {
+  return cpc::send_space(receive_queues(), queue, settings_.costs, settings_.max_inline, settings_.rdma_depth);
+}
+
+Status PacketPath::start_shared_queues() {
+  for (const auto& shared : queues_.shared_queues) {
+    if (Status started = shared ? shared->start() : Status(); !started) {
+      return started;
+    }
+  }
+  return {};
+}
+
+void PacketPath::srq_limit_reached(const void* srq) noexcept {
+  for (const auto& shared : queues_.shared_queues) {
+    if (shared && shared->srq() == srq) {
+      ++counters().srq_limit_events;
+      shared->limit_reached();
+    }
+  }
+}
+
+bool PacketPath::owns(const void* object) const noexcept {
+  for (std::size_t i = 0; i < queues_.completion_queues->count(); ++i) {
+    if (queues_.completion_queues->queue(i) == object) {
+      return true;
+    }
+  }
+  return std::any_of(queues_.shared_queues.begin(), queues_.shared_queues.end(),
+                     [&](const auto& shared) { return shared && shared->srq() == object; });
+}
+
+SharedSendQueue& PacketPath::sender(const cpc::XrcPath& path) {
+  std::unique_ptr<SharedSendQueue>& found = senders_[path.sender];
+  if (!found) {
+    const QueueSpace space =
+        cpc::sender_space(receive_queues(), settings_.costs, settings_.max_inline, settings_.rdma_depth);
+    found = std::make_unique<SharedSendQueue>(path.queue_pair, space, *this);
+    ++counters().xrc_senders;
+  }
+  return *found;
+}
+
+void PacketPath::retry_later(Link& link) noexcept {
+  if (link.is_to_retry_) {
+    return;
+  }
+  link.is_to_retry_ = true;
+  link.before_ = last_to_retry_;
+  link.after_ = nullptr;
+  (last_to_retry_ == nullptr ? first_to_retry_ : last_to_retry_->after_) = &link;
+  last_to_retry_ = &link;
+}
+
+void PacketPath::take_off_list(Link& link) noexcept {
+  (link.before_ == nullptr ? first_to_retry_ : link.before_->after_) = link.after_;
+  (link.after_ == nullptr ? last_to_retry_ : link.after_->before_) = link.before_;
+  link.is_to_retry_ = false;
+}
+
+void PacketPath::forget(Link& link) noexcept {
+  if (link.is_to_retry_) {
+    take_off_list(link);
+  }
+  for (const LinkQueue& queue : link.queues_) {
+    if (queue.qpn != 0) {
+      queue_pairs_.erase(queue.qpn);
+    }
+  }
+  if (link.target_qpn_ != 0) {
+    queue_pairs_.erase(link.target_qpn_);
+  }
+}
+
+/// Each link at most once, though one that still lacks something goes to the end of the list; callbacks may call this
+/// again.
+[[gnu::cold]] void PacketPath::retry() noexcept {
+  const Link* const last = last_to_retry_;
+  for (bool more = first_to_retry_ != nullptr; more && first_to_retry_ != nullptr;) {
+    Link& link = *first_to_retry_;
+    more = &link != last;
+    take_off_list(link);
+    link.retry();
+  }
+  if (shared_queues_short_) {
+    shared_queues_short_ = false;
+    for (const auto& shared : queues_.shared_queues) {
+      if (shared && !shared->refill()) {
+        shared_queues_short_ = true;
+      }
+    }
+  }
+}
+
+}  // namespace fabric

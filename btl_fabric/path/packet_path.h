@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The packet path of one port, in one transmit context: what its links share, and where completions are taken.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "btl_fabric/base/atomic_targets.h"
+#include "btl_fabric/base/counter_table.h"
+#include "btl_fabric/base/fragment_pool.h"
+#include "btl_fabric/base/opal.h"
+#include "btl_fabric/path/shared_queue.h"
+#include "btl_fabric/path/shared_send_queue.h"
+#include "common/accounting/completion_queue_set.h"
+#include "common/accounting/qpn_table.h"
+#include "common/accounting/receive_queues.h"
+#include "common/ports/xrc_domain.h"
+#include "cpc/core/cpc.h"
+
+namespace fabric {
+
+class Link;
+class PathEvents;
+
+/// How a port's packet path runs. Never changes.
+struct PathSettings {
+  const ReceiveQueues* queues = nullptr;  ///< outlives the path
+  std::uint32_t max_inline = 0;           ///< bytes
+  DeviceCosts costs;
+  std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way on a queue pair
+  RdmaLimits rdma_limits;
+  int poll_batch = 1;  ///< completions taken at once, at most kMaxPollBatch
+  /// The upper layer's functions for messages, by tag.
+  const mca_btl_active_message_callback_t* receivers = nullptr;
+};
+
+/// What it works with and owns: one of each kind for every receive queue.
+struct PathQueues {
+  // In the order of creation: receive buffers outlive the queues that they are posted on.
+  std::vector<std::unique_ptr<FragmentPool>> send_pools;
+  std::vector<std::unique_ptr<FragmentPool>> receive_pools;
+  std::unique_ptr<CompletionQueueSet> completion_queues;
+  std::optional<XrcDomain> xrc_domain;                      ///< of X queues
+  std::vector<std::unique_ptr<SharedQueue>> shared_queues;  ///< null for P queues
+};
+
+/// What it uses of others, who outlive it.
+struct PathParts {
+  DeviceRdma& rdma;              ///< what the RDMA operations of the device share, in this context
+  const AtomicTargets& targets;  ///< of atomics that come as messages
+  Counters& counters;
+  PathEvents& events;
+};
+
+/// Everything here belongs to whoever holds the lock of the context.
+class PacketPath {
+ public:
+  static constexpr int kMaxPollBatch = 256;  ///< the most that the cq_poll_batch parameter allows
+
+  /// Its links go before it.
+  PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts);
+  PacketPath(const PacketPath&) = delete;
+  PacketPath& operator=(const PacketPath&) = delete;
+
+  /// Takes what has completed. Gives the number of completions.
+  int progress() noexcept;
+  /// progress() runs, and has called whoever asks.
+  [[nodiscard]] bool is_in_progress() const noexcept { return depth_ > 0; }
+
+  [[nodiscard]] const PathSettings& settings() const noexcept { return settings_; }
+  [[nodiscard]] const ReceiveQueues& receive_queues() const noexcept { return *settings_.queues; }
+  [[nodiscard]] PathQueues& queues() noexcept { return queues_; }
+  [[nodiscard]] Counters& counters() const noexcept { return parts_.counters; }
+  [[nodiscard]] DeviceRdma& rdma() const noexcept { return parts_.rdma; }
+  [[nodiscard]] PathEvents& events() const noexcept { return parts_.events; }
+
+  /// The queue for messages of `size` bytes; receive_queues().count() if none takes them.
+  [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept {
+    return settings_.queues->smallest_fitting(size);
+  }
+  /// A send buffer of a queue, or null. Goes back by put_back().
+  [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return queues_.send_pools[queue]->get(); }
+
+  /// Posts the first receives of all shared queues, if that has not been done.
+  [[nodiscard]] Status start_shared_queues();
+  /// A device says that a shared receive queue runs low. Nothing happens if it is none of ours.
+  void srq_limit_reached(const void* srq) noexcept;
+  /// True for one of our completion queues or shared receive queues.
+  [[nodiscard]] bool owns(const void* object) const noexcept;
+  /// The send queue of X queues to the port of a node, for all processes there.
+  [[nodiscard]] SharedSendQueue& sender(const cpc::XrcPath& path);
+
+ private:
+  friend class Link;
+  friend class LinkRdma;
+
+  // For links
+  [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
+  /// The send queue of a queue pair for receive queue `queue`.
+  [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept;
+  [[nodiscard]] Status start_shared_queue(std::size_t queue) { return queues_.shared_queues[queue]->start(); }
+  /// What comes through the queue pair is for `queue`; with X queues for it and its neighbours.
+  void add_queue_pair(std::uint32_t qpn, LinkQueue& queue) { queue_pairs_.insert(qpn, &queue); }
+  void remove_queue_pair(std::uint32_t qpn) noexcept { queue_pairs_.erase(qpn); }
+  [[nodiscard]] bool knows_queue_pair(std::uint32_t qpn) const noexcept { return queue_pairs_.find(qpn) != nullptr; }
+  /// The link lacks something that has nothing to do with its own completions: every call of progress() tries again.
+  void retry_later(Link& link) noexcept;
+  /// The link goes.
+  void forget(Link& link) noexcept;
+
+  int poll(ibv_cq* cq) noexcept;
+  void retry() noexcept;
+  void take_off_list(Link& link) noexcept;
+  [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
+  void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
+  void deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
+  void take_atomic(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  void take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  void bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  void send_completed(const ibv_wc& completion) noexcept;
+  void room_freed(LinkQueue& queue) noexcept;
+  void completion_failed(const ibv_wc& completion) noexcept;
+  [[nodiscard]] LinkQueue* receive_failed(const ibv_wc& completion) noexcept;
+
+  const PathSettings settings_;
+  PathQueues queues_;
+  const PathParts parts_;
+  bool shared_queues_short_ = false;  ///< of buffers
+  unsigned depth_ = 0;                ///< of calls of progress() within each other
+  Link* first_to_retry_ = nullptr;
+  Link* last_to_retry_ = nullptr;
+  QpnTable<LinkQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first
+  std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
+};
+
+}  // namespace fabric

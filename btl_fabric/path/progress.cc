@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Completions: where messages come in, and where those that went out end.
+#include <algorithm>
+#include <array>
+
+#include "btl_fabric/path/link.h"
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+
+namespace fabric {
+
+namespace {
+
+/// What the wr_id of a send stands for.
+SendTag tag_of(std::uint64_t id) noexcept {
+  return static_cast<SendTag>(id & kSendTagMask);
+}
+
+template <class T>
+T* object_of(std::uint64_t id) noexcept {
+  return reinterpret_cast<T*>(id & ~kSendTagMask);
+}
+
+/// True if the completion belongs to a receive of a message. Only wr_id tells: a failed completion has no opcode.
+bool is_receive(std::uint64_t id) noexcept {
+  return tag_of(id) == SendTag::kFragment && object_of<Fragment>(id)->is_receive;
+}
+
+/// Where a send's completion came from.
+LinkQueue& send_queue(std::uint64_t id) noexcept {
+  if (tag_of(id) == SendTag::kFragment) {
+    return *object_of<Fragment>(id)->posted_on;
+  }
+  return *object_of<LinkQueue>(id);
+}
+
+bool is_rdma(SendTag tag) noexcept {
+  return tag == SendTag::kRdma || tag == SendTag::kRdmaPart;
+}
+
+}  // namespace
+
+int PacketPath::progress() noexcept {
+  int total = 0;
+  ++depth_;
+  CompletionQueueSet& completion_queues = *queues_.completion_queues;
+  for (std::size_t i = 0; i < completion_queues.count(); ++i) {
+    total += poll(completion_queues.queue(i));
+  }
+  if (first_to_retry_ != nullptr || shared_queues_short_) [[unlikely]] {
+    retry();
+  }
+  --depth_;
+  return total;
+}
+
+int PacketPath::poll(ibv_cq* cq) noexcept {
+  std::array<ibv_wc, kMaxPollBatch> completions;
+  const int count = ibv_poll_cq(cq, settings_.poll_batch, completions.data());
+  for (int i = 0; i < count; ++i) {
+    const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+    if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+      completion_failed(completion);
+    } else if ((completion.opcode & IBV_WC_RECV) != 0) {
+      if (tag_of(completion.wr_id) == SendTag::kHandshake) [[unlikely]] {
+        events().handshake_completed(completion);
+      } else {
+        receive_completed(completion, object_of<Fragment>(completion.wr_id));
+      }
+    } else {
+      send_completed(completion);
+    }
+  }
+  return std::max(count, 0);
+}
+
+/// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring
+/// the messages of all queues.
+LinkQueue* PacketPath::queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept {
+  LinkQueue* queue = queue_pairs_.find(qpn);
+  if (queue != nullptr && queue->index != fragment.queue) [[unlikely]] {
+    queue = &queue->link.queue(fragment.queue);
+  }
+  return queue;
+}
+
+void PacketPath::receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept {
+  LinkQueue* queue = fragment->posted_on;
+  if (queue != nullptr) {
+    queue->receives.completed();
+    deliver(*queue, fragment, completion.byte_len);
+    queue->link.receive_done(*queue, fragment);
+    return;
+  }
+  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
+  shared.completed();
+  queue = queue_of(completion.qp_num, *fragment);
+  if (queue != nullptr) [[likely]] {
+    deliver(*queue, fragment, completion.byte_len);
+  } else {
+    events().unknown_queue_pair_spoke(completion.qp_num, {fragment->packet, completion.byte_len});
+  }
+  if (!shared.give_back(fragment)) [[unlikely]] {
+    shared_queues_short_ = true;
+  }
+}
+
+/// Hands a message to the upper layer. The fragment is ours again when this returns.
+void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept {
+  PacketHeader header;
+  const bool readable = header.read(fragment->packet, length);
+  if (readable && header.kind == PacketKind::kClearToSend) [[unlikely]] {
+    events().cts_received(queue, {fragment->packet, length});
+    return;
+  }
+  if (!readable || !queue.accept(header)) [[unlikely]] {
+    bad_packet(queue, *fragment, length);
+    return;
+  }
+  if (!queue.link.is_up()) [[unlikely]] {
+    events().peer_spoke(queue.link);
+  }
+  if (header.kind == PacketKind::kAtomic) [[unlikely]] {
+    take_atomic(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
+    take_atomic_reply(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kMessage) [[likely]] {
+    ++counters().messages_received;
+    counters().bytes_received += length - PacketHeader::kSize;
+    const mca_btl_active_message_callback_t& receiver = settings_.receivers[header.tag];
+    fragment->segments[0].seg_len = length - PacketHeader::kSize;
+    if (receiver.cbfunc != nullptr) [[likely]] {
+      const UpperHandles& upper = queue.link.upper();
+      hand_over(receiver, upper.module, upper.endpoint, header.tag, *fragment);
+    }
+  }
+  if (!queue.waiting.empty()) {
+    queue.link.send_waiting(queue);
+  }
+}
+
+void PacketPath::send_completed(const ibv_wc& completion) noexcept {
+  if (tag_of(completion.wr_id) == SendTag::kSharedBatch) [[unlikely]] {
+    SharedSendQueue& sends = object_of<SendShare>(completion.wr_id)->sends;
+    sends.tx.completed(sends.batches.pop(), static_cast<SendQueue*>(&sends));
+    sends.serve();
+    return;
+  }
+  if (tag_of(completion.wr_id) == SendTag::kRdma) {
+    auto* request = object_of<RdmaRequest>(completion.wr_id);
+    Link& link = *request->link;
+    link.rdma().completed(request, true);
+    room_freed(link.rdma_queue());
+    return;
+  }
+  if (tag_of(completion.wr_id) == SendTag::kRdmaPart) {
+    return;  // it completes only when it fails
+  }
+  LinkQueue& queue = send_queue(completion.wr_id);
+  switch (tag_of(completion.wr_id)) {
+    case SendTag::kFragment: {
+      Fragment* fragment = object_of<Fragment>(completion.wr_id);
+      queue.sends->tx.completed(fragment->carried, fragment);
+      --queue.in_flight;
+      end_send(queue.link.upper(), fragment, OPAL_SUCCESS);
+      break;
+    }
+    case SendTag::kBatch:
+      queue.own_sends.tx.completed(queue.own_sends.batches.pop(), &queue.own_sends);
+      break;
+    case SendTag::kDrain:
+      queue.drained = true;
+      return;
+    case SendTag::kRdma:
+    case SendTag::kRdmaPart:
+    case SendTag::kCts:
+    case SendTag::kHandshake:
+    case SendTag::kSharedBatch:
+      return;
+  }
+  room_freed(queue);
+}
+
+/// Whoever waits for it goes on.
+void PacketPath::room_freed(LinkQueue& queue) noexcept {
+  if (queue.share != nullptr) [[unlikely]] {
+    queue.share->sends.serve();
+    return;
+  }
+  if (!queue.waiting.empty() || (!queue.is_shared && queue.credits.explicit_due())) {
+    queue.link.send_waiting(queue);
+  }
+  if (queue.link.rdma().has_waiting()) {
+    queue.link.rdma().send_waiting();
+  }
+}
+
+// ---- What goes wrong
+
+[[gnu::cold]] void PacketPath::bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+  events().link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket,
+                                    .qpn = queue.qp != nullptr ? queue.qp->qp_num : queue.link.target(),
+                                    .packet = {fragment.packet, length}});
+}
+
+/// A receive failed, and its buffer is free. Gives the queue whose message it was to be, if that is known.
+[[gnu::cold]] LinkQueue* PacketPath::receive_failed(const ibv_wc& completion) noexcept {
+  Fragment* fragment = object_of<Fragment>(completion.wr_id);
+  if (LinkQueue* queue = fragment->posted_on; queue != nullptr) {
+    queue->receives.completed();
+    queue->receives.give_back(fragment);
+    return queue;
+  }
+  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
+  shared.completed();
+  if (!shared.give_back(fragment)) {
+    shared_queues_short_ = true;
+  }
+  return queue_pairs_.find(completion.qp_num);
+}
+
+[[gnu::cold]] void PacketPath::completion_failed(const ibv_wc& completion) noexcept {
+  const SendTag tag = tag_of(completion.wr_id);
+  if (tag == SendTag::kHandshake) {
+    events().handshake_completed(completion);
+    return;
+  }
+  LinkFailure failure{
+      .kind = LinkFailure::Kind::kCompletion, .qpn = completion.qp_num, .is_missed = false, .completion = completion};
+  if (is_receive(completion.wr_id)) {
+    if (LinkQueue* queue = receive_failed(completion); queue != nullptr) {
+      events().link_failed(queue->link, failure);
+    }
+    return;
+  }
+  if (tag == SendTag::kSharedBatch) {
+    const SendShare& share = *object_of<SendShare>(completion.wr_id);
+    events().sender_failed(share.sends, share.link, failure);
+    return;
+  }
+  Fragment* fragment = tag == SendTag::kFragment ? object_of<Fragment>(completion.wr_id) : nullptr;
+  RdmaRequest* request = is_rdma(tag) ? object_of<RdmaRequest>(completion.wr_id) : nullptr;
+  LinkQueue& queue = request != nullptr ? request->link->rdma_queue() : send_queue(completion.wr_id);
+  Link& link = queue.link;
+  if (tag == SendTag::kDrain) {
+    queue.drained = true;
+  }
+  failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due);
+  if (queue.share != nullptr) {
+    events().sender_failed(queue.share->sends, &link, failure);
+  } else {
+    events().link_failed(link, failure);
+  }
+  if (tag == SendTag::kRdma) {
+    link.rdma().completed(request, false);
+  }
+  if (fragment != nullptr) {
+    --queue.in_flight;
+    if (link.state() != Link::State::kFailed) {
+      fragment->callback_due = false;  // the upper layer has taken its leave of the peer
+    }
+    end_send(link.upper(), fragment, OPAL_ERR_UNREACH);
+  }
+}
+
+// ---- Atomics that come as messages
+
+void PacketPath::take_atomic(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+  AtomicMessage message;
+  if (!message.read(fragment.packet + PacketHeader::kSize, length - PacketHeader::kSize)) {
+    bad_packet(queue, fragment, length);
+    return;
+  }
+  const AtomicReply reply = parts_.targets.execute(message);
+  ++counters().atomics_executed;
+  queue.link.reply(reply);
+}
+
+void PacketPath::take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+  AtomicReply reply;
+  if (!reply.read(fragment.packet + PacketHeader::kSize, length - PacketHeader::kSize) ||
+      !queue.link.rdma().replied(reply)) {
+    bad_packet(queue, fragment, length);
+  }
+}
+
+}  // namespace fabric

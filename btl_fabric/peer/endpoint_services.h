@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What endpoints need of the floor above: what is known of other processes, and who is told when something fails. Whoever
+// decides here that something is an error reports it, once.
+#pragma once
+
+#include <string>
+
+#include "btl_fabric/path/path_events.h"
+#include "btl_fabric/peer/peer.h"
+
+namespace fabric {
+
+class Endpoint;
+
+/// Of a port, in one context. Called by whoever holds the context's lock.
+class EndpointServices {
+ public:
+  /// What this process has published.
+  [[nodiscard]] virtual const ProcessInfo& own_info() const noexcept = 0;
+  /// What a process has published; null, with nothing said, if it does not run this component.
+  [[nodiscard]] virtual const Peer* peer_of(const opal_proc_t& proc) = 0;
+  /// The port, for messages to users.
+  [[nodiscard]] virtual std::string port_name() const = 0;
+
+  /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
+  virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
+
+  // What users are told
+  virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) = 0;
+  /// A connection that only the peer wanted.
+  virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) = 0;
+  virtual void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
+                                        const std::string& history) = 0;
+  virtual void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) = 0;
+
+ protected:
+  ~EndpointServices() = default;
+};
+
+}  // namespace fabric

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Making endpoints, and taking them away.
+#include "btl_fabric/peer/endpoints.h"
+
+#include <algorithm>
+
+#include "common/ports/gid_choice.h"
+
+namespace fabric {
+
+void Endpoints::make_path(const PathSettings& settings, PathQueues queues, DeviceRdma& rdma,
+                          const AtomicTargets& targets, Counters& counters) {
+  path_.emplace(settings, std::move(queues), PathParts{rdma, targets, counters, *this});
+}
+
+void Endpoints::set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module) {
+  contexts_ = std::move(contexts);
+  upper_module_ = upper_module;
+}
+
+void Endpoints::set_connections(cpc::ConnectionManager& connections, cpc::Trace* trace) noexcept {
+  connections_ = &connections;
+  trace_ = trace;
+}
+
+Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::string& why_not) {
+  if (!peer.refusal.empty()) {
+    why_not = peer.refusal;
+    return nullptr;
+  }
+  if (!peer.pairs[port_.index]) {
+    why_not = "no port of the peer is on the subnet of " + services_.port_name() + " (" +
+              to_string(port_.address.subnet) + ")";
+    return nullptr;
+  }
+  const cpc::ConnectionKey key{name_of(*proc), port_.index, *peer.pairs[port_.index]};
+  if (Endpoint* known = find(key); known != nullptr) {
+    return known;
+  }
+  const ProcessInfo& ours = services_.own_info();
+  const CpcOffer* offer = cpc::choose_cpc(ours, port_.index, peer.info, key.remote_port);
+  if (offer == nullptr) {
+    why_not = "no connection method serves both " + services_.port_name() +
+              " and the peer's port: " + cpc::why_no_cpc(ours, port_.index, peer.info, key.remote_port);
+    services_.report_no_connection_method(*proc, why_not);
+    return nullptr;
+  }
+  return add(proc, key, peer, *offer, nullptr);
+}
+
+Endpoint* Endpoints::add_to(Endpoint& first) {
+  const Peer& peer = *services_.peer_of(*first.proc());  // which is known since `first` was made
+  const cpc::ConnectionKey key{first.key().peer, port_.index, *peer.pairs[port_.index]};
+  const CpcOffer* offer = cpc::choose_cpc(services_.own_info(), key.local_port, peer.info, key.remote_port);
+  return add(first.proc(), key, peer, *offer, &first);
+}
+
+/// Contexts of this port in which a peer is reached that is reached in the first.
+unsigned Endpoints::contexts_with(const Peer& peer) const {
+  unsigned count = 1;
+  while (count < contexts_.size()) {
+    const auto ours = static_cast<std::uint16_t>(port_.index + count);
+    if (!peer.pairs[ours] || cpc::choose_cpc(services_.own_info(), ours, peer.info, *peer.pairs[ours]) == nullptr) {
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
+
+Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
+                         Endpoint* first) {
+  cpc::PeerTarget target{offer.kind, offer.blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
+  auto endpoint = first == nullptr
+                      ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
+                      : std::make_unique<Endpoint>(*this, key, std::move(target), *first);
+  return endpoints_.emplace(key, std::move(endpoint)).first->second.get();
+}
+
+Endpoint* Endpoints::endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not) {
+  const opal_process_name_t name{key.peer.job, key.peer.rank};
+  opal_proc_t* proc = opal_proc_for_name(name);
+  const Peer* peer = proc != nullptr ? services_.peer_of(*proc) : nullptr;
+  if (peer == nullptr) {
+    why_not = "the process is not known to Open MPI";
+    return nullptr;
+  }
+  Endpoint* const first = contexts_.front()->endpoint_for(proc, *peer, why_not);
+  if (first != nullptr && number_ >= first->contexts()) {
+    why_not = "transmit context " + std::to_string(number_) + " is not used between the two";
+    return nullptr;
+  }
+  Endpoint* const endpoint = first != nullptr ? first->in_context(number_) : nullptr;
+  if (endpoint != nullptr && endpoint->key() != key) {
+    why_not = "port " + std::to_string(key.local_port) + " does not pair up with port " +
+              std::to_string(key.remote_port) + " of the peer";
+    return nullptr;
+  }
+  return endpoint;
+}
+
+/// By the key of the endpoint, or of a direction of its connection.
+Endpoint* Endpoints::find(const cpc::ConnectionKey& key) const noexcept {
+  const auto found = endpoints_.find(endpoint_key(key));
+  return found == endpoints_.end() ? nullptr : found->second.get();
+}
+
+Endpoint* Endpoints::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept {
+  for (const auto& [key, endpoint] : endpoints_) {
+    if (key.peer == peer && (remote_ports >> (key.remote_port % 64) & 1) != 0) {
+      return endpoint.get();
+    }
+  }
+  return nullptr;
+}
+
+bool Endpoints::is_closing(const cpc::ConnectionKey& key) const noexcept {
+  return std::any_of(closing_.begin(), closing_.end(), [&](const auto& endpoint) {
+    return endpoint->key() == endpoint_key(key) && endpoint->directions_.has(key.direction);
+  });
+}
+
+void Endpoints::remove(Endpoint* first) {
+  for (unsigned context = first->contexts(); context-- > 0;) {
+    if (Endpoint* endpoint = first->if_in_context(context); endpoint != nullptr) {
+      in_context(context).close(endpoint);
+    }
+  }
+}
+
+void Endpoints::close(Endpoint* endpoint) {
+  const auto found = endpoints_.find(endpoint->key());
+  if (found == endpoints_.end() || found->second.get() != endpoint) {
+    return;
+  }
+  closing_.push_back(std::move(found->second));
+  endpoints_.erase(found);
+  endpoint->close("the process has disconnected");
+}
+
+/// Endpoints whose last completion is in can go.
+void Endpoints::reap_drained() {
+  for (std::size_t i = 0; i < closing_.size();) {
+    if (!closing_[i]->is_drained()) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
+    closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
+    handshakes_.erase(endpoint->handshake_.serial);
+    endpoint->destroy();
+    if (Endpoint* successor = find(endpoint->key()); successor != nullptr) {
+      successor->connect_if_wanted();
+    }
+  }
+}
+
+int Endpoints::progress() noexcept {
+  const int completions = path_->progress();
+  if (!closing_.empty()) [[unlikely]] {
+    reap_drained();
+  }
+  return completions;
+}
+
+std::uint32_t Endpoints::rdma_outstanding() const noexcept {
+  std::uint32_t sum = self_ ? self_->rdma_outstanding() : 0;
+  for (const auto& [key, endpoint] : endpoints_) {
+    sum += endpoint->rdma_outstanding();
+  }
+  return sum;
+}
+
+// ---- This process itself
+
+Endpoint* Endpoints::self_endpoint(opal_proc_t* self) {
+  if (!self_) {
+    const cpc::ConnectionKey key{name_of(*self), port_.index, port_.index};
+    self_ = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{}, 1);
+  }
+  return self_.get();
+}
+
+void Endpoints::connect_self() {
+  const ReceiveQueues& queues = path_->receive_queues();
+  const PathSettings& settings = path_->settings();
+  auto loopback = cpc::make_loopback(port_, cpc::send_space(queues, cpc::rdma_queue(queues), settings.costs,
+                                                            settings.max_inline, settings.rdma_depth));
+  if (!loopback) {
+    services_.report_connection_failed(*self_, loopback.error().text, "");
+    fail(*self_);
+    return;
+  }
+  loopback_.emplace(std::move(*loopback));
+  self_->connected_to_self(loopback_->near.get());
+}
+
+}  // namespace fabric

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The endpoints of a port in one transmit context: which there are, what the progress thread says about their
+// connections, and what becomes of them when their links fail.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+#include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoint_services.h"
+#include "cpc/manager/connection_manager.h"
+#include "cpc/queue_pairs/loopback.h"
+
+namespace fabric {
+
+/// Everything here belongs to whoever holds the lock of the context, except where noted.
+class Endpoints final : private PathEvents {
+ public:
+  /// `port` and `services` outlive it. `number`: of the context.
+  Endpoints(const cpc::PortContext& port, EndpointServices& services, unsigned number) noexcept
+      : port_(port), services_(services), number_(number) {}
+  Endpoints(const Endpoints&) = delete;
+  Endpoints& operator=(const Endpoints&) = delete;
+
+  // ---- Set-up, in this order. What is set never changes, and belongs to all threads.
+
+  void make_path(const PathSettings& settings, PathQueues queues, DeviceRdma& rdma, const AtomicTargets& targets,
+                 Counters& counters);
+  /// The endpoints of the same port in all contexts, by number; all are there before the first is used. `upper_module`:
+  /// Open MPI's name of the port.
+  void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);
+  void set_connections(cpc::ConnectionManager& connections, cpc::Trace* trace) noexcept;
+
+  [[nodiscard]] PacketPath& path() noexcept { return *path_; }
+  [[nodiscard]] const cpc::PortContext& port() const noexcept { return port_; }
+
+  // ---- Which there are
+
+  /// The endpoint for a peer that Open MPI is to know, made if need be; null, and `why_not` set, if this port does not
+  /// reach the peer. In the first context only.
+  [[nodiscard]] Endpoint* endpoint_for(opal_proc_t* proc, const Peer& peer, std::string& why_not);
+  /// One through which one of the peer's ports `remote_ports` (a bit each) is reached, or null.
+  [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept;
+  /// The endpoint to this process itself, made if need be, for one-sided operations.
+  [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
+  [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
+  /// Takes away one of the first context, and those of the others. For whoever holds all locks.
+  void remove(Endpoint* first);
+
+  /// Reads, writes and atomics of all endpoints whose callbacks are to come.
+  [[nodiscard]] std::uint32_t rdma_outstanding() const noexcept;
+
+  // ---- What happens
+
+  /// Takes what has completed. Gives the number of completions.
+  int progress() noexcept;
+  /// What the progress thread has to say about connections of this port.
+  void handle(const cpc::Upcall& upcall);
+  /// The device says by an event that a queue pair has failed.
+  void queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept;
+
+ private:
+  friend class Endpoint;
+
+  // For endpoints
+  [[nodiscard]] unsigned number_of_context() const noexcept { return number_; }
+  [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }
+  [[nodiscard]] mca_btl_base_module_t* upper_module() const noexcept { return upper_module_; }
+  [[nodiscard]] cpc::ConnectionManager& connections() const noexcept { return *connections_; }
+  [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_; }
+  /// The endpoint of this context for one of the first, made. The peer must have this context too.
+  [[nodiscard]] Endpoint* add_to(Endpoint& first);
+  /// The progress thread still knows that direction of an endpoint that is gone.
+  [[nodiscard]] bool is_closing(const cpc::ConnectionKey& key) const noexcept;
+  void connect_self();
+  /// Reports that an endpoint's connection is of no use, and gives it up.
+  void connection_failed(Endpoint& endpoint, const std::string& reason) noexcept;
+
+  [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
+  [[nodiscard]] unsigned contexts_with(const Peer& peer) const;
+  [[nodiscard]] Endpoint* add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
+                              Endpoint* first);
+  /// The endpoint for a process that connected to us before Open MPI told us of it.
+  [[nodiscard]] Endpoint* endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not);
+  void close(Endpoint* endpoint);
+  void reap_drained();
+
+  void on(const cpc::PostReceives& upcall);
+  void on(const cpc::Connected& upcall);
+  void on(const cpc::Linked& upcall);
+  void on(const cpc::PeerLeft& upcall);
+  void on(const cpc::Failed& upcall);
+  void on(const cpc::Flushing& upcall);
+  void on(const cpc::AsyncEvent& /*event*/) {}  // the module's
+  void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
+  void take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept;
+  void check_early_cts(Endpoint& endpoint) noexcept;
+  void cts_arrived(Endpoint& endpoint) noexcept;
+
+  // What the packet path says (endpoints_cts.cc, endpoints_failures.cc)
+  void connection_wanted(Link& link) noexcept override;
+  void link_failed(Link& link, const LinkFailure& failure) noexcept override;
+  void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept override;
+  void peer_spoke(Link& link) noexcept override;
+  void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
+  void handshake_completed(const ibv_wc& completion) noexcept override;
+  void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
+
+  void completion_failed(Endpoint& endpoint, const LinkFailure& failure) noexcept;
+  void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
+  void peer_left(Endpoint& endpoint) noexcept;
+  void forget_peers_wish(Endpoint& endpoint, const std::string& reason) noexcept;
+  void fail(Endpoint& endpoint) noexcept;
+
+  const cpc::PortContext& port_;
+  EndpointServices& services_;
+  const unsigned number_;
+  std::vector<Endpoints*> contexts_;
+  mca_btl_base_module_t* upper_module_ = nullptr;
+  cpc::ConnectionManager* connections_ = nullptr;
+  cpc::Trace* trace_ = nullptr;
+  // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
+  std::optional<PacketPath> path_;
+  std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<std::unique_ptr<Endpoint>> closing_;
+  std::unique_ptr<Endpoint> self_;
+  std::optional<cpc::Loopback> loopback_;
+
+  // A peer's CTS can be here before the progress thread has told us of its connection.
+  struct EarlyHandshake {
+    std::uint64_t serial;
+    std::uint32_t length;
+  };
+  std::unordered_map<std::uint64_t, Endpoint*> handshakes_;  ///< by HandshakeSlot::serial
+  std::vector<EarlyHandshake> early_handshakes_;
+  std::vector<std::uint32_t> early_cts_;  ///< numbers of the queue pairs, where the first queue is a shared one
+};
+
+}  // namespace fabric

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where CTS messages come in.
+#include <new>
+
+#include "btl_fabric/peer/endpoints.h"
+
+namespace fabric {
+
+/// On a P queue CTS takes the handshake buffer.
+[[gnu::cold]] void Endpoints::handshake_completed(const ibv_wc& completion) noexcept {
+  const std::uint64_t serial = completion.wr_id >> cpc::kHandshakeTagBits;
+  const auto found = handshakes_.find(serial);
+  if (completion.status != IBV_WC_SUCCESS) {
+    if (found != handshakes_.end()) {
+      completion_failed(*found->second, {.kind = LinkFailure::Kind::kCompletion,
+                                         .qpn = completion.qp_num,
+                                         .is_missed = false,
+                                         .completion = completion});
+    }
+    return;
+  }
+  if (found != handshakes_.end()) {
+    take_handshake(*found->second, completion.byte_len);
+  } else {
+    early_handshakes_.push_back({serial, completion.byte_len});
+  }
+}
+
+void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept {
+  PacketHeader header;
+  const std::byte* const packet = endpoint.handshake_.receive;
+  if (!header.read(packet, length) || header.kind != PacketKind::kClearToSend) {
+    link_failed(
+        endpoint.link(),
+        {.kind = LinkFailure::Kind::kBadPacket, .qpn = endpoint.link().queue(0).qpn, .packet = {packet, length}});
+    return;
+  }
+  cts_arrived(endpoint);
+}
+
+/// The first queue is a shared one: CTS takes one of its receives.
+[[gnu::cold]] void Endpoints::cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept {
+  Endpoint& endpoint = static_cast<EndpointLink&>(queue.link).endpoint;
+  if (!queue.is_shared || queue.index != 0 || !endpoint.exchanges_cts_) {
+    link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket, .qpn = queue.qpn, .packet = packet});
+    return;
+  }
+  cts_arrived(endpoint);
+}
+
+void Endpoints::cts_arrived(Endpoint& endpoint) noexcept {
+  if (Status taken = endpoint.cts_arrived(); !taken) {
+    connection_failed(endpoint, taken.error().text);
+  }
+}
+
+/// On a shared queue. Before CTS nothing else is sent.
+[[gnu::cold]] void Endpoints::unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept {
+  PacketHeader header;
+  if (header.read(packet.data(), packet.size()) && header.kind == PacketKind::kClearToSend) {
+    early_cts_.push_back(qpn);
+  }
+}
+
+void Endpoints::check_early_cts(Endpoint& endpoint) noexcept {
+  const auto serial = endpoint.handshake_.serial;
+  for (std::size_t i = 0; i < early_handshakes_.size();) {
+    const EarlyHandshake one = early_handshakes_[i];
+    if (one.serial != serial) {
+      ++i;
+      continue;
+    }
+    early_handshakes_.erase(early_handshakes_.begin() + static_cast<std::ptrdiff_t>(i));
+    take_handshake(endpoint, one.length);
+  }
+  if (std::erase(early_cts_, endpoint.link().queue(0).qpn) > 0) {
+    cts_arrived(endpoint);
+  }
+}
+
+}  // namespace fabric

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The product's connection table with a hook, for checks that a wrong table is found: it takes the place of the header of
+// this name in programs that are compiled with this folder first in their search path.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#define step table_step  // NOLINT: the function, as the product has it
+#include "../../../../../cpc/core/connection_table.h"
+#undef step
+
+namespace fabric::cpc {
+
+/// What stands in the place of the table; null: the table.
+inline Step (*bent_step)(State state, Event event, const Guards& guards) = nullptr;
+
+[[nodiscard]] inline Step step(State state, Event event, const Guards& guards) {
+  return bent_step != nullptr ? bent_step(state, event, guards) : table_step(state, event, guards);
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Lets the checker explore, and judges what it says: for the tests.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "cpc/loop/progress_thread.h"
+#include "test/model/search.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::model {
+
+/// Random ways through each set of worlds, beside the search.
+inline constexpr std::size_t kWanders = 2000;
+
+/// FABRIC_MODEL=deep: what takes minutes is explored too.
+[[nodiscard]] inline bool is_deep() {
+  const char* const wanted = std::getenv("FABRIC_MODEL");
+  return wanted != nullptr && std::string(wanted) == "deep";
+}
+
+/// On a progress thread, where connections live; its loop is never run.
+[[nodiscard]] inline Found explore(const Options& options) {
+  Found found;
+  cpc::ProgressDuties duties;
+  duties.set_up = [&](event_base* loop) {
+    found = search(options, loop);
+    if (found.fault.empty()) {
+      Found more = wander(options, loop, 1, kWanders);
+      if (!more.fault.empty()) {
+        found = std::move(more);
+      }
+    }
+    return Status();
+  };
+  duties.woken = [] {};
+  duties.tear_down = [] {};
+  ck_assert(cpc::ProgressThread::start(std::move(duties)).has_value());
+  return found;
+}
+
+inline void expect_no_fault(const std::string& what, const Options& options) {
+  const Found found = explore(options);
+  std::printf("%s: %zu worlds, %zu steps, %zu ends\n", what.c_str(), found.worlds, found.steps, found.ends);
+  std::fflush(stdout);
+  ck_assert_msg(found.fault.empty(), "%s: %s, after\n%s", what.c_str(), found.fault.c_str(), found.way.c_str());
+}
+
+/// It must find a fault whose text has `expected` in it.
+inline void expect_fault(const std::string& what, const Options& options, const std::string& expected) {
+  const Found found = explore(options);
+  std::printf("%s: %zu worlds, %s, after\n%s", what.c_str(), found.worlds, found.fault.c_str(), found.way.c_str());
+  std::fflush(stdout);
+  ck_assert_msg(found.fault.find(expected) != std::string::npos, "%s: \"%s\" is found instead of \"%s\", after\n%s",
+                what.c_str(), found.fault.c_str(), expected.c_str(), found.way.c_str());
+}
+
+/// Who sends to whom: process 0, process 1, both.
+using Sends = std::array<std::uint8_t, 2>;
+inline constexpr std::array kWhoSends{Sends{1, 0}, Sends{0, 1}, Sends{1, 1}};
+
+[[nodiscard]] inline std::string text_of(const Sends& sends) {
+  return "sends " + std::to_string(sends[0]) + std::to_string(sends[1]);
+}
+[[nodiscard]] inline Options with(const Sends& sends) {
+  Options options;
+  options.plans[0].sends[1] = sends[0];
+  options.plans[1].sends[0] = sends[1];
+  return options;
+}
+
+/// The kinds of fabric and of queue lists that make a difference to CPCs that exchange CTS.
+struct Exchange {
+  const char* name;
+  Transport transport;
+  bool first_queue_is_shared;
+};
+inline constexpr std::array kExchanges{Exchange{"IB, P first", Transport::kInfiniBand, false},
+                                       Exchange{"IB, S first", Transport::kInfiniBand, true},
+                                       Exchange{"iWARP", Transport::kIwarp, false}};
+
+[[nodiscard]] inline Options exchanging(const Exchange& exchange, const Sends& sends) {
+  Options options = with(sends);
+  options.cpc = CpcKind::kRdmaCm;
+  options.transport = exchange.transport;
+  options.first_queue_is_shared = exchange.first_queue_is_shared;
+  return options;
+}
+
+}  // namespace fabric::model

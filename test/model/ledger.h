@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What became of every message that a main thread has accepted: each arrives once and in order, or who sent it is told.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "test/model/digest.h"
+#include "test/model/fault.h"
+
+namespace fabric::model {
+
+inline constexpr std::size_t kMostProcesses = 4;
+
+class Ledger {
+ public:
+  explicit Ledger(Fault& fault) : fault_(fault) {}
+
+  /// Returns the message's serial.
+  std::uint8_t accepted(std::size_t from, std::size_t to) {
+    of(from, to).fates.push_back(Fate::kPending);
+    return static_cast<std::uint8_t>(of(from, to).fates.size() - 1);
+  }
+  void delivered(std::size_t from, std::size_t to, std::uint8_t serial) {
+    Way& way = of(from, to);
+    Fate& fate = way.fates.at(serial);
+    if (fate == Fate::kDelivered) {
+      fault_.add("a message has arrived twice");
+    } else if (serial < way.next) {
+      fault_.add("a message has overtaken another");
+    }
+    way.next = static_cast<std::uint8_t>(serial + 1);
+    fate = Fate::kDelivered;
+  }
+  /// The upper layer has been told that what is not known to have arrived may not.
+  void tell(std::size_t from, std::size_t to) {
+    ++failures_;
+    end(from, to, Fate::kTold);
+  }
+  /// The upper layer has closed the endpoint, or is gone.
+  void drop_all(std::size_t from, std::size_t to) { end(from, to, Fate::kDropped); }
+  [[nodiscard]] bool has_pending(std::size_t from, std::size_t to) const {
+    for (const Fate fate : ways_[from][to].fates) {
+      if (fate == Fate::kPending) {
+        return true;
+      }
+    }
+    return false;
+  }
+  /// How often an upper layer was told that a peer cannot be reached.
+  [[nodiscard]] unsigned failures() const noexcept { return failures_; }
+
+  void add_to(Digest& digest) const {
+    for (const auto& row : ways_) {
+      for (const Way& way : row) {
+        for (const Fate fate : way.fates) {
+          digest.add(static_cast<unsigned>(fate));
+        }
+        digest.add(way.fates.size() << 8U | way.next);
+      }
+    }
+    digest.add(failures_);
+  }
+
+ private:
+  enum class Fate : std::uint8_t { kPending, kDelivered, kTold, kDropped };
+  struct Way {
+    std::vector<Fate> fates;
+    std::uint8_t next = 0;
+  };
+  Way& of(std::size_t from, std::size_t to) { return ways_[from][to]; }
+  void end(std::size_t from, std::size_t to, Fate fate) {
+    for (Fate& one : of(from, to).fates) {
+      one = one == Fate::kPending ? fate : one;
+    }
+  }
+
+  Fault& fault_;
+  std::array<std::array<Way, kMostProcesses>, kMostProcesses> ways_;
+  unsigned failures_ = 0;
+};
+
+}  // namespace fabric::model

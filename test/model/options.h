@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is explored: how often things may happen or go wrong, and what is expected in the end.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "common/ports/port_address.h"
+#include "common/ports/process_info.h"
+#include "test/model/endpoint_driver.h"
+#include "test/model/ledger.h"
+
+namespace fabric::model {
+
+/// Of one process, how often at most.
+struct Plan {
+  std::array<std::uint8_t, kMostProcesses> sends{};   ///< messages to each process
+  std::array<std::uint8_t, kMostProcesses> closes{};  ///< of the connection with each process, by the application
+  std::uint8_t exits = 0;                             ///< ends without closing anything: 0 or 1
+  std::uint8_t dies = 0;                              ///< its host is gone: 0 or 1
+};
+
+struct Options {
+  CpcKind cpc = CpcKind::kOob;
+  Transport transport = Transport::kRoce;
+  bool first_queue_is_shared = false;
+  std::uint8_t queues = 1;
+  std::uint8_t processes = 2;
+  std::array<Plan, kMostProcesses> plans{};
+
+  std::uint8_t losses = 0;    ///< channels that break
+  std::uint8_t retries = 0;   ///< connect_retries
+  std::uint8_t failures = 0;  ///< verbs calls that fail
+  std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later
+  bool dials = false;         ///< a REQUEST may take its time to leave
+  bool hasty_timers =
+      false;  ///< those that wait for a peer may be over at any time, not only when nothing else happens
+  bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
+
+  bool nothing_fails = true;  ///< no upper layer is told that a peer cannot be reached
+  Mistake mistake = Mistake::kNone;
+};
+
+}  // namespace fabric::model

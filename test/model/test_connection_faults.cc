@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Faults that the checker must find: rows and guards of the tables that are wrong, actions that are left out, and main
+// threads that make mistakes. Compiled against tables with a hook (test/model/bent).
+#include <algorithm>
+#include <string>
+
+#include "cpc/core/connection_table.h"
+#include "cpc/core/cts_table.h"
+#include "test/model/explore.h"
+#include "test/unit/check_main.h"
+
+namespace fabric {
+namespace {
+
+using cpc::Action;
+using cpc::CtsEvent;
+using cpc::CtsState;
+using cpc::CtsStep;
+using cpc::Event;
+using cpc::Guards;
+using cpc::State;
+using cpc::Step;
+using model::exchanging;
+using model::Mistake;
+using model::Options;
+using model::with;
+
+/// Both want to send, and `losses` channels may break.
+Options both(std::uint8_t losses = 0) {
+  Options options = with({1, 1});
+  options.losses = losses;
+  options.retries = losses;
+  return options;
+}
+Options both_exchange(std::size_t which = 0) {
+  return exchanging(model::kExchanges[which], {1, 1});
+}
+
+/// It must find a fault whose text has `expected` in it, and none in the same worlds if nothing is bent.
+void expect_fault_of(const std::string& what, Options options, const std::string& expected) {
+  model::expect_fault(what, options, expected);
+  cpc::bent_step = nullptr;
+  cpc::bent_cts_step = nullptr;
+  options.mistake = Mistake::kNone;
+  model::expect_no_fault(what + ", put right", options);
+}
+
+/// The table without an action.
+Step without(Action action, State state, Event event, const Guards& guards) {
+  Step step = cpc::table_step(state, event, guards);
+  std::replace(step.actions.begin(), step.actions.end(), action, Action::kNone);
+  return step;
+}
+
+// ---- Guards
+
+START_TEST(both_claim_precedence) {
+  for (const bool exchange : {false, true}) {
+    cpc::bent_step = [](State state, Event event, const Guards& guards) {
+      Guards bent = guards;
+      bent.peer_has_precedence = false;
+      return cpc::table_step(state, event, bent);
+    };
+    expect_fault_of(exchange ? "CTS: both claim precedence" : "both claim precedence",
+                    exchange ? both_exchange() : both(), "protocol error");
+  }
+}
+END_TEST
+
+START_TEST(nobody_claims_precedence) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.peer_has_precedence = true;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("nobody claims precedence", both(), "cannot be reached");
+}
+END_TEST
+
+START_TEST(repeated_requests_not_recognised) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.repeated = false;
+    bent.stale = false;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("repeated requests not recognised", both(1), "cannot be reached");
+}
+END_TEST
+
+START_TEST(retries_never_made) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.retries_left = false;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("retries never made", both(1), "cannot be reached");
+}
+END_TEST
+
+START_TEST(lost_channel_not_noticed) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.channel_up = true;
+    return cpc::table_step(state, event, bent);
+  };
+  Options options = both(1);
+  options.retries = 0;
+  options.nothing_fails = false;
+  expect_fault_of("lost channel not noticed", options, "stuck");
+}
+END_TEST
+
+START_TEST(stale_requests_adopted) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.stale = false;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("stale requests adopted", both(2), "cannot be reached");
+}
+END_TEST
+
+START_TEST(passive_wish_forgotten) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.wanted = false;
+    return cpc::table_step(state, event, bent);
+  };
+  Options options = both_exchange();
+  options.losses = 1;
+  options.nothing_fails = false;
+  expect_fault_of("the wish of a passive side forgotten", options, "stuck");
+}
+END_TEST
+
+// ---- Actions
+
+START_TEST(handshake_buffer_not_posted) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    return without(Action::kPostHandshake, state, event, guards);
+  };
+  expect_fault_of("handshake buffer not posted", both_exchange(), "before the peer has posted");
+}
+END_TEST
+
+START_TEST(peer_that_left_not_told) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    return without(Action::kTellPeerLeft, state, event, guards);
+  };
+  Options options = both_exchange();
+  options.plans[0].closes[1] = 1;
+  options.nothing_fails = false;
+  expect_fault_of("peer that left not told", options, "stuck");
+}
+END_TEST
+
+START_TEST(queue_pairs_of_a_failed_attempt_kept) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Step step = cpc::table_step(state, event, guards);
+    if (event == Event::kRetryTimer) {
+      step.actions = {Action::kOpenChannel};
+    }
+    return step;
+  };
+  Options options = both_exchange();
+  options.losses = 1;
+  options.retries = 1;
+  options.breaks_until_reply = true;
+  expect_fault_of("queue pairs of a failed attempt kept", options, "whose attempt has failed");
+}
+END_TEST
+
+START_TEST(closed_connection_not_flushed) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    return without(Action::kTellFlushing, state, event, guards);
+  };
+  Options options = both();
+  options.plans[0].closes[1] = 1;
+  options.nothing_fails = false;
+  expect_fault_of("Flushing is not said", options, "closed for ever");
+}
+END_TEST
+
+// ---- The exchange of CTS
+
+START_TEST(sending_without_waiting_for_cts) {
+  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool may_speak_first) {
+    CtsStep step = cpc::table_cts_step(state, event, may_speak_first);
+    if (event == CtsEvent::kLinked && step.next == CtsState::kSpoken) {
+      step.actions[1] = cpc::CtsAction::kStartSending;
+    }
+    return step;
+  };
+  expect_fault_of("sending without waiting for CTS", both_exchange(), "before the peer has posted");
+}
+END_TEST
+
+START_TEST(passive_side_of_iwarp_sends_first) {
+  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool) { return cpc::table_cts_step(state, event, true); };
+  expect_fault_of("the passive side of iWARP sends first", both_exchange(2), "sends first");
+}
+END_TEST
+
+START_TEST(both_sides_of_iwarp_listen) {
+  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool) { return cpc::table_cts_step(state, event, false); };
+  expect_fault_of("both sides of iWARP listen", both_exchange(2), "connects for ever");
+}
+END_TEST
+
+// ---- Main threads
+
+void expect_mistake(const char* what, Options options, Mistake mistake, const std::string& expected) {
+  options.mistake = mistake;
+  expect_fault_of(what, options, expected);
+}
+
+START_TEST(main_threads_make_mistakes) {
+  expect_mistake("CTS without receives", both_exchange(), Mistake::kForgetsPosting, "before the peer has posted");
+  expect_mistake("sends before CTS", both_exchange(), Mistake::kSendsBeforeCts, "before the peer has posted");
+  expect_mistake("ReceivesPosted without receives", both(), Mistake::kForgetsPosting, "before the peer has posted");
+  expect_mistake("messages posted twice", both(), Mistake::kSendsAgain, "arrived twice");
+  Options options = both();
+  options.plans[0].closes[1] = 1;
+  options.nothing_fails = false;
+  expect_mistake("Destroy before Flushing", options, Mistake::kDestroysEarly, "");
+  options = both(1);
+  options.retries = 0;
+  options.nothing_fails = false;
+  expect_mistake("no Close after Failed", options, Mistake::kForgetsClose, "stuck");
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("connection_faults",
+                         {both_claim_precedence, nobody_claims_precedence, repeated_requests_not_recognised,
+                          retries_never_made, lost_channel_not_noticed, stale_requests_adopted, passive_wish_forgotten,
+                          handshake_buffer_not_posted, peer_that_left_not_told, queue_pairs_of_a_failed_attempt_kept,
+                          closed_connection_not_flushed, sending_without_waiting_for_cts,
+                          passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen, main_threads_make_mistakes},
+                         120);
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Every order of events of two processes that connect, over the product's own connections.
+#include <string>
+
+#include "test/model/explore.h"
+#include "test/unit/check_main.h"
+
+namespace fabric {
+namespace {
+
+using model::Exchange;
+using model::exchanging;
+using model::expect_no_fault;
+using model::Options;
+using model::text_of;
+using model::with;
+
+/// As many channels break as there are retries: both always end up connected, to each other.
+START_TEST(both_connect_while_retries_last) {
+  for (const auto& sends : model::kWhoSends) {
+    for (std::uint8_t losses = 0; losses <= 2; ++losses) {
+      Options options = with(sends);
+      options.losses = losses;
+      options.retries = losses;
+      expect_no_fault(text_of(sends) + ", " + std::to_string(losses) + " losses", options);
+    }
+  }
+}
+END_TEST
+
+/// Requests that take their time to leave, for there is no turn for them or TCP does not get through, and sockets that
+/// are given up for others in between. It costs no attempt.
+START_TEST(requests_wait_for_their_turn) {
+  for (const auto& sends : model::kWhoSends) {
+    for (std::uint8_t losses = 0; losses <= 1; ++losses) {
+      Options options = with(sends);
+      options.losses = losses;
+      options.retries = losses;
+      options.dials = true;
+      options.yields = losses == 0 || model::is_deep() ? 2 : 1;
+      expect_no_fault(text_of(sends) + ", turns, " + std::to_string(losses) + " losses", options);
+    }
+  }
+}
+END_TEST
+
+/// Worse: channels break more often than there are retries, timers are over early, verbs calls fail, and the
+/// applications close.
+Options harsh(Options options) {
+  const bool both_send = options.plans[0].sends[1] + options.plans[1].sends[0] > 1;
+  options.losses = 1;
+  options.retries = model::is_deep() ? 1 : 0;
+  options.failures = !both_send || model::is_deep() ? 1 : 0;
+  options.hasty_timers = true;
+  options.plans[0].closes[1] = 1;
+  options.plans[1].closes[0] = 1;
+  options.nothing_fails = false;
+  return options;
+}
+
+/// Everybody is told how it ended, and nothing is left over.
+START_TEST(everybody_is_told) {
+  for (const auto& sends : model::kWhoSends) {
+    expect_no_fault(text_of(sends) + ", harsh", harsh(with(sends)));
+  }
+}
+END_TEST
+
+// ---- CPCs that exchange CTS
+
+/// Attempts that fail before they are answered are made again: both become clear to send, whatever the main threads do
+/// meanwhile.
+START_TEST(both_become_clear_to_send) {
+  for (const Exchange& exchange : model::kExchanges) {
+    for (const auto& sends : model::kWhoSends) {
+      for (std::uint8_t losses = 0; losses <= 2; ++losses) {
+        Options options = exchanging(exchange, sends);
+        options.losses = losses;
+        options.retries = losses;
+        options.breaks_until_reply = true;
+        options.dials = losses < 2;
+        expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", " + std::to_string(losses) + " losses",
+                        options);
+      }
+    }
+  }
+}
+END_TEST
+
+START_TEST(everybody_is_told_of_an_exchange) {
+  for (const Exchange& exchange : model::kExchanges) {
+    for (const auto& sends : model::kWhoSends) {
+      expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", harsh",
+                      harsh(exchanging(exchange, sends)));
+    }
+  }
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("connections",
+                         {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+                          both_become_clear_to_send, everybody_is_told_of_an_exchange},
+                         model::is_deep() ? 3600 : 300);
+}

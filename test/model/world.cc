@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/model/world.h"
+
+#include <utility>
+
+namespace fabric::model {
+
+World::World(const Options& options, event_base* loop)
+    : options_(options),
+      loop_(loop),
+      network_(fault_, options.dials,
+               [this](std::uint8_t process, std::unique_ptr<cpc::Channel> channel, cpc::Message request) {
+                 if (at(process) != nullptr) {
+                   at(process)->on_request(std::move(channel), std::move(request));
+                 }
+               }),
+      left_(options.plans),
+      losses_(options.losses),
+      failures_(options.failures),
+      yields_(options.yields) {
+  for (std::uint8_t rank = 0; rank < options.processes; ++rank) {
+    processes_[rank] = std::make_unique<Process>(rank, options, loop, fabric_, network_, ledger_, fault_);
+  }
+}
+
+// ---- What may happen next
+
+const std::vector<Choice>& World::choices() {
+  choices_.clear();
+  due_ = 0;
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    if (at(rank) != nullptr) {
+      offer_application(rank);
+      offer_threads(rank);
+    }
+  }
+  offer_network();
+  offer_packets();
+  if (options_.hasty_timers || due_ == 0) {
+    offer_late_timers();
+  }
+  if (due_ == 0) {
+    check_quiet();
+  }
+  return choices_;
+}
+
+/// `is_due`: it will happen, sooner or later.
+void World::offer(Choice choice, bool is_due) {
+  due_ += is_due ? 1 : 0;
+  choices_.push_back(choice);
+  const bool may_fail = choice.kind == Kind::kMessage || choice.kind == Kind::kUpcall || choice.kind == Kind::kTimer ||
+                        choice.kind == Kind::kSend;
+  if (failures_ > 0 && may_fail) {
+    choice.c |= kFails;
+    choices_.push_back(choice);
+  }
+}
+
+void World::offer_application(std::uint8_t rank) {
+  const Plan& left = left_[rank];
+  for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+    if (left.sends[peer] > 0 && !at(rank)->main().has_failed(peer)) {
+      offer({Kind::kSend, rank, peer, 0});
+    }
+    if (left.closes[peer] > 0 && at(rank)->main().can_close(peer)) {
+      offer({Kind::kClose, rank, peer, 0}, false);
+    }
+  }
+  if (left.exits > 0) {
+    offer({Kind::kExit, rank, 0, 0}, false);
+  }
+  if (left.dies > 0) {
+    offer({Kind::kDie, rank, 0, 0}, false);
+  }
+}
+
+/// A timer that makes us try again is short; one that waits for the peer is long.
+bool is_late(const cpc::Connection& connection) {
+  return timer_event_of(connection) == cpc::Event::kHandshakeTimer;
+}
+
+void World::offer_threads(std::uint8_t rank) {
+  if (at(rank)->has_upcall()) {
+    offer({Kind::kUpcall, rank, 0, 0});
+  }
+  for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+    for (const cpc::Direction direction : Process::kDirections) {
+      const cpc::Connection* const connection = at(rank)->connection(peer, direction);
+      if (connection == nullptr) {
+        continue;
+      }
+      if (timer_of(*connection).running() && !is_late(*connection)) {
+        offer({Kind::kTimer, rank, peer, static_cast<std::uint8_t>(direction)});
+      }
+      if (const cpc::Timer* turn = turn_of(*connection); turn != nullptr && turn->running()) {
+        offer({Kind::kTurn, rank, peer, 0});
+      }
+    }
+  }
+}
+
+void World::offer_late_timers() {
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    for (std::uint8_t peer = 0; peer < options_.processes && at(rank) != nullptr; ++peer) {
+      for (const cpc::Direction direction : Process::kDirections) {
+        const cpc::Connection* const connection = at(rank)->connection(peer, direction);
+        if (connection != nullptr && timer_of(*connection).running() && is_late(*connection)) {
+          offer({Kind::kTimer, rank, peer, static_cast<std::uint8_t>(direction)});
+        }
+      }
+    }
+  }
+}
+
+void World::offer_network() {
+  for (const auto& wire : network_.wires()) {
+    for (std::uint8_t side = 0; side < 2; ++side) {
+      if (network_.has_message(*wire, side)) {
+        offer({Kind::kMessage, wire->number, side, 0});
+      } else if (Network::has_end(*wire, side)) {
+        offer({Kind::kLost, wire->number, side, 0});
+      }
+    }
+    if (wire->is_dialing && !wire->sides[kOpener].is_closed && !wire->sides[kOpener].is_lost) {
+      offer({Kind::kLeaves, wire->number, 0, 0});
+    }
+    if (yields_ > 0 && Network::can_yield(*wire)) {
+      offer({Kind::kYield, wire->number, 0, 0}, false);
+    }
+    if (losses_ > 0 && Network::can_break(*wire) && !(options_.breaks_until_reply && wire->is_answered)) {
+      for (std::uint8_t kept = 0; kept < (options_.breaks_until_reply ? 1 : 4); ++kept) {
+        const bool keeps_nothing_there = ((kept & 1U) != 0 && wire->sides[0].incoming.empty()) ||
+                                         ((kept & 2U) != 0 && wire->sides[1].incoming.empty());
+        if (!keeps_nothing_there) {
+          offer({Kind::kBreak, wire->number, kept, 0}, false);
+        }
+      }
+    }
+  }
+}
+
+void World::offer_packets() {
+  for (const auto& one : fabric_.all()) {
+    if (fabric_.can_arrive(*one)) {
+      offer({Kind::kPacket, static_cast<std::uint8_t>(one->number), 0, 0});
+    }
+    if (fabric_.can_be_lost(*one)) {
+      offer({Kind::kPacketLost, static_cast<std::uint8_t>(one->number), 0, 0});
+    }
+  }
+}
+
+// ---- What happens
+
+std::vector<Completions*> World::completions() const {
+  std::vector<Completions*> all;
+  for (const auto& process : processes_) {
+    all.push_back(process ? &process->main() : nullptr);
+  }
+  return all;
+}
+
+void World::take(const Choice& choice) {
+  if ((choice.c & kFails) != 0) {
+    fabric_.next_fails = true;
+  }
+  switch (choice.kind) {
+    case Kind::kSend:
+      --left_[choice.a].sends[choice.b];
+      at(choice.a)->main().send(choice.b);
+      break;
+    case Kind::kClose:
+      --left_[choice.a].closes[choice.b];
+      at(choice.a)->main().close(choice.b);
+      break;
+    case Kind::kExit:
+      end_process(choice.a, false);
+      break;
+    case Kind::kDie:
+      end_process(choice.a, true);
+      break;
+    case Kind::kUpcall:
+      at(choice.a)->take_upcall();
+      break;
+    case Kind::kCommand:
+      break;
+    case Kind::kTimer:
+      fire(timer_of(*at(choice.a)->connection(choice.b, static_cast<cpc::Direction>(choice.c & ~kFails))));
+      break;
+    case Kind::kTurn:
+      fire(*turn_of(*at(choice.a)->connection(choice.b, cpc::Direction::kOutgoing)));
+      break;
+    case Kind::kLeaves:
+      network_.leaves(network_.wire(choice.a));
+      break;
+    case Kind::kMessage:
+      network_.deliver(network_.wire(choice.a), choice.b);
+      break;
+    case Kind::kLost:
+      network_.end(network_.wire(choice.a), choice.b);
+      break;
+    case Kind::kYield:
+      --yields_;
+      network_.yield(network_.wire(choice.a));
+      break;
+    case Kind::kBreak:
+      --losses_;
+      Network::break_down(network_.wire(choice.a), choice.b);
+      break;
+    case Kind::kPacket:
+      fabric_.arrive(*fabric_.find(choice.a), completions());
+      break;
+    case Kind::kPacketLost:
+      fabric_.lose(*fabric_.find(choice.a), completions());
+      break;
+  }
+  if ((choice.c & kFails) != 0 && !std::exchange(fabric_.next_fails, false)) {
+    --failures_;
+  }
+}
+
+void World::end_process(std::uint8_t rank, bool with_its_host) {
+  left_[rank] = {};
+  if (with_its_host) {
+    network_.dies(rank);
+  }
+  for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+    ledger_.drop_all(rank, peer);
+  }
+  processes_[rank].reset();
+  network_.forget_process(rank);
+  if (fabric_.has_queue_pairs(rank)) {
+    fault_.add("a process has ended, and its queue pairs have not");
+  }
+}
+
+// ---- What it looks like
+
+Fingerprint World::fingerprint() const {
+  Digest digest;
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    digest.add(at(rank) != nullptr ? 1 : 0);
+    if (at(rank) != nullptr) {
+      at(rank)->add_to(digest);
+    }
+    const Plan& left = left_[rank];
+    for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+      digest.add(left.sends[peer] | left.closes[peer] << 8U);
+    }
+    digest.add(left.exits | left.dies << 8U);
+  }
+  network_.add_to(digest);
+  fabric_.add_to(digest);
+  ledger_.add_to(digest);
+  digest.add(losses_ | failures_ << 8U | yields_ << 16U);
+  return digest.value();
+}
+
+/// Whether the peer has done something that lets the connection fail.
+bool World::is_excused(std::uint8_t rank, std::uint8_t peer) const {
+  return at(peer) == nullptr || left_[peer].closes[rank] < options_.plans[peer].closes[rank];
+}
+
+void World::check_quiet() {
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    if (at(rank) == nullptr) {
+      continue;
+    }
+    if (const std::string awaited = at(rank)->main().unsettled(); !awaited.empty()) {
+      fault_.add("stuck: " + awaited);
+    }
+    bool has_connection = false;
+    for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+      if (at(rank)->main().has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
+        fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
+      }
+      if (ledger_.has_pending(rank, peer)) {
+        fault_.add("a message waits for ever");
+      }
+      for (const cpc::Direction direction : Process::kDirections) {
+        const cpc::Connection* const connection = at(rank)->connection(peer, direction);
+        if (connection == nullptr) {
+          continue;
+        }
+        has_connection = true;
+        const bool is_over = connection->state() == cpc::State::kClosing || connection->state() == cpc::State::kClosed;
+        if (connection->state() != cpc::State::kConnected && !is_over) {
+          fault_.add("stuck: a connection in state " + std::string(to_string(connection->state())));
+        }
+      }
+    }
+    if (!has_connection && fabric_.has_queue_pairs(rank)) {
+      fault_.add("queue pairs are left over");
+    }
+  }
+}
+
+std::string World::states() const {
+  std::string text;
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    text += text.empty() ? "[" : " [";
+    if (at(rank) == nullptr) {
+      text += "gone";
+    }
+    bool first = true;
+    for (std::uint8_t peer = 0; peer < options_.processes && at(rank) != nullptr; ++peer) {
+      for (const cpc::Direction direction : Process::kDirections) {
+        if (const cpc::Connection* one = at(rank)->connection(peer, direction); one != nullptr) {
+          text.append(first ? "" : " ").append(direction_prefix(direction)).append(to_string(one->state()));
+          first = false;
+        }
+      }
+    }
+    text += "]";
+  }
+  return text;
+}
+
+std::string World::name(const Choice& choice) const {
+  const auto number = [](std::uint8_t value) { return std::to_string(int{value}); };
+  const std::string process = "process " + number(choice.a);
+  std::string text;
+  switch (choice.kind) {
+    case Kind::kSend:
+      text = process + " sends a message to " + number(choice.b);
+      break;
+    case Kind::kClose:
+      text = process + " closes its connection with " + number(choice.b);
+      break;
+    case Kind::kExit:
+      text = process + " exits";
+      break;
+    case Kind::kDie:
+      text = process + " dies with its host";
+      break;
+    case Kind::kUpcall:
+      text = process + ": main thread hears " + at(choice.a)->next_upcall();
+      break;
+    case Kind::kCommand:
+      text = process + ": progress thread hears a command";
+      break;
+    case Kind::kTimer: {
+      const cpc::Connection* const connection =
+          at(choice.a)->connection(choice.b, static_cast<cpc::Direction>(choice.c & ~kFails));
+      text = process + ": " + std::string(to_string(timer_event_of(*connection)));
+      break;
+    }
+    case Kind::kTurn:
+      text = process + ": its connection to " + number(choice.b) + " gets its turn at the sender";
+      break;
+    case Kind::kLeaves:
+      text = "channel " + number(choice.a) + ": REQUEST leaves";
+      break;
+    case Kind::kMessage: {
+      const Wire::Side& side = network_.wire(choice.a).sides[choice.b];
+      text = "channel " + number(choice.a) + ": process " + number(side.process) + " gets " +
+             to_string(side.incoming.front().header.type);
+      break;
+    }
+    case Kind::kLost:
+      text = "channel " + number(choice.a) + ": process " + number(network_.wire(choice.a).sides[choice.b].process) +
+             " hears of its end";
+      break;
+    case Kind::kYield:
+      text = "channel " + number(choice.a) + " yields";
+      break;
+    case Kind::kBreak:
+      text = "channel " + number(choice.a) + " breaks";
+      break;
+    case Kind::kPacket:
+      text = "queue pair " + number(choice.a) + ": the next packet arrives, or fails";
+      break;
+    case Kind::kPacketLost:
+      text = "queue pair " + number(choice.a) + ": the next packet is lost";
+      break;
+  }
+  return (choice.c & kFails) != 0 ? text + ", and a verbs call fails" : text;
+}
+
+}  // namespace fabric::model

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A small world: some processes with the product's connection code, their network and their device. It says what may
+// happen next, and lets it happen.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/model/choice.h"
+#include "test/model/process.h"
+
+namespace fabric::model {
+
+class World {
+ public:
+  /// `options` outlive it. `loop` is never run: timers are over when the checker says so.
+  World(const Options& options, event_base* loop);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// What may happen next. Finds fault with a world in which nothing will, if it should not be left so.
+  [[nodiscard]] const std::vector<Choice>& choices();
+  void take(const Choice& choice);
+  [[nodiscard]] const std::string& fault() const noexcept { return fault_.text(); }
+  /// Nothing happens by itself any more.
+  [[nodiscard]] bool is_quiet() const noexcept { return due_ == 0; }
+  [[nodiscard]] Fingerprint fingerprint() const;
+
+  /// "process 1 gets REQUEST on channel 1", for what is about to happen.
+  [[nodiscard]] std::string name(const Choice& choice) const;
+  /// "[RequestSent] [ReplySent]"
+  [[nodiscard]] std::string states() const;
+
+ private:
+  [[nodiscard]] Process* at(std::uint8_t rank) const { return processes_[rank].get(); }
+  void offer(Choice choice, bool is_due = true);
+  void offer_application(std::uint8_t rank);
+  void offer_threads(std::uint8_t rank);
+  void offer_network();
+  void offer_packets();
+  void offer_late_timers();
+  void end_process(std::uint8_t rank, bool with_its_host);
+  void check_quiet();
+  [[nodiscard]] bool is_excused(std::uint8_t rank, std::uint8_t peer) const;
+  [[nodiscard]] std::vector<Completions*> completions() const;
+
+  const Options& options_;
+  event_base* const loop_;
+  Fault fault_;
+  Fabric fabric_{fault_};
+  Ledger ledger_{fault_};
+  Network network_;
+  std::array<std::unique_ptr<Process>, kMostProcesses> processes_;  ///< null: it is gone
+  std::array<Plan, kMostProcesses> left_;                           ///< what may still happen
+  std::uint8_t losses_;
+  std::uint8_t failures_;
+  std::uint8_t yields_;
+  std::vector<Choice> choices_;
+  std::size_t due_ = 0;
+};
+
+}  // namespace fabric::model

@@ -33,6 +33,7 @@ extern "C" {
 #include "opal/mca/btl/base/btl_base_error.h"
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/hwloc/base/base.h"
+#include "opal/mca/installdirs/installdirs.h"
 #include "opal/mca/mpool/base/base.h"
 #include "opal/mca/mpool/mpool.h"
 #include "opal/mca/patcher/patcher.h"

@@ -45,7 +45,7 @@ static int fabric_register() noexcept {
   if (!fits_this_open_mpi()) {
     return OPAL_ERR_NOT_AVAILABLE;
   }
-  opal_show_help_add_dir(FABRIC_DATA_DIR);
+  fabric::find_help_file(FABRIC_DATA_DIR);
   mca_btl_base_module_t offered{};
   fabric::offer_rdma(offered);
   fabric::register_params(&mca_btl_fabric_component.btl_version, offered);

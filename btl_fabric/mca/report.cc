@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/mca/report.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +13,7 @@
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/module.h"
 #include "common/ports/gid_choice.h"
 
@@ -17,6 +22,9 @@ namespace fabric {
 namespace {
 
 constexpr const char* kHelpFile = "help-mpi-btl-fabric.txt";
+
+/// The same as Open MPI is to be asked for it.
+std::array<char, 4096> help_file;
 
 // Topics of the help file; each function below shows one.
 constexpr const char* kNotUsable = "not usable";
@@ -31,19 +39,18 @@ constexpr const char* kDeviceEvent = "device event";
 constexpr const char* kAddressChanged = "address changed";
 
 /// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
-/// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c").
+/// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c"). What several
+/// processes of a host have to say in the same words, one says.
 template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
-  char* text = opal_show_help_string(kHelpFile, topic, topic != kNotUsable, arguments...);  // the others get a frame
+  char* text =
+      opal_show_help_string(help_file.data(), topic, topic != kNotUsable, arguments...);  // the others get a frame
   if (text != nullptr) {
-    std::fputs(text, stderr);
+    if (first_to_say(text)) {
+      std::fputs(text, stderr);
+    }
     free(text);
   }
-}
-
-/// True in the one process of each host that speaks for all where all would say the same.
-bool speaks_for_host() {
-  return opal_process_info.my_local_rank == 0;
 }
 
 const char* local_host() {
@@ -113,13 +120,28 @@ std::string hex_dump(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+/// Open MPI would look for all help files in a folder that is added to its own, also for those that its package lacks, and
+/// then name our folder as their place. So the file is asked for by a path from Open MPI's folder, if that is there.
+void find_help_file(const char* folder) noexcept {
+  std::snprintf(help_file.data(), help_file.size(), "../../../../../../../../../../../../../../..%s/%s", folder,
+                kHelpFile);
+  const int openmpis = open(opal_install_dirs.opaldatadir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (faccessat(openmpis, help_file.data(), R_OK, 0) != 0) {
+    std::snprintf(help_file.data(), help_file.size(), "%s", kHelpFile);
+    opal_show_help_add_dir(folder);
+  }
+  if (openmpis >= 0) {
+    close(openmpis);
+  }
+}
+
 void report_start_failure(const StartFailure& failure) {
   const char* reason = failure.reason.c_str();
   const bool shown = chosen_by_name() || (failure.is_bad_parameter && host_has_device());
   if (!shown) {
     opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: not used on %s: %s", local_host(),
                         reason);
-  } else if (speaks_for_host()) {
+  } else {
     show(failure.is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
   }
 }
@@ -133,7 +155,7 @@ void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<
   for (const PortRefusal& port : named) {
     list.append("\n  ").append(port.port).append(": ").append(port.reason);
   }
-  if (!named.empty() && speaks_for_host()) {
+  if (!named.empty()) {
     show(kNamedPortsNotUsed, local_host(), list.c_str());
   }
 }

@@ -22,11 +22,13 @@ class Module;
 struct PortRefusal;
 struct StartFailure;
 
+/// The folder that has the help file. Before anything is reported.
+void find_help_file(const char* folder) noexcept;
+
 /// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
 /// wrong on a host that has a device.
 void report_start_failure(const StartFailure& failure);
-/// Of the ports that are not used, while others are: those that the user named, by one process of the host, and all of them in verbose
-/// output.
+/// Of the ports that are not used, while others are: those that the user named, and all of them in verbose output.
 void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);

@@ -3,8 +3,9 @@
  * others get the error that MPI has for that, and go on without it. Wants
  * mpirun --with-ft ulfm, Open MPI 5.0.
  */
-#include <mpi-ext.h>
 #include <mpi.h>
+/* Its headers want those of mpi.h first. */
+#include <mpi-ext.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

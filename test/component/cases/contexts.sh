@@ -39,12 +39,11 @@ case_tx_contexts_have_connections_each() {
   with_contexts 4 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_trace "$work/contexts%r" && connected 0 1 2 3
 }
 case_tx_contexts_named_by_a_message() { # first contact is in context 0
-  once
   btl_user check_order || return 1
   local context
   for context in 2 3; do
     fabric 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_tx_contexts 4 --mca btl_fabric_trace "$work/contexts%r" \
-      "$work/check_order" $context && says '500 messages arrived' && connected 0 $context || return 1
+      "$programs/check_order" $context && says '500 messages arrived' && connected 0 $context || return 1
   done
 }
 case_tx_contexts_within_the_ports_there_can_be() { # 64, whatever the parameter says

@@ -11,7 +11,7 @@ counts() {
     shift
   done
   stock check_counters || return 1
-  fabric 2 "${settings[@]}" "$work/check_counters" "${@:2}" && says 'counters are right'
+  fabric 2 "${settings[@]}" "$programs/check_counters" "${@:2}" && says 'counters are right'
 }
 case_counters() {
   counts -- connections_failed=0-0 connections_made=1 registrations=1 unknown_peers_refused=0-0
@@ -30,7 +30,7 @@ case_counters_of_messages_in_place() { # 64 KiB each
   counts --mca btl_fabric_flags 0x1 -- gets=0-0 puts=0-0 messages_sent_in_place=128
 }
 case_memory_given_back() { # and had anew: its registration must not be the old one
-  stock check_heap && fabric 2 "$work/check_heap" && says 'times registered anew'
+  stock check_heap && fabric 2 "$programs/check_heap" && says 'times registered anew'
 }
 case_counters_of_a_starved_queue() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no receiver that is not ready, so its queues are not shared'; exit 77; }

@@ -3,16 +3,12 @@
 #
 # The end of a peer, peers that are late, storms and strangers.
 
-# methods : the connection methods of this kind of link; with --again those that the other has not.
+# methods : the connection methods of this kind of device, without xoob.
 methods() {
-  case $link in
-    ib)
-      case $again,$dev_a in
-        yes,softhca*) echo ibcm ;;
-        no,softhca*) echo oob rdmacm ibcm ;;
-        *) echo oob ;;
-      esac ;;
-    iwarp) echo rdmacm ;;
+  case $link,$dev_a in
+    ib,softhca*) echo oob rdmacm ibcm ;;
+    ib,*) echo oob ;; # whether there is IPoIB is not known
+    iwarp,*) echo rdmacm ;;
     *) echo oob rdmacm ;;
   esac
 }
@@ -23,7 +19,7 @@ dies() {
   local method
   for method in $(methods); do
     fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retries 3 \
-      --mca btl_fabric_timeout 14 "$work/check_death" "$1"
+      --mca btl_fabric_timeout 14 "$programs/check_death" "$1"
     [ $? -ne 124 ] || { echo "$method: the job hung"; return 1; }
     says_not 'was not told' && grep -qE 'could not connect two processes|transfer .*failed|Transfer .*failed' out ||
       { echo "by $method"; return 1; }
@@ -42,7 +38,7 @@ messages_to_a_dead_peer() { # QUEUES METHOD...
     for when in before after; do
       fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_if_include "$dev_a" \
         --mca btl_fabric_connect_retries 3 --mca btl_fabric_timeout 14 --mca btl_fabric_free_list_max 64 \
-        --mca btl_fabric_receive_queues "$1" "$work/check_failed_sends" $when && says 'all messages ended' ||
+        --mca btl_fabric_receive_queues "$1" "$programs/check_failed_sends" $when && says 'all messages ended' ||
         { echo "by $method, $when contact"; return 1; }
     done
   done
@@ -51,18 +47,16 @@ messages_to_a_dead_peer() { # QUEUES METHOD...
 case_messages_to_a_dead_peer_end() { messages_to_a_dead_peer P,128,8:S,4096,16,12,4:S,65536,16,12,4 $(methods); }
 # ULFM: processes go on without one that has died.
 case_survivors_go_on() {
-  once
   ompi_info | grep -q 'Fault Tolerance support: yes' || { echo 'SKIP this Open MPI has no fault tolerance (ULFM)'; exit 77; }
   stock check_ulfm || return 1
   local method
   for method in $(methods); do
-    fabric 4 --with-ft ulfm --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 14 "$work/check_ulfm"
+    fabric 4 --with-ft ulfm --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 14 "$programs/check_ulfm"
     says '3 survivors went on' || { echo "by $method"; return 1; }
   done
 }
 # A rank that computes for longer than every timeout of connection set-up, which are short for that, while the others connect.
 case_peer_computes_longer_than_timeouts() {
-  once iwarp
   local method
   for method in $(methods); do
     fabric 3 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_timeout 500 \
@@ -97,7 +91,6 @@ case_storm() {
 
 # Whoever connects to the port that peers connect to and does not know the job's token is turned away, and the job never notices.
 case_strangers() {
-  once
   need ss 'ss (package iproute2) is not installed'
   fabric 2 "$check" --max 65536 --flood 20000 --rounds 2 &
   local job=$! pids ports='' i=0

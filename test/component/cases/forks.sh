@@ -9,7 +9,7 @@ forks() {
   local by
   for by in '' thread; do
     # shellcheck disable=SC2086 # nothing, or a word
-    LIMIT=120 fabric 3 "$work/check_fork" "$1" $by && says 'check_fork: 3 exchanges' ||
+    LIMIT=120 fabric 3 "$programs/check_fork" "$1" $by && says 'check_fork: 3 exchanges' ||
       { echo "child made by: ${by:-the main thread}"; return 1; }
   done
 }
@@ -40,7 +40,7 @@ leaves() {
   local by status
   for by in '' thread; do
     # shellcheck disable=SC2086 # nothing, or a word
-    LIMIT=120 fabric 3 "$work/check_exit" "$1" $by
+    LIMIT=120 fabric 3 "$programs/check_exit" "$1" $by
     status=$?
     [ $status -eq "$2" ] && says "check_exit: $1" && says_not ignal ||
       { echo "last call by: ${by:-the main thread}, status $status"; return 1; }

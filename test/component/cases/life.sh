@@ -41,7 +41,7 @@ lives() {
 }
 one_life() { # NP WHAT ROUNDS [MPIRUN ARGUMENT...]
   rm -f trace.*
-  fabric "$1" "${settings[@]}" --mca btl_fabric_trace "$work/trace.%j.%r" "${@:4}" "$work/check_life" "$2" "$3"
+  fabric "$1" "${settings[@]}" --mca btl_fabric_trace "$work/trace.%j.%r" "${@:4}" "$programs/check_life" "$2" "$3"
   lives $? && "${also:-true}"
 }
 life() { prepare_life && by_every_method one_life "$@"; }
@@ -60,10 +60,10 @@ with_faults() {
 case_connect_accept() { life 2 meet 6; }
 two_jobs() {
   rm -f port
-  fabric 2 --ompi-server "file:$work/server" "${settings[@]}" "$work/check_life" accept 3 "$work/port" &
+  fabric 2 --ompi-server "file:$work/server" "${settings[@]}" "$programs/check_life" accept 3 "$work/port" &
   local other=$! status
   (mkdir -p other && cd other &&
-    fabric 2 --ompi-server "file:$work/server" "${settings[@]}" "$work/check_life" connect 3 "$work/port"
+    fabric 2 --ompi-server "file:$work/server" "${settings[@]}" "$programs/check_life" connect 3 "$work/port"
     lives $? || { cat out; exit 1; })
   status=$?
   wait $other

@@ -4,12 +4,10 @@
 # The choice of a connection method; the network that oob uses; ibcm.
 
 case_unknown_connection_method() {
-  once
   fabric 2 --mca btl_fabric_cpc_include oob,carrier "$check" $small
   says '"carrier" is no connection method: there are oob, xoob, rdmacm and ibcm'
 }
 case_connection_methods_include_and_exclude() {
-  once
   fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_cpc_exclude rdmacm "$check" $small
   says 'btl_fabric_cpc_include (oob) and btl_fabric_cpc_exclude (rdmacm) are both set'
 }
@@ -21,13 +19,11 @@ oob() { # NP [MPIRUN ARGUMENT...]
   shift
   fabric "$np" --mca btl_fabric_cpc_include oob "$@"
 }
-case_oob_on_one_interface() { once; oob 2 --mca btl_fabric_oob_if_include lo "$check" $small && says 'checks passed'; }
+case_oob_on_one_interface() { oob 2 --mca btl_fabric_oob_if_include lo "$check" $small && says 'checks passed'; }
 case_oob_on_one_network() {
-  once
   oob 2 --mca btl_fabric_oob_if_include 10.0.0.0/8,127.0.0.0/8 "$check" $small && says 'checks passed'
 }
 case_oob_on_ipv6() { # alone: in a network namespace with nothing else than loopback
-  once
   local option
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
   case $dev_a in softhca*) ;; *) echo 'SKIP only on softhca: kernel devices stay in their namespace'; exit 77 ;; esac
@@ -40,11 +36,9 @@ case_oob_on_ipv6() { # alone: in a network namespace with nothing else than loop
   exit 77
 }
 case_oob_with_one_socket_each() {
-  once
   oob 8 --mca btl_fabric_connect_limit 1 "$check" --max 4096 --flood 100 && says 'checks passed'
 }
 case_oob_bad_lists() {
-  once
   fabric 1 --mca btl_fabric_oob_if_include lo,10.0.0.0/40 "$check" $small
   says 'btl_fabric_oob_if_include: "10.0.0.0/40" has no prefix length after the slash: it is a number from 0 to 32' ||
     return 1
@@ -54,7 +48,6 @@ case_oob_bad_lists() {
   says 'btl_fabric_oob_if_include (lo) and btl_fabric_oob_if_exclude (eth0) are both set'
 }
 case_oob_without_an_interface() { # named, with what there is
-  once
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
   fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_oob_if_include nosuch0 "$check" $small
   refuses $? && says '(nosuch0) leaves no address of this host, which has lo 127.0.0.1/8'
@@ -80,7 +73,6 @@ case_ibcm_needs_infiniband() {
   refuses $? && says 'native InfiniBand addressing (AF_IB) is for InfiniBand only'
 }
 case_no_common_connection_method() {
-  once
   [ "$link" != iwarp ] || { echo 'SKIP iWARP ports have one connection method'; exit 77; }
   fabric_pair cpc_include=oob cpc_include=rdmacm $small
   refuses $? && says 'no way to connect them' && says 'oob: not at the peer (btl_fabric_cpc_include or cpc_exclude' &&

@@ -19,11 +19,11 @@ case_rma_atomics_through_a_narrow_queue() {
 }
 # every_operation NP [MPIRUN ARGUMENT...] : all predefined operations on all types, everybody on everybody's memory.
 every_operation() {
-  stock check_accumulate && fabric "$1" --mca osc rdma "${@:2}" "$work/check_accumulate" && says 'checks passed'
+  stock check_accumulate && fabric "$1" --mca osc rdma "${@:2}" "$programs/check_accumulate" && says 'checks passed'
 }
 case_rma_every_operation() { every_operation 4; }
 case_rma_every_operation_between_hosts() {
-  stock check_accumulate && OMPI_MCA_osc=rdma between_hosts 4 "$work/check_accumulate" && says 'checks passed'
+  stock check_accumulate && OMPI_MCA_osc=rdma between_hosts 4 "$programs/check_accumulate" && says 'checks passed'
 }
 # between_hosts NP PROGRAM [ARGUMENT...] : the job believes that its processes are on two hosts, so that atomics are the device's
 # (param_table.h, device_atomics): Open MPI's daemons get host names of their own.
@@ -50,21 +50,21 @@ case_rma_between_hosts() {
 # osc/rdma has a way of its own for a process that is alone on its host.
 case_rma_one_process_on_each_host() {
   OMPI_MCA_osc=rdma between_hosts 2 "$check" --rma --no-dynamic --max 65536 && says 'checks passed' &&
-    stock check_swaps && OMPI_MCA_osc=rdma between_hosts 2 "$work/check_swaps" 10000 && says 'checks passed'
+    stock check_swaps && OMPI_MCA_osc=rdma between_hosts 2 "$programs/check_swaps" 10000 && says 'checks passed'
 }
 case_rma_swaps() {
-  stock check_swaps && fabric 4 --mca osc rdma "$work/check_swaps" 10000 && says 'checks passed'
+  stock check_swaps && fabric 4 --mca osc rdma "$programs/check_swaps" 10000 && says 'checks passed'
 }
 # Both ways to memory of process 0: from its host and from another. See fit_rdma in btl_fabric/mca/rdma.cc.
 case_rma_swaps_between_hosts() {
-  stock check_swaps && OMPI_MCA_osc=rdma between_hosts 4 "$work/check_swaps" 10000 && says 'checks passed'
+  stock check_swaps && OMPI_MCA_osc=rdma between_hosts 4 "$programs/check_swaps" 10000 && says 'checks passed'
 }
 # One process of each host chooses otherwise than the other: whose memory it is decides.
 case_rma_everybody_chooses_the_executor() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no atomics'; exit 77; }
   # shellcheck disable=SC2016 # for the other bash
   local chosen='export OMPI_MCA_btl_fabric_device_atomics=$((OMPI_COMM_WORLD_RANK / 2)); exec "$@"'
-  stock check_swaps && OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$work/check_swaps" 10000 && says 'checks passed' &&
+  stock check_swaps && OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$programs/check_swaps" 10000 && says 'checks passed' &&
     OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$check" --rma --no-dynamic --max 4096 && says 'checks passed'
 }
 case_rma_every_operation_registers_everything() { every_operation 2 --mca btl_fabric_force_mr 1; }

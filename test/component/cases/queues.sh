@@ -7,13 +7,12 @@ case_two_processes() { fabric 2 "$check" && says 'checks passed'; }
 case_four_processes_two_devices() { fabric 4 "$check" $small && says 'checks passed'; }
 case_eight_processes() { fabric 8 "$check" --max 16384 --flood 500 && says 'checks passed'; }
 case_thirty_two_processes() {
-  once iwarp
   case $dev_a in softhca*) ;; *) echo 'SKIP only on softhca: elsewhere it takes too long'; exit 77 ;; esac
   fabric 32 "$check" --max 4096 --flood 50 && says 'checks passed'
 }
 case_one_device() { fabric 2 --mca btl_fabric_if_include "$dev_a" "$check" $small && says 'checks passed'; }
-case_device_and_port() { once; fabric 2 --mca btl_fabric_if_include "$dev_b:1" "$check" $small && says 'checks passed'; }
-case_excluded_device() { once; fabric 2 --mca btl_fabric_if_exclude "$dev_a" "$check" $small && says 'checks passed'; }
+case_device_and_port() { fabric 2 --mca btl_fabric_if_include "$dev_b:1" "$check" $small && says 'checks passed'; }
+case_excluded_device() { fabric 2 --mca btl_fabric_if_exclude "$dev_a" "$check" $small && says 'checks passed'; }
 case_between_devices() { # packets really leave one device and enter the other
   fabric_pair if_include="$dev_a" if_include="$dev_b" $small && says 'checks passed'
 }
@@ -23,12 +22,11 @@ case_queues_all_p() { with_queues 2 P,128,256:P,4096,64:P,65536,32; }
 case_queues_all_s() { with_queues 2 S,128,256:S,4096,64:S,65536,32; }
 case_queues_s_then_p() { with_queues 2 S,128,256:P,4096,64:S,65536,32; }
 case_queues_p_then_s() { with_queues 2 P,65536,16:S,4096,64; }
-case_queues_descending() { once; with_queues 2 S,65536,64:S,4096,64:P,128,64; }
+case_queues_descending() { with_queues 2 S,65536,64:S,4096,64:P,128,64; }
 case_queues_tiny_p() { with_queues 4 P,4096,2,1; }
 case_queues_one_receive() { with_queues 2 P,4096,1; }
 case_queues_tiny_s() { with_queues 2 S,4096,2,1; }
 case_queues_sixteen() {
-  once
   local list=P,64,8
   for i in $(seq 2 16); do list=$list:P,$((i * 1024)),8; done
   with_queues 2 "$list"
@@ -44,12 +42,10 @@ case_small_completion_queues() { # every endpoint needs another completion queue
 }
 
 case_queues_counted_in_bytes() {
-  once
   rma 2 --mca btl_fabric_queue_costs 32,16,32 &&
     fabric 2 --mca btl_fabric_queue_costs 32,16,32 "$check" $small && says 'checks passed'
 }
 case_bad_queue_costs() {
-  once
   fabric 1 --mca btl_fabric_queue_costs 32,16 "$check" $small
   says 'btl_fabric_queue_costs: "32,16" is not op_size,iov_size,alignment'
 }
@@ -58,5 +54,5 @@ case_large_messages_without_reads() { # ob1 then writes, or sends
     fabric 2 --mca btl_fabric_flags 0x1 "$check" --max 3000000 --flood 100 && says 'checks passed'
 }
 
-case_endpoints_on_first_contact() { once; fabric 4 --mca mpi_add_procs_cutoff 0 "$check" $small && says 'checks passed'; }
+case_endpoints_on_first_contact() { fabric 4 --mca mpi_add_procs_cutoff 0 "$check" $small && says 'checks passed'; }
 case_threads() { fabric 2 "$check" --threads 3 && says 'checks passed'; }

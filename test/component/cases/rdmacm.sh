@@ -51,22 +51,20 @@ kills_a_peer() {
 roce_only() { [ "$link" = roce ] || { echo 'SKIP the devices are not RoCE'; exit 77; }; }
 
 case_rdmacm_two_processes() { rdmacm 2 "$check" && says 'checks passed'; }
-case_rdmacm_four_processes() { once iwarp; rdmacm 4 "$check" $small && says 'checks passed'; }
-case_rdmacm_eight_processes() { once iwarp; rdmacm 8 "$check" --max 16384 --flood 500 && says 'checks passed'; }
-case_rdmacm_queues() { once iwarp; queue_lists rdmacm 2; }
+case_rdmacm_four_processes() { rdmacm 4 "$check" $small && says 'checks passed'; }
+case_rdmacm_eight_processes() { rdmacm 8 "$check" --max 16384 --flood 500 && says 'checks passed'; }
+case_rdmacm_queues() { queue_lists rdmacm 2; }
 case_rdmacm_without_inline() {
-  once iwarp
   rdmacm 2 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed' || return 1
   rdmacm 2 --mca btl_fabric_max_inline_data 0 --mca btl_fabric_receive_queues S,65536,64 "$check" $small &&
     says 'checks passed'
 }
 case_rdmacm_endpoints_on_first_contact() {
-  once iwarp
   rdmacm 4 --mca mpi_add_procs_cutoff 0 "$check" $small && says 'checks passed'
 }
-case_rdmacm_threads() { once iwarp; rdmacm 2 "$check" --threads 3 && says 'checks passed'; }
-case_rdmacm_spawn() { once iwarp; rdmacm 2 "$check" --spawn && says 'checks passed'; }
-case_rdmacm_peer_computes() { once iwarp; rdmacm 3 "$check" --compute 3 && says 'checks passed'; }
+case_rdmacm_threads() { rdmacm 2 "$check" --threads 3 && says 'checks passed'; }
+case_rdmacm_spawn() { rdmacm 2 "$check" --spawn && says 'checks passed'; }
+case_rdmacm_peer_computes() { rdmacm 3 "$check" --compute 3 && says 'checks passed'; }
 case_rdmacm_between_devices() {
   [ "$link" != ib ] || { echo 'SKIP the second device has no IPoIB address'; exit 77; }
   OMPI_MCA_btl_fabric_cpc_include=rdmacm fabric_pair if_include="$dev_a" if_include="$dev_b" $small && says 'checks passed'
@@ -77,10 +75,9 @@ case_rdmacm_link_local_address() { # needs the interface's index on both sides
   rdmacm 2 --mca btl_fabric_gid_index 0 --mca btl_fabric_if_include "$dev_a" "$check" $small && says 'checks passed'
 }
 case_rdmacm_chosen_port() {
-  once iwarp
   rdmacm 4 --mca btl_fabric_rdmacm_port 23456 "$check" $small && says 'checks passed'
 }
-case_rdmacm_killed_peer() { once iwarp; kills_a_peer rdmacm; }
+case_rdmacm_killed_peer() { kills_a_peer rdmacm; }
 
 case_iwarp_two_processes() { iwarp 2 "$check" && says 'checks passed'; }
 case_iwarp_four_processes() { iwarp 4 "$check" $small && says 'checks passed'; }

@@ -4,27 +4,22 @@
 # What users set, also wrongly, and what is said of it.
 
 case_differing_queues() {
-  once
   fabric_pair receive_queues=P,4096,64 receive_queues=P,4096,32 $small
   refuses $? && says 'P,4096,64,48,32,4' && says 'P,4096,32,24,16,4' && says 'different receive queues'
 }
 case_bad_queues_show_a_caret() {
-  once
   fabric 1 --mca btl_fabric_receive_queues P,128,256,300 "$check" $small
   says 'P,128,256,300' && grep -q '^ *^^^$' out && says 'rd_low must be less than rd_num'
 }
 case_bad_number() {
-  once
   fabric 1 --mca btl_fabric_retry_count 8 "$check" $small
   says 'btl_fabric_retry_count is 8, but must be between 0 and 7'
 }
 case_limit_above_queues() {
-  once
   fabric 1 --mca btl_fabric_receive_queues P,4096,64 --mca btl_fabric_eager_limit 8192 "$check" $small
   says 'btl_fabric_eager_limit is 8192, but the largest queue of btl_fabric_receive_queues takes 4096'
 }
 case_unknown_device() {
-  once
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small
   refuses $? && says 'nosuch0: this host has no device of that name'
 }
@@ -46,7 +41,6 @@ case_verbose_says_why_a_peer_is_not_reached() { # GID 0 is link-local, the other
 }
 
 case_parameters_are_documented() {
-  once
   ompi_info --param btl fabric --level 9 > out 2>&1
   local name names
   names=$("$FABRIC_BUILD/contrib/docs/print_params" 2> /dev/null | sed -n 's/^| `\([a-z_]*\)`.*/\1/p')

@@ -15,7 +15,6 @@ case_trace_with_cts() {
     "$here/check_trace" --cts "$work"/trace.[0-3]
 }
 case_trace_is_drawn() {
-  once
   /usr/bin/python3 -c 'import matplotlib' 2> /dev/null || { echo 'SKIP python3-matplotlib is not installed'; exit 77; }
   traced --mca btl_fabric_if_include "$dev_a" || return 1 # 12 ends of 6 connections
   "$here/../../contrib/wireup/draw" -o "$work/wireup.png" --merge "$work/merged" "$work"/trace.[0-3] > waits || return 1
@@ -25,7 +24,6 @@ case_trace_is_drawn() {
   }
 }
 case_trace_that_cannot_be_written() {
-  once
   fabric 1 --mca btl_fabric_trace "$work/nowhere/%r" "$check" $small
   says "btl_fabric_trace: $work/nowhere/0: No such file or directory"
 }

@@ -105,7 +105,7 @@ count_queue_pairs() {
   senders=$(sed -n 's/.*"senders_per_process": \([0-9]*\).*/\1/p' <<< "$promised")
   targets=$(sed -n 's/.*"targets_per_host": \([0-9]*\).*/\1/p' <<< "$promised")
   rm -rf meeting && mkdir meeting
-  hosts_xrc "$np" "$work/check_queue_pairs" "$work/meeting" || return 1
+  hosts_xrc "$np" "$programs/check_queue_pairs" "$work/meeting" || return 1
   # Every pair of processes has a connection each way; a target that is not made for it is one that was there.
   says "senders $((np * senders)) targets $(($1 * targets)) opened $((np * (np - 1) - $1 * targets)) connections $((np * (np - 1)))"
 }
@@ -128,7 +128,6 @@ case_xrc_trace() {
   traced --mca btl_fabric_receive_queues "$x_queues" && "$here/check_trace" "$work"/trace.[0-3]
 }
 case_xrc_mixed_with_others() {
-  once
   fabric 1 --mca btl_fabric_receive_queues X,128,256:S,65536,32 "$check" $small
   says 'X queues cannot be mixed with P or S queues'
 }
@@ -138,7 +137,6 @@ case_xrc_by_other_methods() {
   refuses $? && says 'xoob: btl_fabric_cpc_include or cpc_exclude leaves it out' && says 'X queues'
 }
 case_xrc_method_without_x_queues() {
-  once
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
   fabric 2 --mca btl_fabric_cpc_include xoob "$check" $small
   refuses $? && says 'xoob: '

@@ -15,7 +15,7 @@ meanwhile() {
   shift
   stock check_waits || return 1
   rm -rf "$work/wait" && mkdir "$work/wait" || return 1
-  fabric 2 --mca btl_fabric_if_include "$dev_a" "$@" "$work/check_waits" "$work/wait" &
+  fabric 2 --mca btl_fabric_if_include "$dev_a" "$@" "$programs/check_waits" "$work/wait" &
   job=$!
   for ((i = 0; i < 600; i++)); do
     [ -e "$work/wait/ready.0" ] && [ -e "$work/wait/ready.1" ] && break

@@ -25,7 +25,6 @@ case_unknown_device() {
 }
 # The others are used, and one process of the host says it for all.
 case_unknown_device_among_others() {
-  once
   fabric 3 --mca btl_fabric_if_include "nosuch0,$dev_a,$dev_b:7" "$check" $small || return 1
   says 'checks passed' && says 'nosuch0: this host has no device of that name' && says "$dev_b:7: the device has no such port" &&
     [ "$(grep -c 'btl_fabric_if_include names ports' out)" -eq 1 ] || { echo 'not said once'; return 1; }

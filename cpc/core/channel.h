@@ -2,7 +2,7 @@
 //
 // What two Connections talk over during one attempt, whichever CPC carries it: the seam between the connection table
 // and the ways to set up a connection. Who opened the channel sends REQUEST, then CONFIRM; who listened sends REPLY;
-// both may send REFUSE.
+// both may send REFUSE, and who opened the channel PAUSE, before it closes it for a while.
 //
 //     message   oob (TCP)                       rdmacm, ibcm (an id of the communication manager for every queue pair)
 //     REQUEST   first message                   a REQ for every queue pair; arrived when all of them have
@@ -46,6 +46,7 @@ struct ChannelIdentity {
   std::uint16_t self_port = 0;
   std::uint16_t peer_port = 0;
   std::uint32_t attempt = 0;
+  std::uint32_t incarnation = 0;
 };
 
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
@@ -70,11 +71,12 @@ class Channel {
 
   /// Sends now, or when the channel is open. The header is filled in, except for its type.
   virtual void send(Message message) = 0;
-  /// Sends a REFUSE.
-  void refuse(RefuseReason reason, std::string text) {
+  /// Sends a REFUSE. `newest`: newest incarnation that we know; 0: none.
+  void refuse(RefuseReason reason, std::string text, std::uint32_t newest = 0) {
     Message message;
     message.header.type = MessageType::kRefuse;
     message.reason = reason;
+    message.newest = newest;
     message.text = std::move(text);
     send(std::move(message));
   }

@@ -75,6 +75,8 @@ void Connection::on_message(Channel&, Message message) {
     case MessageType::kConfirm:
       apply(Event::kConfirmArrived);
       break;
+    case MessageType::kPause:
+      break;  // the channel is closed next
     case MessageType::kRefuse:
       on_refusal(message);
       break;

@@ -58,9 +58,9 @@ Status Connection::perform(Action action) {
                          "it is connected to other queue pairs of ours: one of the processes has lost the connection");
       break;
     case Action::kRefuseUnavailable:
-      refuse_new_channel(RefuseReason::kUnavailable, state_ == State::kFailed
-                                                         ? "its connection has failed: " + detail_
-                                                         : "its connection is being closed: " + detail_);
+      refuse_new_channel(RefuseReason::kOutdated, state_ == State::kFailed
+                                                      ? "its connection has failed: " + detail_
+                                                      : "its connection is being closed: " + detail_);
       break;
     case Action::kDropNewChannel:
       new_channel_.reset();

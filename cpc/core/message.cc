@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kEndsBodyBytes = 43;  ///< of REQUEST, TARGET and REPLY, without what there are several of
 constexpr std::size_t kEndBytes = 8;
 constexpr std::size_t kSrqBytes = 4;
-constexpr std::size_t kRefuseBodyBytes = 3;  ///< before the text
+constexpr std::size_t kRefuseBodyBytes = 7;  ///< before the text
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 
 static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * (kEndBytes + kSrqBytes) <= kMaxMessageBytes);
@@ -127,10 +127,11 @@ Status read_ends(ByteReader& from, Message& message) {
 
 Status read_refusal(ByteReader& from, Message& message) {
   const auto reason = from.get<std::uint8_t>();
-  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kTargetGone)) {
+  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kOtherVersion)) {
     return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
   }
   message.reason = static_cast<RefuseReason>(reason);
+  message.newest = from.get<std::uint32_t>();
   const std::string text = from.get_string();
   if (!from.ok() || from.remaining() != 0) {
     return failure("the length of the refusal's text does not fit the message");
@@ -148,6 +149,7 @@ Status read_body(ByteReader& from, Message& message) {
     case MessageType::kRefuse:
       return read_refusal(from, message);
     case MessageType::kConfirm:
+    case MessageType::kPause:
       break;
   }
   return {};
@@ -169,6 +171,7 @@ LengthRange lengths_of(MessageType type) noexcept {
     case MessageType::kRefuse:
       return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
     case MessageType::kConfirm:
+    case MessageType::kPause:
       break;
   }
   return {kMessageHeaderBytes, kMessageHeaderBytes};
@@ -189,7 +192,7 @@ Status check_start(std::span<const std::byte> received) {
                    std::to_string(kMessageVersion));
   }
   if (received.size() > 5 &&
-      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kTarget))) {
+      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kPause))) {
     return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
   }
   return {};
@@ -227,6 +230,8 @@ const char* to_string(MessageType type) noexcept {
       return "REFUSE";
     case MessageType::kTarget:
       return "TARGET";
+    case MessageType::kPause:
+      return "PAUSE";
   }
   return "?";
 }
@@ -240,6 +245,7 @@ void put_parties(ByteWriter& to, const MessageHeader& header) {
   to.put(header.sender_port);
   to.put(header.target_port);
   to.put(header.attempt);
+  to.put(header.incarnation);
 }
 
 void get_parties(ByteReader& from, MessageHeader& header) {
@@ -251,6 +257,7 @@ void get_parties(ByteReader& from, MessageHeader& header) {
   header.sender_port = from.get<std::uint16_t>();
   header.target_port = from.get<std::uint16_t>();
   header.attempt = from.get<std::uint32_t>();
+  header.incarnation = from.get<std::uint32_t>();
 }
 
 std::vector<std::byte> encode(const Message& message) {
@@ -265,11 +272,20 @@ std::vector<std::byte> encode(const Message& message) {
     put_ends(to, message);
   } else if (header.type == MessageType::kRefuse) {
     to.put(static_cast<std::uint8_t>(message.reason));
+    to.put(message.newest);
     to.put_string(printable(message.text));
   }
   std::vector<std::byte> bytes = to.take();
   store_be(bytes.data() + 6, static_cast<std::uint16_t>(bytes.size()));
   return bytes;
+}
+
+std::optional<std::uint8_t> other_version(std::span<const std::byte> received) noexcept {
+  if (received.size() < 5 || load_be<std::uint32_t>(received.data()) != kMessageMagic ||
+      received[4] == std::byte{kMessageVersion}) {
+    return std::nullopt;
+  }
+  return std::to_integer<std::uint8_t>(received[4]);
 }
 
 Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received) {

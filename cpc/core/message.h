@@ -13,21 +13,24 @@
 //         32    8  target: job, rank
 //         40    2  sender's port, index
 //         42    2  target's port, index
-//         44    4  attempt: counts up with every REQUEST of a connection; answers repeat the number that they answer
-//         48       body
+//         44    4  attempt: counts up with every REQUEST of a connection
+//         48    4  incarnation: which of the connections that one pair of ports has one after the other
+//         52       body
 //
-//     body of REQUEST, TARGET and REPLY  body of REFUSE               body of CONFIRM
-//          48    1  link                      48    1  RefuseReason        none
-//          49    1  mtu                       49    2  length of the text
-//          50    2  lid                       51    n  text, at most kMaxRefuseText bytes
-//          52   16  gid
-//          68   16  subnet, prefix
-//          84    1  subnet, bits
-//          85    1  queue pair count n, 1 to kMaxQueues
-//          86   8n  qpn, psn (4 bytes each, 24 significant)
-//       86+8n    4  XRC target that the sender is connected to (24 bits), or 0
-//       90+8n    1  count m of XRC shared receive queues, 0 to kMaxQueues
-//       91+8n   4m  their numbers (24 bits)
+//     body of REQUEST, TARGET and REPLY  body of REFUSE               body of CONFIRM and PAUSE
+//          52    1  link                      52    1  RefuseReason        none
+//          53    1  mtu                       53    4  newest incarnation that the sender knows
+//          54    2  lid                       57    2  length of the text
+//          56   16  gid                       59    n  text, at most kMaxRefuseText bytes
+//          72   16  subnet, prefix
+//          88    1  subnet, bits
+//          89    1  queue pair count n, 1 to kMaxQueues
+//          90   8n  qpn, psn (4 bytes each, 24 significant)
+//       90+8n    4  XRC target that the sender is connected to (24 bits), or 0
+//       94+8n    1  count m of XRC shared receive queues, 0 to kMaxQueues
+//       95+8n   4m  their numbers (24 bits)
+//
+// Answers repeat the attempt and the incarnation that they answer.
 //
 // xoob: REQUEST has the one end of the queue pair that all X queues share, and the target. TARGET and REPLY have the end
 // of the target that the REQUEST is answered with: TARGET at once, REPLY when messages may come, with the numbers of the
@@ -51,23 +54,32 @@
 namespace fabric::cpc {
 
 inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
-inline constexpr std::uint8_t kMessageVersion = 2;
-inline constexpr std::size_t kMessageHeaderBytes = 48;
+inline constexpr std::uint8_t kMessageVersion = 3;
+inline constexpr std::size_t kMessageHeaderBytes = 52;
 inline constexpr std::size_t kMaxRefuseText = 512;
-inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + 3 + kMaxRefuseText;
+inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + 7 + kMaxRefuseText;
 
-enum class MessageType : std::uint8_t { kRequest = 1, kReply = 2, kConfirm = 3, kRefuse = 4, kTarget = 5 };
+enum class MessageType : std::uint8_t {
+  kRequest = 1,
+  kReply = 2,
+  kConfirm = 3,
+  kRefuse = 4,
+  kTarget = 5,
+  kPause = 6,  ///< the side that opened the channel closes it to let others go first, and comes back
+};
 
 /// Why a side will not connect. Values travel and never change their meaning; the text says it for users.
 enum class RefuseReason : std::uint8_t {
-  kCollision = 1,        ///< the refusing side's own request has precedence and is on its way
+  kCollision = 1,        ///< the refusing side's own request has precedence, or is newer, and is on its way
   kUnknownPort = 2,      ///< it has no such port
   kQueueMismatch = 3,    ///< its connections have another number of queues
-  kOtherConnection = 4,  ///< its connection has other queue pairs at the sender: one side was restarted
-  kUnavailable = 5,      ///< its connection is closing or has failed
-  kClosed = 6,           ///< its main thread gave the connection up
+  kOtherConnection = 4,  ///< its connection of that incarnation has other queue pairs at the sender
+  kOutdated = 5,         ///< that incarnation is over: a newer one will be taken
+  kClosed = 6,           ///< its main thread gave the connection up; a newer one may be taken
   kFailed = 7,           ///< it met an error
   kTargetGone = 8,       ///< the XRC target that the request names is not there any more
+  kNotWanted = 9,        ///< its main thread will have no connection with the sender
+  kOtherVersion = 10,    ///< it speaks another version of these messages
 };
 
 struct MessageHeader {
@@ -79,6 +91,7 @@ struct MessageHeader {
   std::uint16_t sender_port = 0;
   std::uint16_t target_port = 0;
   std::uint32_t attempt = 0;
+  std::uint32_t incarnation = 0;
 };
 
 /// A message; which of the fields after the header count depends on its type.
@@ -88,18 +101,23 @@ struct Message {
   std::vector<QueuePairEnd> ends;               ///< REQUEST, TARGET, REPLY: the sender's, one per queue
   XrcNumbers xrc{};                             ///< xoob's REQUEST, REPLY
   RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
+  std::uint32_t newest = 0;                     ///< REFUSE: newest incarnation that the sender knows; 0: none
   std::string text;                             ///< REFUSE: for the user; printable ASCII
 };
 
 /// "REQUEST"
 [[nodiscard]] const char* to_string(MessageType type) noexcept;
 
-/// The part of the header that says who speaks to whom, from the token to the attempt: the same in every CPC's messages.
+/// The part of the header that says who speaks to whom, from the token to the incarnation: the same in every CPC's messages.
 void put_parties(ByteWriter& to, const MessageHeader& header);
 void get_parties(ByteReader& from, MessageHeader& header);
 
 /// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
+
+/// The version of the message that starts with these bytes, if it is one of ours and of another version; nothing if it is
+/// not, or if too few bytes have arrived to tell.
+[[nodiscard]] std::optional<std::uint8_t> other_version(std::span<const std::byte> received) noexcept;
 
 /// Looks at the first bytes of a message, however few have arrived: an error as soon as they cannot become a good
 /// header (magic, version, type, length), nothing while they can, the header when it is complete.

@@ -3,12 +3,26 @@
 // The owner of a file descriptor.
 #pragma once
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace fabric::cpc {
+
+/// Tells the other end of a socket, as close(2) of its last descriptor does: a child of fork(2) may have a copy, with
+/// which the socket would stay open. A TCP connection with unread data is reset (RFC 9293, section 3.6.1), so that
+/// whoever has sent them does not take them for read. What is no socket is not concerned (ENOTSOCK).
+inline void end_connection(int fd) noexcept {
+  int unread = 0;
+  if (::ioctl(fd, FIONREAD, &unread) == 0 && unread > 0) {
+    sockaddr nobody{};
+    nobody.sa_family = AF_UNSPEC;
+    (void)::connect(fd, &nobody, sizeof nobody);
+  }
+  (void)::shutdown(fd, SHUT_RDWR);
+}
 
 class FileDescriptor {
  public:
@@ -21,8 +35,7 @@ class FileDescriptor {
   }
   ~FileDescriptor() {
     if (fd_ >= 0) {
-      // A child of fork(2) may have a copy, with which a socket would stay open. What is no socket is not concerned (ENOTSOCK).
-      (void)::shutdown(fd_, SHUT_RDWR);
+      end_connection(fd_);
       ::close(fd_);
     }
   }

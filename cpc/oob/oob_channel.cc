@@ -108,6 +108,7 @@ void OobChannel::send(Message message) {
   header.sender_port = identity_.self_port;
   header.target_port = identity_.peer_port;
   header.attempt = identity_.attempt;
+  header.incarnation = identity_.incarnation;
   confirm_queued_ |= header.type == MessageType::kConfirm;
   const std::vector<std::byte> bytes = encode(message);
   output_.insert(output_.end(), bytes.begin(), bytes.end());
@@ -170,7 +171,11 @@ bool OobChannel::deliver() {
   }
   Result<std::optional<MessageHeader>> header = decode_header(received);
   if (!header) {
-    lose(remote_ + ": " + header.error().text);
+    if (const auto version = other_version(received)) {
+      refuse_version(*version);
+    } else {
+      lose(remote_ + ": " + header.error().text);
+    }
     return true;
   }
   if (!*header) {
@@ -201,9 +206,30 @@ bool OobChannel::deliver() {
     identity_.peer_port = message->header.sender_port;
     identity_.self_port = message->header.target_port;
     identity_.attempt = message->header.attempt;
+    identity_.incarnation = message->header.incarnation;
   }
   handler_->on_message(*this, std::move(*message));
   return true;
+}
+
+/// No attempt will get further. Whoever opened the channel is told, without a word that says who we are.
+void OobChannel::refuse_version(unsigned theirs) {
+  Message refusal;
+  refusal.header.type = MessageType::kRefuse;
+  refusal.reason = RefuseReason::kOtherVersion;
+  const std::string ours = std::to_string(kMessageVersion);
+  if (opener_) {
+    refusal.text = remote_ + " speaks version " + std::to_string(theirs) +
+                   " of the messages of connection set-up, we " + ours + ": all processes must run the same btl_fabric";
+    handler_->on_message(*this, std::move(refusal));
+    return;
+  }
+  if (!requested_) {
+    refusal.text = "we speak version " + ours + " of the messages of connection set-up, you " + std::to_string(theirs);
+    output_ = encode(refusal);
+    flush();
+  }
+  lose(remote_ + " speaks version " + std::to_string(theirs) + ", we " + ours);
 }
 
 /// Compares a header with the identity of the channel, before the rest of its message is waited for.
@@ -219,7 +245,8 @@ Status OobChannel::check(const MessageHeader& header) const {
                    std::to_string(header.target.job));
   }
   if (requested_ && (header.sender != identity_.peer || header.sender_port != identity_.peer_port ||
-                     header.target_port != identity_.self_port || header.attempt != identity_.attempt)) {
+                     header.target_port != identity_.self_port || header.attempt != identity_.attempt ||
+                     header.incarnation != identity_.incarnation)) {
     return failure(std::string("a ") + to_string(header.type) + " of another connection");
   }
   return {};
@@ -234,6 +261,7 @@ bool OobChannel::belongs(MessageType type) const noexcept {
     case MessageType::kReply:
       return opener_;
     case MessageType::kConfirm:
+    case MessageType::kPause:
       return !opener_ && requested_;
     case MessageType::kRefuse:
       return requested_;

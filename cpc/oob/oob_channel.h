@@ -56,6 +56,7 @@ class OobChannel final : public Channel {
   void on_readable();
   [[nodiscard]] bool receive();
   [[nodiscard]] bool deliver();
+  void refuse_version(unsigned theirs);
   [[nodiscard]] Status check(const MessageHeader& header) const;
   [[nodiscard]] bool belongs(MessageType type) const noexcept;
   void flush();

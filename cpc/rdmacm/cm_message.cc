@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint8_t kAddressVersion = 1;
 constexpr std::size_t kAddressBytes = 2 + 16 + 8 + 2;
 constexpr std::size_t kLengthOffset = 6;
+constexpr std::size_t kRefuseBytes = 5;  ///< before the text
 
 std::string printable(std::string_view text) {
   std::string clean(text.substr(0, kMaxCmText));
@@ -39,7 +40,7 @@ Status check_frame(std::span<const std::byte> bytes) {
     return failure("message type " + std::to_string(std::to_integer<unsigned>(bytes[5])) + " is unknown");
   }
   const auto length = std::to_integer<std::size_t>(bytes[kLengthOffset]);
-  const std::size_t least = kCmHeaderBytes + (type == MessageType::kRefuse ? 1 : 0);
+  const std::size_t least = kCmHeaderBytes + (type == MessageType::kRefuse ? kRefuseBytes : 0);
   const std::size_t most = type == MessageType::kRefuse ? least + kMaxCmText : least;
   if (length < least || length > most || length > bytes.size()) {
     return failure(std::string("a ") + to_string(type) + " of " + std::to_string(length) + " bytes, not " +
@@ -65,10 +66,11 @@ Status check_queue(const CmMessage& message) {
 
 Status read_refusal(ByteReader& from, std::size_t text_bytes, CmMessage& message) {
   const auto reason = from.get<std::uint8_t>();
-  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kFailed)) {
+  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kOtherVersion)) {
     return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
   }
   message.reason = static_cast<RefuseReason>(reason);
+  message.newest = from.get<std::uint32_t>();
   const auto text = from.take(text_bytes);
   message.text = printable({reinterpret_cast<const char*>(text.data()), text.size()});
   return {};
@@ -88,12 +90,21 @@ std::vector<std::byte> encode(const CmMessage& message) {
   put_parties(to, header);
   if (header.type == MessageType::kRefuse) {
     to.put(static_cast<std::uint8_t>(message.reason));
+    to.put(message.newest);
     const std::string text = printable(message.text);
     to.put_bytes(std::as_bytes(std::span(text)));
   }
   std::vector<std::byte> bytes = to.take();
   bytes[kLengthOffset] = static_cast<std::byte>(bytes.size());
   return bytes;
+}
+
+std::optional<std::uint8_t> other_cm_version(std::span<const std::byte> private_data) noexcept {
+  if (private_data.size() < 5 || load_be<std::uint32_t>(private_data.data()) != kCmMagic ||
+      private_data[4] == std::byte{kCmVersion}) {
+    return std::nullopt;
+  }
+  return std::to_integer<std::uint8_t>(private_data[4]);
 }
 
 Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data) {
@@ -112,7 +123,7 @@ Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data) {
     return tl::unexpected(std::move(queue).error());
   }
   if (message.header.type == MessageType::kRefuse) {
-    const std::size_t text_bytes = message.header.length - kCmHeaderBytes - 1;
+    const std::size_t text_bytes = message.header.length - kCmHeaderBytes - kRefuseBytes;
     if (Status refusal = read_refusal(from, text_bytes, message); !refusal) {
       return tl::unexpected(std::move(refusal).error());
     }

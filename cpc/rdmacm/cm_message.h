@@ -16,7 +16,8 @@
 //         41    2  sender's port, index
 //         43    2  target's port, index
 //         45    4  attempt
-//         49       REFUSE: 1 RefuseReason, then text, at most kMaxCmText bytes
+//         49    4  incarnation
+//         53       REFUSE: 1 RefuseReason, 4 newest incarnation that the sender knows, then text, at most kMaxCmText bytes
 //
 // A REQUEST fits the 56 bytes that a REQ has left for us when it is addressed by IP.
 #pragma once
@@ -24,6 +25,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,10 +37,10 @@
 namespace fabric::cpc {
 
 inline constexpr std::uint32_t kCmMagic = 0x6266434d;  // "bfCM"
-inline constexpr std::uint8_t kCmVersion = 1;
-inline constexpr std::size_t kCmHeaderBytes = 49;
+inline constexpr std::uint8_t kCmVersion = 2;
+inline constexpr std::size_t kCmHeaderBytes = 53;
 inline constexpr std::size_t kMaxRequestPrivateData = 56;
-inline constexpr std::size_t kMaxCmText = 96;  ///< a REJ has 148 bytes
+inline constexpr std::size_t kMaxCmText = 90;  ///< a REJ has 148 bytes
 static_assert(kCmHeaderBytes <= kMaxRequestPrivateData);
 
 /// One message. `header.length` plays no part: encode() computes it, decode_cm_message() checks it.
@@ -47,11 +49,15 @@ struct CmMessage {
   std::uint8_t queue = 0;
   std::uint8_t queue_count = 1;
   RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
+  std::uint32_t newest = 0;                     ///< REFUSE: newest incarnation that the sender knows; 0: none
   std::string text;                             ///< REFUSE: printable ASCII
 };
 
 /// The wire form. A text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const CmMessage& message);
+
+/// The version of a message of ours in private data, if it is another one than ours.
+[[nodiscard]] std::optional<std::uint8_t> other_cm_version(std::span<const std::byte> private_data) noexcept;
 
 /// Decodes private data, which may be followed by zeros. The error says which field was wrong, and its value.
 [[nodiscard]] Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data);

@@ -286,11 +286,11 @@ void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::stri
 
 void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::uint32_t peer_qpn) {
   const MessageHeader& header = request.header;
-  const ArrivalKey key(header.sender, header.sender_port, header.target_port, header.attempt);
+  const ArrivalKey key(header.sender, header.sender_port, header.target_port, header.incarnation, header.attempt);
   auto found = arrivals_.find(key);
   if (found == arrivals_.end()) {
-    const ChannelIdentity identity{settings_.token,    settings_.self,     header.sender,
-                                   header.target_port, header.sender_port, header.attempt};
+    const ChannelIdentity identity{settings_.token,    settings_.self, header.sender,     header.target_port,
+                                   header.sender_port, header.attempt, header.incarnation};
     Arrival arrival;
     arrival.channel = std::make_unique<RdmaCmChannel>(environment_, listener.port, identity, request.queue_count);
     arrival.channel->set_handler(this);

@@ -57,7 +57,7 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
     std::unique_ptr<RdmaCmChannel> channel;
     std::unique_ptr<Timer> timer;
   };
-  using ArrivalKey = std::tuple<ProcessName, std::uint16_t, std::uint16_t, std::uint32_t>;
+  using ArrivalKey = std::tuple<ProcessName, std::uint16_t, std::uint16_t, std::uint32_t, std::uint32_t>;
 
   RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request);
   [[nodiscard]] Status open_events();

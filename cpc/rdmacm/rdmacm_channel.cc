@@ -74,6 +74,7 @@ Message RdmaCmChannel::received(MessageType type) const {
   message.header.sender_port = identity_.peer_port;
   message.header.target_port = identity_.self_port;
   message.header.attempt = identity_.attempt;
+  message.header.incarnation = identity_.incarnation;
   for (const Lane& lane : lanes_) {
     message.ends.push_back({lane.peer_qpn, 0});
   }
@@ -155,6 +156,16 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
 }
 
 void RdmaCmChannel::on_rejected(const CmEvent& event) {
+  if (const auto version = other_cm_version(event.private_data)) {
+    lost_ = true;
+    Message message = received(MessageType::kRefuse);
+    message.reason = RefuseReason::kOtherVersion;
+    message.text = remote() + " speaks version " + std::to_string(*version) +
+                   " of the messages of connection set-up, we " + std::to_string(kCmVersion) +
+                   ": all processes must run the same btl_fabric";
+    handler_->on_message(*this, std::move(message));
+    return;
+  }
   const Result<CmMessage> refusal = decode_cm_message(event.private_data);
   if (!refusal || refusal->header.type != MessageType::kRefuse) {
     lose(remote() + ": " + describe(event));
@@ -167,6 +178,7 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
   lost_ = true;
   Message message = received(MessageType::kRefuse);
   message.reason = refusal->reason;
+  message.newest = refusal->newest;
   message.text = refusal->text;
   handler_->on_message(*this, std::move(message));
 }
@@ -216,6 +228,7 @@ void RdmaCmChannel::reject_all(const Message& message) {
     if (waits_for_us) {
       CmMessage refusal = own(MessageType::kRefuse, lane);
       refusal.reason = message.reason;
+      refusal.newest = message.newest;
       refusal.text = message.text;
       const std::vector<std::byte> data = encode(refusal);
       (void)rdma_reject(lane.id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
@@ -307,6 +320,7 @@ CmMessage RdmaCmChannel::own(MessageType type, const Lane& lane) const {
   message.header.sender_port = identity_.self_port;
   message.header.target_port = identity_.peer_port;
   message.header.attempt = identity_.attempt;
+  message.header.incarnation = identity_.incarnation;
   message.queue = static_cast<std::uint8_t>(&lane - lanes_.data());
   message.queue_count = static_cast<std::uint8_t>(lanes_.size());
   return message;
@@ -321,8 +335,8 @@ Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane) const {
   const MessageHeader& header = message.header;
   if (header.type != MessageType::kReply || header.sender != identity_.peer || header.target != identity_.self ||
       header.sender_port != identity_.peer_port || header.target_port != identity_.self_port ||
-      header.attempt != identity_.attempt || message.queue != expected.queue ||
-      message.queue_count != expected.queue_count) {
+      header.attempt != identity_.attempt || header.incarnation != identity_.incarnation ||
+      message.queue != expected.queue || message.queue_count != expected.queue_count) {
     return failure(std::string("a ") + to_string(header.type) + " of another connection");
   }
   return {};

@@ -81,6 +81,12 @@ class Relay {
   }
 
  private:
+  static void reset(const cpc::FileDescriptor& socket) {
+    sockaddr nobody{};
+    nobody.sa_family = AF_UNSPEC;
+    (void)::connect(socket.get(), &nobody, sizeof nobody);
+  }
+
   struct Pair {
     cpc::FileDescriptor opener;
     cpc::FileDescriptor node;
@@ -117,9 +123,8 @@ class Relay {
       std::size_t& at = to_listener ? pair.to_listener : pair.back;
       const Flow flow = rule_(pair.number, to_listener, at++);
       if (flow == Flow::kCut) {
-        const linger reset{1, 0};
-        setsockopt(pair.opener.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-        setsockopt(pair.node.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        reset(pair.opener);
+        reset(pair.node);
         return false;
       }
       if (flow == Flow::kPass && ::send(to.get(), &byte, 1, MSG_NOSIGNAL) != 1) {

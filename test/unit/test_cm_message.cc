@@ -22,9 +22,11 @@ CmMessage sample(MessageType type) {
   message.header.sender_port = 7;
   message.header.target_port = 8;
   message.header.attempt = 0x11223344;
+  message.header.incarnation = 0x55667788;
   message.queue = 3;
   message.queue_count = 16;
   message.reason = RefuseReason::kCollision;
+  message.newest = type == MessageType::kRefuse ? 12 : 0;
   message.text = type == MessageType::kRefuse ? "requests crossed" : "";
   return message;
 }
@@ -33,9 +35,10 @@ void check_equal(const CmMessage& a, const CmMessage& b) {
   ck_assert(a.header.type == b.header.type && a.header.token == b.header.token);
   ck_assert(a.header.sender == b.header.sender && a.header.target == b.header.target);
   ck_assert(a.header.sender_port == b.header.sender_port && a.header.target_port == b.header.target_port);
+  ck_assert_uint_eq(a.header.incarnation, b.header.incarnation);
   ck_assert(a.header.attempt == b.header.attempt && a.queue == b.queue && a.queue_count == b.queue_count);
   test::check_text(a.text, b.text);
-  ck_assert(a.header.type != MessageType::kRefuse || a.reason == b.reason);
+  ck_assert(a.header.type != MessageType::kRefuse || (a.reason == b.reason && a.newest == b.newest));
 }
 
 void check_refused(const std::vector<std::byte>& bytes, const std::string& why) {
@@ -70,6 +73,7 @@ START_TEST(layout_is_as_documented) {
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 25), 0x01020304);
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 43), 8);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 45), 0x11223344);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 49), 0x55667788);
 }
 END_TEST
 
@@ -93,14 +97,14 @@ START_TEST(hostile_data_is_refused) {
     return bytes;
   };
   check_refused({}, "0 bytes");
-  check_refused({good.begin(), good.end() - 1}, "fewer than 49");
+  check_refused({good.begin(), good.end() - 1}, "fewer than 53");
   check_refused(with(0, 0), "wrong magic number");
   check_refused(with(4, 9), "message version 9");
   for (const unsigned type : {0U, 3U, 5U, 255U}) {
     check_refused(with(5, type), "message type");
   }
-  check_refused(with(5, 4), "a REFUSE of 49 bytes");
-  for (const unsigned length : {0U, 48U, 50U, 255U}) {
+  check_refused(with(5, 4), "a REFUSE of 53 bytes");
+  for (const unsigned length : {0U, 52U, 54U, 255U}) {
     check_refused(with(6, length), "a REQUEST of " + std::to_string(length));
   }
   check_refused(with(7, 16), "queue index is 16 of 16");
@@ -111,7 +115,7 @@ START_TEST(hostile_data_is_refused) {
   longer.push_back(std::byte{1});
   check_refused(longer, "something follows");
   std::vector<std::byte> refusal = encode(sample(MessageType::kRefuse));
-  for (const unsigned reason : {0U, 8U, 255U}) {
+  for (const unsigned reason : {0U, 11U, 255U}) {
     refusal[kCmHeaderBytes] = static_cast<std::byte>(reason);
     check_refused(refusal, "refusal reason is " + std::to_string(reason));
   }

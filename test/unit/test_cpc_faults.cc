@@ -19,7 +19,7 @@ using test::run_for;
 using test::run_until;
 using Flow = Relay::Flow;
 
-constexpr std::size_t kRequestBytes = 107;  ///< with two queues; a REPLY has as many
+constexpr std::size_t kRequestBytes = 111;  ///< with two queues; a REPLY has as many
 constexpr std::size_t kConfirmBytes = cpc::kMessageHeaderBytes;
 
 START_TEST(listener_comes_late) {

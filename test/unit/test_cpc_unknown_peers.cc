@@ -187,6 +187,42 @@ START_TEST(rude_peers_fail_alone) {
 }
 END_TEST
 
+/// Both sides of a difference in version are told of it at once, and the listener tells nobody its token.
+START_TEST(other_versions_are_told) {
+  Node b(2);
+  std::vector<std::byte> bytes = encode(request_to(b));
+  bytes[4] = std::byte{200};
+  const cpc::FileDescriptor foreign = Relay::connect_to(port_of(b));
+  send_bytes(foreign, bytes);
+  std::array<std::byte, cpc::kMaxMessageBytes> answer{};
+  const ssize_t size = recv(foreign.get(), answer.data(), answer.size(), MSG_WAITALL);
+  ck_assert_int_gt(size, 0);
+  const auto refusal = cpc::decode_message(std::span(answer).first(static_cast<std::size_t>(size)));
+  ck_assert(refusal.has_value() && refusal->reason == cpc::RefuseReason::kOtherVersion);
+  ck_assert(refusal->header.token == JobToken{});
+  test::check_text_has(refusal->text, "you 200");
+
+  Node a(1);
+  const cpc::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = Relay::loopback(0);
+  socklen_t length = sizeof address;
+  ck_assert_int_eq(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ck_assert_int_eq(listen(listener.get(), 1), 0);
+  ck_assert_int_eq(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  cpc::PeerTarget target = b.target();
+  target.offer = encode(cpc::OobOffer{ntohs(address.sin_port), 0, {{false, 8, {127, 0, 0, 1}}}});
+  a.connect(a.key_to(b), target);
+  std::optional<cpc::FileDescriptor> accepted;
+  std::thread other([&] {
+    accepted.emplace(accept(listener.get(), nullptr, nullptr));
+    send_bytes(*accepted, bytes);
+  });
+  check_gone({&a}, a, a.key_to(b));
+  other.join();
+  test::check_text_has(a.seen(a.key_to(b)).reason, "speaks version 200");
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
@@ -194,6 +230,6 @@ int main() {
   using namespace fabric;
   return test::run_suite("cpc_unknown_peers",
                          {strangers_do_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
-                          a_crowd_of_strangers, no_descriptor_left, rude_peers_fail_alone},
+                          a_crowd_of_strangers, no_descriptor_left, rude_peers_fail_alone, other_versions_are_told},
                          120);
 }

@@ -19,6 +19,7 @@ Message example(MessageType type) {
   message.header.sender_port = 3;
   message.header.target_port = 0x405;
   message.header.attempt = 0x01000002;
+  message.header.incarnation = 0x0a0b0c0d;
   message.address.link = Transport::kRoce;
   message.address.lid = 0x1234;
   message.address.gid.raw[0] = 0xfe;
@@ -28,12 +29,13 @@ Message example(MessageType type) {
   message.ends = {{1, 2}, {0xffffff, 0xfffffe}, {0x10203, 0}};
   message.xrc = {0xabcdef, {0x111111, 7}};
   message.reason = RefuseReason::kQueueMismatch;
+  message.newest = 0x07000001;
   message.text = "we have 2 queues";
   return message;
 }
 
-constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply, MessageType::kConfirm,
-                                  MessageType::kRefuse, MessageType::kTarget};
+constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply,  MessageType::kConfirm,
+                                  MessageType::kRefuse,  MessageType::kTarget, MessageType::kPause};
 
 START_TEST(messages_come_back) {
   for (const MessageType type : kTypes) {
@@ -44,12 +46,13 @@ START_TEST(messages_come_back) {
     ck_assert(got->header.type == type && got->header.token == sent.header.token);
     ck_assert_uint_eq(got->header.length, bytes.size());
     ck_assert(got->header.sender == sent.header.sender && got->header.target == sent.header.target);
+    ck_assert_uint_eq(got->header.incarnation, 0x0a0b0c0d);
     ck_assert(got->header.sender_port == 3 && got->header.target_port == 0x405 && got->header.attempt == 0x01000002);
-    if (type != MessageType::kConfirm && type != MessageType::kRefuse) {
+    if (type != MessageType::kConfirm && type != MessageType::kRefuse && type != MessageType::kPause) {
       ck_assert(got->address == sent.address && got->ends == sent.ends && got->xrc == sent.xrc);
     }
     if (type == MessageType::kRefuse) {
-      ck_assert(got->reason == sent.reason && got->text == sent.text);
+      ck_assert(got->reason == sent.reason && got->text == sent.text && got->newest == sent.newest);
     }
   }
 }
@@ -61,13 +64,14 @@ START_TEST(layout_is_as_documented) {
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 6), bytes.size());
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 28), 0x01020304);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 44), 0x01000002);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 50), 0x1234);
-  ck_assert_int_eq(std::to_integer<int>(bytes[85]), 3);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 94), 0xffffff);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 110), 0xabcdef);
-  ck_assert_int_eq(std::to_integer<int>(bytes[114]), 2);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 115), 0x111111);
-  ck_assert_uint_eq(bytes.size(), 91 + 3 * 8 + 2 * 4);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 48), 0x0a0b0c0d);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 54), 0x1234);
+  ck_assert_int_eq(std::to_integer<int>(bytes[89]), 3);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 98), 0xffffff);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 114), 0xabcdef);
+  ck_assert_int_eq(std::to_integer<int>(bytes[118]), 2);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 119), 0x111111);
+  ck_assert_uint_eq(bytes.size(), 95 + 3 * 8 + 2 * 4);
 }
 END_TEST
 
@@ -95,30 +99,30 @@ START_TEST(every_field_is_checked) {
   using Bytes = std::vector<std::byte>;
   refused("magic", MessageType::kRequest, [](Bytes& b) { b[0] = std::byte{0}; });
   refused("version 1", MessageType::kRequest, [](Bytes& b) { b[4] = std::byte{1}; });
-  refused("type 6", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{6}; });
+  refused("type 7", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{7}; });
   refused("CONFIRM of", MessageType::kRequest, [](Bytes& b) { b[5] = std::byte{3}; });
   refused("65535 bytes", MessageType::kRequest, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0xffff}); });
   refused("0 bytes", MessageType::kConfirm, [](Bytes& b) { store_be(b.data() + 6, std::uint16_t{0}); });
-  refused("link is 4", MessageType::kRequest, [](Bytes& b) { b[48] = std::byte{4}; });
-  refused("MTU code is 0", MessageType::kReply, [](Bytes& b) { b[49] = std::byte{0}; });
-  refused("129 bits", MessageType::kReply, [](Bytes& b) { b[84] = std::byte{129}; });
-  refused("queue pair count is 0", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{0}; });
-  refused("queue pair count is 17", MessageType::kReply, [](Bytes& b) { b[85] = std::byte{17}; });
+  refused("link is 4", MessageType::kRequest, [](Bytes& b) { b[52] = std::byte{4}; });
+  refused("MTU code is 0", MessageType::kReply, [](Bytes& b) { b[53] = std::byte{0}; });
+  refused("129 bits", MessageType::kReply, [](Bytes& b) { b[88] = std::byte{129}; });
+  refused("queue pair count is 0", MessageType::kReply, [](Bytes& b) { b[89] = std::byte{0}; });
+  refused("queue pair count is 17", MessageType::kReply, [](Bytes& b) { b[89] = std::byte{17}; });
   // The rest of the third end is then read as what follows the ends.
   refused("XRC queue count is 171", MessageType::kReply, [](Bytes& b) {
-    b[85] = std::byte{2};
-    b[106] = std::byte{171};
+    b[89] = std::byte{2};
+    b[110] = std::byte{171};
   });
-  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[114] = std::byte{1}; });
-  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[114] = std::byte{3}; });
-  refused("XRC queue count is 17", MessageType::kTarget, [](Bytes& b) { b[114] = std::byte{17}; });
-  refused("target 4289449455 has more than 24 bits", MessageType::kTarget, [](Bytes& b) { b[110] = std::byte{0xff}; });
-  refused("XRC queue 1: number", MessageType::kReply, [](Bytes& b) { b[119] = std::byte{1}; });
-  refused("24 bits", MessageType::kReply, [](Bytes& b) { b[86] = std::byte{1}; });
+  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[118] = std::byte{1}; });
+  refused("does not fit 3 queue pairs", MessageType::kReply, [](Bytes& b) { b[118] = std::byte{3}; });
+  refused("XRC queue count is 17", MessageType::kTarget, [](Bytes& b) { b[118] = std::byte{17}; });
+  refused("target 4289449455 has more than 24 bits", MessageType::kTarget, [](Bytes& b) { b[114] = std::byte{0xff}; });
+  refused("XRC queue 1: number", MessageType::kReply, [](Bytes& b) { b[123] = std::byte{1}; });
   refused("24 bits", MessageType::kReply, [](Bytes& b) { b[90] = std::byte{1}; });
-  refused("reason is 0", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{0}; });
-  refused("reason is 9", MessageType::kRefuse, [](Bytes& b) { b[48] = std::byte{9}; });
-  refused("length of the refusal", MessageType::kRefuse, [](Bytes& b) { b[50] = std::byte{1}; });
+  refused("24 bits", MessageType::kReply, [](Bytes& b) { b[94] = std::byte{1}; });
+  refused("reason is 0", MessageType::kRefuse, [](Bytes& b) { b[52] = std::byte{0}; });
+  refused("reason is 11", MessageType::kRefuse, [](Bytes& b) { b[52] = std::byte{11}; });
+  refused("length of the refusal", MessageType::kRefuse, [](Bytes& b) { b[58] = std::byte{1}; });
   refused("cut off", MessageType::kRefuse, [](Bytes& b) { b.push_back(std::byte{0}); });
 }
 END_TEST
@@ -130,7 +134,7 @@ START_TEST(texts_are_bounded_and_printable) {
   message.text[1] = '\n';
   std::vector<std::byte> bytes = encode(message);
   ck_assert_uint_eq(bytes.size(), kMaxMessageBytes);
-  bytes[60] = std::byte{0x07};  // what a hostile sender would not have cleaned
+  bytes[68] = std::byte{0x07};  // what a hostile sender would not have cleaned
   const auto got = decode_message(bytes);
   ck_assert(got.has_value());
   ck_assert_uint_eq(got->text.size(), kMaxRefuseText);

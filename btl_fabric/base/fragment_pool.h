@@ -1,79 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Registered message buffers, from Open MPI's free lists and registration cache.
+// Registered message buffers, in Open MPI's free lists.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
+#include <string>
 
-#include "btl_fabric/base/atomic_targets.h"
 #include "btl_fabric/base/fragment.h"
-#include "btl_fabric/base/rdma_request.h"
 #include "btl_fabric/base/registration.h"
 #include "common/base/result.h"
-#include "common/ports/port_scan.h"
-#include "common/ports/process_info.h"
-#include "cpc/queue_pairs/handshake_slab.h"
 
 namespace fabric {
-
-/// A device's registration cache. Every message buffer of the device is registered through it. Thread safe once the
-/// modules are made, as Open MPI's cache is.
-class RegistrationCache {
- public:
-  [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device,
-                                                                       Transport transport);
-  ~RegistrationCache();
-  RegistrationCache(const RegistrationCache&) = delete;
-  RegistrationCache& operator=(const RegistrationCache&) = delete;
-
-  [[nodiscard]] mca_rcache_base_module_t* rcache() const noexcept { return rcache_; }
-  [[nodiscard]] const OpenDevice& device() const noexcept { return *device_; }
-  /// The device's handshake buffers; the progress thread's.
-  [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
-  /// What the RDMA operations of a transmit context share. Made when it is asked for first.
-  [[nodiscard]] DeviceRdma& rdma(unsigned context);
-
-  /// Module `index` of the process is of a port of the device, so that peers may reach the device's memory through it.
-  void add_port(std::size_t index) noexcept { ports_ |= std::uint64_t{1} << (index % kMaxPorts); }
-  /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
-  /// other. Peers learn it with the handle.
-  void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
-  /// The memory on which peers may have atomics executed by this process's processor.
-  [[nodiscard]] const AtomicTargets& atomic_targets() const noexcept { return atomic_targets_; }
-
-  /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
-  [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
-  /// Holds a registration for MCA_RCACHE_ACCESS_* `access`. Null if there can be none now.
-  [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
-                                                                std::int32_t access) const noexcept;
-
- private:
-  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
-      : device_(std::move(device)), transport_(transport) {}
-  static int register_region(void* cache, void* base, size_t size,
-                             mca_rcache_base_registration_t* registration) noexcept;
-  static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
-  void list(Registration& registration) noexcept;
-  void unlist(const Registration& registration) noexcept;
-
-  std::shared_ptr<OpenDevice> device_;
-  mca_rcache_base_module_t* rcache_ = nullptr;
-  std::unique_ptr<cpc::HandshakeSlab> handshakes_;
-  std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
-  std::uint64_t ports_ = 0;
-  const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
-  bool atomics_by_device_ = false;
-  AtomicTargets atomic_targets_;
-  std::mutex list_mutex_;
-  Registration* newest_ = nullptr;  ///< of all that there are
-};
 
 /// Ends what RegistrationCache::hold() and hold_handle() have begun.
 inline void let_go(mca_rcache_base_registration_t* registration) noexcept {
   registration->rcache->rcache_deregister(registration->rcache, registration);
 }
+
+/// Where message buffers come from: memory, and its registration with a device.
+struct BufferSource {
+  mca_mpool_base_module_t* memory;
+  mca_rcache_base_module_t* registrations;  ///< whose records are Registrations
+  std::string device;                       ///< its name
+};
 
 /// How many buffers a pool makes, and when.
 struct PoolSizes {
@@ -86,7 +36,7 @@ struct PoolSizes {
 class FragmentPool {
  public:
   /// `capacity`: bytes of a message after our header. `queue`: the receive queue's index.
-  [[nodiscard]] static Result<std::unique_ptr<FragmentPool>> make(const RegistrationCache& cache, std::uint8_t queue,
+  [[nodiscard]] static Result<std::unique_ptr<FragmentPool>> make(const BufferSource& source, std::uint8_t queue,
                                                                   bool receives, std::uint32_t capacity,
                                                                   const PoolSizes& sizes);
   ~FragmentPool();

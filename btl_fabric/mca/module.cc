@@ -179,10 +179,10 @@ Result<PathQueues> Module::make_queues() const {
   for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
     const QueueSpec& spec = fit_.queues[i];
     const auto queue = static_cast<std::uint8_t>(i);
-    auto sends = FragmentPool::make(cache_, queue, false, spec.size,
+    auto sends = FragmentPool::make(cache_.buffers(), queue, false, spec.size,
                                     {values.free_list_num, values.free_list_max, values.free_list_inc});
     // A limit on receive buffers would break the promise that rd_num are posted.
-    auto receives = FragmentPool::make(cache_, queue, true, spec.size, {0, 0, values.free_list_inc});
+    auto receives = FragmentPool::make(cache_.buffers(), queue, true, spec.size, {0, 0, values.free_list_inc});
     if (!sends || !receives) {
       return tl::unexpected((sends ? receives : sends).error());
     }

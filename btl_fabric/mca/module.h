@@ -9,8 +9,8 @@
 #include <string>
 
 #include "btl_fabric/base/counters.h"
-#include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/registration_cache.h"
 #include "btl_fabric/mca/module_services.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "common/accounting/receive_queues.h"

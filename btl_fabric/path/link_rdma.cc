@@ -158,13 +158,13 @@ LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
   message.compare = request->operation.compare;
   message.write(fragment->packet + PacketHeader::kSize);
   ++path_.counters().atomics_by_message;
-  messages_[place] = request;
-  ++messages_under_way_;
+  // Only then is it one of those under way: if it is refused, everything of the link ends while it is sent, but this is
+  // the caller's still.
   if (!link_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
-    messages_[place] = nullptr;
-    --messages_under_way_;
     return Started::kFailed;
   }
+  messages_[place] = request;
+  ++messages_under_way_;
   return Started::kYes;
 }
 

@@ -15,6 +15,7 @@
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/rdma_request.h"
 #include "btl_fabric/path/shared_queue.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "common/accounting/completion_queue_set.h"

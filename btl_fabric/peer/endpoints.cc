@@ -156,14 +156,6 @@ void Endpoints::reap_drained() {
   }
 }
 
-int Endpoints::progress() noexcept {
-  const int completions = path_->progress();
-  if (!closing_.empty()) [[unlikely]] {
-    reap_drained();
-  }
-  return completions;
-}
-
 std::uint32_t Endpoints::rdma_outstanding() const noexcept {
   std::uint32_t sum = self_ ? self_->rdma_outstanding() : 0;
   for (const auto& [key, endpoint] : endpoints_) {

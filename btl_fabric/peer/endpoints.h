@@ -59,7 +59,13 @@ class Endpoints final : private PathEvents {
   // ---- What happens
 
   /// Takes what has completed. Gives the number of completions.
-  int progress() noexcept;
+  int progress() noexcept {
+    const int completions = path_->progress();
+    if (!closing_.empty()) [[unlikely]] {
+      reap_drained();
+    }
+    return completions;
+  }
   /// What the progress thread has to say about connections of this port.
   void handle(const cpc::Upcall& upcall);
   /// The device says by an event that a queue pair has failed.

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/unit/fake_verbs.h"
+
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+namespace fabric::test {
+
+FakeDevice* FakeDevice::current = nullptr;
+
+namespace {
+
+FakeQueuePair& pair_of(ibv_qp* qp) {
+  for (FakeQueuePair& pair : FakeDevice::current->queue_pairs) {
+    if (&pair.verbs == qp) {
+      return pair;
+    }
+  }
+  assert(false);
+  return FakeDevice::current->queue_pairs.front();
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
+  FakeDevice& device = *FakeDevice::current;
+  FakeQueuePair& pair = pair_of(qp);
+  for (ibv_send_wr* request = first; request != nullptr; request = request->next) {
+    if (device.send_error != 0 && device.posts_before_error == 0) {
+      *refused = request;
+      errno = 0;  // only what is returned counts
+      return device.send_error;
+    }
+    device.posts_before_error -= device.send_error != 0 ? 1 : 0;
+    FakeSend send{request->wr_id, request->opcode, request->send_flags, {}, request->qp_type.xrc.remote_srqn};
+    for (int i = 0; request->opcode == IBV_WR_SEND && i < request->num_sge; ++i) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(request->sg_list[i].addr);
+      send.bytes.insert(send.bytes.end(), bytes, bytes + request->sg_list[i].length);
+    }
+    pair.sends.push_back(send);
+    pair.all_sends.push_back(send);
+  }
+  return 0;
+}
+
+int take_receives(FakeReceives& receives, ibv_recv_wr* first, ibv_recv_wr** refused) {
+  for (ibv_recv_wr* request = first; request != nullptr; request = request->next) {
+    if (FakeDevice::current->receive_error != 0) {
+      *refused = request;
+      return FakeDevice::current->receive_error;
+    }
+    receives.push_back({request->wr_id, request->sg_list[0]});
+  }
+  return 0;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** refused) {
+  return take_receives(pair_of(qp).receives, first, refused);
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** refused) {
+  return take_receives(*static_cast<FakeReceives*>(srq->srq_context), first, refused);
+}
+
+int poll_cq(ibv_cq* /*cq*/, int most, ibv_wc* completions) {
+  std::deque<ibv_wc>& ready = FakeDevice::current->completions;
+  int count = 0;
+  for (; count < most && !ready.empty(); ++count) {
+    completions[count] = ready.front();
+    ready.pop_front();
+  }
+  return count;
+}
+
+bool has_completion(const FakeSend& send) {
+  return (send.flags & IBV_SEND_SIGNALED) != 0;
+}
+
+ibv_wc_opcode opcode_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+      return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+/// Of a failed completion only wr_id, status, vendor_err and qp_num are valid: the rest is made wrong.
+ibv_wc failed(std::uint64_t id, std::uint32_t qpn, ibv_wc_status status) {
+  ibv_wc completion;
+  std::memset(&completion, 0xff, sizeof completion);
+  completion.wr_id = id;
+  completion.status = status;
+  completion.vendor_err = 7;
+  completion.qp_num = qpn;
+  return completion;
+}
+
+}  // namespace
+
+FakeDevice::FakeDevice() {
+  assert(current == nullptr);
+  current = this;
+  context_.ops.post_send = post_send;
+  context_.ops.post_recv = post_recv;
+  context_.ops.post_srq_recv = post_srq_recv;
+  context_.ops.poll_cq = poll_cq;
+  pd_.context = &context_;
+}
+
+FakeDevice::~FakeDevice() {
+  current = nullptr;
+}
+
+FakeQueuePair& FakeDevice::make_queue_pair() {
+  FakeQueuePair& pair = queue_pairs.emplace_back();
+  pair.verbs.context = &context_;
+  pair.verbs.qp_num = 0x100 + static_cast<std::uint32_t>(queue_pairs.size());
+  return pair;
+}
+
+void FakeDevice::complete_send(FakeQueuePair& pair) {
+  while (!pair.sends.empty()) {
+    const FakeSend send = pair.sends.front();
+    pair.sends.pop_front();
+    if (has_completion(send)) {
+      ibv_wc completion{};
+      completion.wr_id = send.id;
+      completion.status = IBV_WC_SUCCESS;
+      completion.opcode = opcode_of(send.opcode);
+      completion.qp_num = pair.verbs.qp_num;
+      completions.push_back(completion);
+      return;
+    }
+  }
+}
+
+void FakeDevice::fail_send(FakeQueuePair& pair, ibv_wc_status status) {
+  assert(!pair.sends.empty());
+  completions.push_back(failed(pair.sends.front().id, pair.verbs.qp_num, status));
+  pair.sends.pop_front();
+}
+
+void FakeDevice::flush(FakeQueuePair& pair) {
+  while (!pair.sends.empty()) {
+    fail_send(pair, IBV_WC_WR_FLUSH_ERR);
+  }
+  while (!pair.receives.empty()) {
+    fail_receive(pair, IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
+void FakeDevice::receive(FakeReceives& receives, const FakeQueuePair& pair, std::span<const std::byte> message) {
+  assert(!receives.empty() && message.size() <= receives.front().memory.length);
+  const FakeReceive taken = receives.front();
+  receives.pop_front();
+  std::memcpy(reinterpret_cast<void*>(taken.memory.addr), message.data(), message.size());
+  ibv_wc completion{};
+  completion.wr_id = taken.id;
+  completion.status = IBV_WC_SUCCESS;
+  completion.opcode = IBV_WC_RECV;
+  completion.byte_len = static_cast<std::uint32_t>(message.size());
+  completion.qp_num = pair.verbs.qp_num;
+  completions.push_back(completion);
+}
+
+void FakeDevice::fail_receive(FakeReceives& receives, const FakeQueuePair& pair, ibv_wc_status status) {
+  assert(!receives.empty());
+  completions.push_back(failed(receives.front().id, pair.verbs.qp_num, status));
+  receives.pop_front();
+}
+
+ibv_srq* make_fake_srq() {
+  FakeSharedQueue& queue = FakeDevice::current->shared_queues_.emplace_back();
+  queue.verbs.context = FakeDevice::current->context();
+  queue.verbs.srq_context = &queue.receives;
+  return &queue.verbs;
+}
+
+}  // namespace fabric::test
+
+// ---- The functions of libibverbs
+
+using fabric::test::FakeDevice;
+
+#undef ibv_reg_mr
+
+namespace {
+
+ibv_mr* make_region(ibv_pd* pd, void* address, std::size_t length) {
+  if (!FakeDevice::current->registers) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  static std::uint32_t key = 0x1000;
+  auto* region = new ibv_mr{};
+  region->context = pd->context;
+  region->pd = pd;
+  region->addr = address;
+  region->length = length;
+  region->lkey = region->rkey = ++key;
+  ++FakeDevice::current->regions;
+  return region;
+}
+
+}  // namespace
+
+extern "C" {
+
+#pragma GCC visibility push(default)
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int /*access*/) {
+  return make_region(pd, address, length);
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t /*iova*/, unsigned /*access*/) {
+  return make_region(pd, address, length);
+}
+int ibv_dereg_mr(ibv_mr* region) {
+  delete region;
+  --FakeDevice::current->regions;
+  return 0;
+}
+int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* /*attributes*/) {
+  return ENOSYS;
+}
+int ibv_query_qp(ibv_qp* /*qp*/, ibv_qp_attr* /*attributes*/, int /*mask*/, ibv_qp_init_attr* /*initial*/) {
+  return ENOSYS;
+}
+int ibv_dealloc_pd(ibv_pd* /*pd*/) {
+  return 0;
+}
+int ibv_close_device(ibv_context* /*context*/) {
+  return 0;
+}
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* /*channel*/,
+                      int /*vector*/) {
+  auto* queue = new ibv_cq{};
+  queue->context = context;
+  queue->cqe = entries;
+  queue->cq_context = cq_context;
+  return queue;
+}
+int ibv_destroy_cq(ibv_cq* queue) {
+  delete queue;
+  return 0;
+}
+ibv_srq* ibv_create_srq(ibv_pd* /*pd*/, ibv_srq_init_attr* /*attributes*/) {
+  return fabric::test::make_fake_srq();
+}
+int ibv_modify_srq(ibv_srq* /*srq*/, ibv_srq_attr* /*attributes*/, int /*mask*/) {
+  return 0;
+}
+int ibv_destroy_srq(ibv_srq* /*srq*/) {
+  return 0;
+}
+
+#pragma GCC visibility pop
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A packet path on fake verbs, without Open MPI: what it says to the floor above and to the upper layer is kept for tests
+// to look at.
+#pragma once
+
+#include <check.h>
+#undef fail  // a macro of that header, and the name of functions here
+
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "btl_fabric/path/link.h"
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+#include "test/unit/fake_verbs.h"
+
+namespace fabric::test {
+
+/// Memory and registrations for message buffers, by Open MPI's interfaces.
+class FakeBuffers {
+ public:
+  explicit FakeBuffers(FakeDevice& device) : device_(device) {
+    memory_.mpool_alloc = [](mca_mpool_base_module_t*, size_t size, size_t align, std::uint32_t) -> void* {
+      return std::aligned_alloc(align, (size + align - 1) / align * align);
+    };
+    memory_.mpool_free = [](mca_mpool_base_module_t*, void* address) { std::free(address); };
+    registrations_.owner = this;
+    registrations_.rcache_register = [](mca_rcache_base_module_t* cache, void* address, size_t size, std::uint32_t,
+                                        std::int32_t, mca_rcache_base_registration_t** made) {
+      return static_cast<Registrations*>(cache)->owner->add(address, size, made);
+    };
+    registrations_.rcache_deregister = [](mca_rcache_base_module_t* cache, mca_rcache_base_registration_t* one) -> int {
+      static_cast<Registrations*>(cache)->owner->remove(static_cast<Registration*>(one));
+      return OPAL_SUCCESS;
+    };
+  }
+
+  [[nodiscard]] BufferSource source() { return {&memory_, &registrations_, "fake0"}; }
+  /// A registration of the user's memory, to send from; the packet path lets it go.
+  [[nodiscard]] mca_rcache_base_registration_t* hold(void* address, std::size_t size) {
+    mca_rcache_base_registration_t* made = nullptr;
+    ck_assert_int_eq(add(address, size, &made), OPAL_SUCCESS);
+    return made;
+  }
+  unsigned held = 0;  ///< registrations that there are
+
+ private:
+  struct Registrations : mca_rcache_base_module_t {
+    FakeBuffers* owner;
+  };
+  int add(void* address, std::size_t size, mca_rcache_base_registration_t** made) {
+    ibv_mr* const region = ibv_reg_mr(device_.pd(), address, size, 0);
+    if (region == nullptr) {
+      return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    auto* registration = static_cast<Registration*>(std::calloc(1, sizeof(Registration)));
+    registration->rcache = &registrations_;
+    registration->mr = region;
+    *made = registration;
+    ++held;
+    return OPAL_SUCCESS;
+  }
+  void remove(Registration* registration) {
+    ibv_dereg_mr(registration->mr);
+    std::free(registration);
+    --held;
+  }
+
+  FakeDevice& device_;
+  mca_mpool_base_module_t memory_{};
+  Registrations registrations_{};
+};
+
+/// What a link failed of, as it was said.
+struct SeenFailure {
+  const Link* link;
+  LinkFailure::Kind kind;
+  bool is_missed;
+  ibv_wc_status status;
+  int error_number;
+  bool of_sender;  ///< said by sender_failed()
+};
+
+struct BenchOptions {
+  const char* queues = "P,256,8,4,2,2:P,4096,8,4,2,2";
+  std::uint32_t max_inline = 128;
+  int most_sends = 0;  ///< buffers of a queue to send from; 0: no limit
+  std::uint32_t rdma_depth = 4;
+  int poll_batch = 16;
+};
+
+class PathBench final : private PathEvents {
+ public:
+  static constexpr std::uint8_t kTag = 65;
+
+  explicit PathBench(const BenchOptions& options = {})
+      : queues_(ReceiveQueues::parse(options.queues).value()), buffers(device), rdma_(device.pd(), MrPoolHints{}) {
+    PathSettings settings;
+    settings.queues = &queues_;
+    settings.max_inline = options.max_inline;
+    settings.rdma_depth = options.rdma_depth;
+    settings.rdma_limits = RdmaLimits{.link = Transport::kInfiniBand,
+                                      .max_sge = 2,
+                                      .max_read_sge = 2,
+                                      .max_inline = options.max_inline,
+                                      .outstanding_reads = 2};
+    settings.poll_batch = options.poll_batch;
+    settings.receivers = receivers_.data();
+    PathQueues made;
+    made.completion_queues = std::make_unique<CompletionQueueSet>(device.context(), 1024, 0);
+    room_ = made.completion_queues->reserve(512).value();
+    open_.name = "fake0";
+    open_.context.reset(device.context());
+    open_.pd.reset(device.pd());
+    for (std::size_t i = 0; i < queues_.count(); ++i) {
+      const auto queue = static_cast<std::uint8_t>(i);
+      made.send_pools.push_back(
+          FragmentPool::make(buffers.source(), queue, false, queues_[i].size, {0, options.most_sends, 1}).value());
+      made.receive_pools.push_back(
+          FragmentPool::make(buffers.source(), queue, true, queues_[i].size, {0, 0, 8}).value());
+      made.shared_queues.emplace_back();
+      if (queues_[i].kind != QueueKind::kPerPeer) {
+        QueueSpec spec = queues_[i];
+        spec.kind = QueueKind::kShared;  // X queues differ in what the device does
+        made.shared_queues.back() = SharedQueue::make(open_, spec, *made.receive_pools.back()).value();
+        shared.push_back(&device.shared_queue());
+      }
+    }
+    path.emplace(settings, std::move(made), PathParts{rdma_, targets, counters, *this});
+    for (auto& receiver : receivers_) {
+      receiver.cbfunc = received<>;
+    }
+    current_ = this;
+  }
+  ~PathBench() { current_ = nullptr; }
+
+  /// A link of P and S queues that is up.
+  Link& connect() {
+    Link& link = open();
+    start(link);
+    return link;
+  }
+  /// One whose receives are posted.
+  Link& open() {
+    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, false));
+    std::vector<ibv_qp*> handles;
+    for (std::size_t i = 0; i < queues_.count(); ++i) {
+      handles.push_back(&device.make_queue_pair().verbs);
+    }
+    ck_assert(link.post_receives(handles).has_value());
+    return link;
+  }
+  void start(Link& link) {
+    FragmentQueue waiting;
+    RdmaRequestQueue requests;
+    link.start(waiting, requests);
+  }
+  /// One of X queues that is up, through the queue pair of `sends`.
+  Link& share(SharedSendQueue& sends, std::uint32_t target_qpn) {
+    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, true));
+    ck_assert(link.receive_from(target_qpn).has_value());
+    link.share(sends, std::vector<std::uint32_t>(queues_.count(), 9));
+    start(link);
+    return link;
+  }
+
+  [[nodiscard]] FakeQueuePair& pair(Link& link, std::size_t queue = 0) {
+    for (FakeQueuePair& one : device.queue_pairs) {
+      if (&one.verbs == link.queue(queue).sends->qp) {
+        return one;
+      }
+    }
+    ck_abort_msg("no such queue pair");
+    std::abort();
+  }
+
+  /// A message of the upper layer's in a buffer of `queue`; null if there is none.
+  Fragment* message(std::size_t queue = 0, std::size_t size = 8, bool wants_callback = true) {
+    Fragment* fragment = path->get_send(queue);
+    if (fragment == nullptr) {
+      return nullptr;
+    }
+    fragment->segments[0].seg_len = size;
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | (wants_callback ? MCA_BTL_DES_SEND_ALWAYS_CALLBACK : 0);
+    fragment->tag = kTag;
+    fragment->callback_due = false;
+    fragment->des_cbfunc = sent<>;
+    fragment->des_cbdata = nullptr;
+    return fragment;
+  }
+  /// Sends one; what Link::send() said.
+  int send(Link& link, std::size_t queue = 0, std::size_t size = 8, bool wants_callback = true) {
+    Fragment* const fragment = message(queue, size, wants_callback);
+    ck_assert_ptr_nonnull(fragment);
+    const int result = link.send(*fragment);
+    if (result < 0) {
+      put_back(fragment);
+    }
+    return result;
+  }
+  /// What sendi does with a header of `size` bytes.
+  bool send_immediately(Link& link, std::size_t size = 8) {
+    const std::vector<std::byte> header(size);
+    return link.send_immediately(nullptr, header.data(), size, 0, kTag);
+  }
+
+  /// A write of 8 bytes, an atomic by the device, or one by message.
+  RdmaRequest* request(RdmaKind kind, bool as_message = false) {
+    RdmaRequest* made = rdma_.requests.get(Transport::kInfiniBand);
+    ck_assert_ptr_nonnull(made);
+    made->operation.kind = kind;
+    made->operation.pieces = 1;
+    made->operation.local[0] = made->operation.confirm;
+    made->as_message = as_message;
+    made->callback = finished;
+    return made;
+  }
+  /// What LinkRdma::submit() said.
+  int submit(Link& link, RdmaRequest* made) {
+    const int result = link.rdma().submit(made);
+    if (result != OPAL_SUCCESS) {
+      rdma_.requests.put(made);
+    }
+    return result;
+  }
+
+  /// The bytes of a packet.
+  [[nodiscard]] static std::vector<std::byte> packet(PacketKind kind, std::size_t size = 8, CreditGrant grant = {}) {
+    std::vector<std::byte> bytes(PacketHeader::kSize + size);
+    PacketHeader{kind, kTag, grant}.write(bytes.data());
+    return bytes;
+  }
+  /// A message with credits comes in on a P queue.
+  void receive(Link& link, CreditGrant grant = {}, std::size_t queue = 0, PacketKind kind = PacketKind::kMessage) {
+    device.receive(pair(link, queue), packet(kind, kind == PacketKind::kCredits ? 0 : 8, grant));
+  }
+
+  /// Ends a link as the floor above does.
+  void fail(Link& link) {
+    link.stop(Link::State::kFailed);
+    link.end_waiting();
+  }
+  void close(Link& link) {
+    link.stop(Link::State::kClosed);
+    link.end_waiting();
+  }
+
+  FakeDevice device;
+  ReceiveQueues queues_;
+  FakeBuffers buffers;
+  AtomicTargets targets;
+  Counters counters;
+  mca_btl_base_module_t module{};
+  mca_btl_base_endpoint_t endpoint{};
+  std::vector<FakeSharedQueue*> shared;
+
+  // What was said
+  std::vector<SeenFailure> failures;
+  std::vector<int> sends_ended;     ///< the status of each callback
+  std::vector<int> requests_ended;  ///< the same
+  unsigned messages = 0;            ///< received
+  unsigned connections_wanted = 0;
+  unsigned spoke = 0;
+  unsigned cts = 0;
+  unsigned handshakes = 0;
+  unsigned unknown = 0;
+  bool fails_links = true;  ///< as the floor above does when it is told of a failure
+  // What the upper layer does in its callbacks
+  std::function<void()> on_message;
+  std::function<void(int)> on_sent;
+  std::function<void(int)> on_finished;
+  std::function<void(Link&)> on_failure;
+
+  /// Buffers of a queue that can be had now, if there is a limit.
+  [[nodiscard]] unsigned buffers_left(std::size_t queue = 0) {
+    std::vector<Fragment*> all;
+    while (Fragment* one = path->get_send(queue)) {
+      all.push_back(one);
+    }
+    for (Fragment* one : all) {
+      put_back(one);
+    }
+    return static_cast<unsigned>(all.size());
+  }
+
+ private:
+  void say_failed(Link& link, const LinkFailure& failure, bool of_sender) {
+    failures.push_back(
+        {&link, failure.kind, failure.is_missed, failure.completion.status, failure.error_number, of_sender});
+    if (on_failure) {
+      on_failure(link);
+    } else if (fails_links && link.state() != Link::State::kFailed && link.state() != Link::State::kClosed) {
+      fail(link);
+    }
+  }
+  void connection_wanted(Link& /*link*/) noexcept override { ++connections_wanted; }
+  void link_failed(Link& link, const LinkFailure& failure) noexcept override { say_failed(link, failure, false); }
+  void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept override {
+    sends.fail();
+    if (link != nullptr) {
+      say_failed(*link, failure, true);
+    }
+  }
+  void peer_spoke(Link& /*link*/) noexcept override { ++spoke; }
+  void cts_received(LinkQueue& /*queue*/, std::span<const std::byte> /*packet*/) noexcept override { ++cts; }
+  void handshake_completed(const ibv_wc& /*completion*/) noexcept override { ++handshakes; }
+  void unknown_queue_pair_spoke(std::uint32_t /*qpn*/, std::span<const std::byte> /*packet*/) noexcept override {
+    ++unknown;
+  }
+
+  // Open MPI 4.1 and 5.0 call these with different arguments; the tests look at none.
+  template <class... More>
+  static void received(mca_btl_base_module_t* /*module*/, More... /*more*/) {
+    ++current_->messages;
+    if (current_->on_message) {
+      current_->on_message();
+    }
+  }
+  template <class... More>
+  static void sent(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* endpoint,
+                   mca_btl_base_descriptor_t* /*descriptor*/, int status, More... /*more*/) {
+    ck_assert(module == &current_->module && endpoint == &current_->endpoint);
+    current_->sends_ended.push_back(status);
+    if (current_->on_sent) {
+      current_->on_sent(status);
+    }
+  }
+  static void finished(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* endpoint, void* /*address*/,
+                       mca_btl_base_registration_handle_t* /*handle*/, void* /*context*/, void* /*data*/, int status) {
+    ck_assert(module == &current_->module && endpoint == &current_->endpoint);
+    current_->requests_ended.push_back(status);
+    if (current_->on_finished) {
+      current_->on_finished(status);
+    }
+  }
+
+  inline static PathBench* current_ = nullptr;
+  std::vector<mca_btl_active_message_callback_t> receivers_{256};
+  OpenDevice open_;
+  DeviceRdma rdma_;
+
+ public:
+  // In the order of creation: links go before the path, and the room of the completion queue too.
+  std::optional<PacketPath> path;
+  std::vector<std::unique_ptr<Link>> links;
+
+ private:
+  CompletionQueueRoom room_;
+};
+
+}  // namespace fabric::test

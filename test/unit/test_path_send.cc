@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The packet path on fake verbs: credits and room that run out and come back, and posts that are refused.
+#include <array>
+
+#include "test/unit/check_main.h"
+#include "test/unit/path_bench.h"
+
+using namespace fabric;
+using namespace fabric::test;
+
+START_TEST(credits_run_out_and_come_back) {
+  PathBench bench;
+  Link& link = bench.connect();
+  for (int i = 0; i < 8; ++i) {
+    ck_assert_int_eq(bench.send(link, 0, 8, false), 1);  // copied by the device, and done
+  }
+  ck_assert_int_eq(bench.send(link, 0, 8, false), OPAL_SUCCESS);  // waits, so it is called back
+  ck_assert(!bench.send_immediately(link));                       // must not overtake
+  ck_assert_uint_eq(bench.counters.waits_for_credit, 1);
+  ck_assert_uint_eq(bench.pair(link).all_sends.size(), 8);
+
+  bench.receive(link, {.credits = 2, .explicit_seen = 0});
+  ck_assert_int_eq(bench.path->progress(), 1);
+  ck_assert_uint_eq(bench.pair(link).all_sends.size(), 9);
+  ck_assert(bench.send_immediately(link));
+  ck_assert(!bench.send_immediately(link));
+  // The one that had waited tells its callback when it is done.
+  ck_assert(bench.sends_ended.empty());
+  while (!bench.pair(link).sends.empty()) {
+    bench.device.complete_send(bench.pair(link));
+  }
+  bench.path->progress();
+  ck_assert(bench.sends_ended == std::vector<int>{OPAL_SUCCESS});
+}
+END_TEST
+
+START_TEST(room_runs_out_and_comes_back) {
+  PathBench bench({.queues = "S,256,32,16,4,16,2:S,4096,32,16,4,16,2"});
+  Link& link = bench.connect();
+  FakeQueuePair& pair = bench.pair(link);
+  for (int i = 0; i < 4; ++i) {
+    ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  }
+  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.counters.waits_for_slot, 2);
+  ck_assert_uint_eq(pair.all_sends.size(), 4);
+  bench.device.complete_send(pair);
+  bench.path->progress();
+  ck_assert_uint_eq(pair.all_sends.size(), 5);
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+  while (!pair.sends.empty()) {
+    bench.device.complete_send(pair);
+    bench.path->progress();
+  }
+  ck_assert_uint_eq(pair.all_sends.size(), 6);
+  ck_assert_uint_eq(bench.sends_ended.size(), 6);
+}
+END_TEST
+
+START_TEST(credits_are_given_back_by_a_message_of_their_own) {
+  PathBench bench;
+  Link& link = bench.connect();
+  for (int i = 0; i < 4; ++i) {
+    bench.receive(link);
+  }
+  bench.path->progress();
+  ck_assert_uint_eq(bench.messages, 4);
+  ck_assert_uint_eq(bench.counters.credit_messages, 1);
+  PacketHeader header;
+  const FakeSend& sent = bench.pair(link).all_sends.back();
+  ck_assert(header.read(sent.bytes.data(), sent.bytes.size()) && header.kind == PacketKind::kCredits);
+  ck_assert_uint_eq(header.grant.credits, 4);
+}
+END_TEST
+
+START_TEST(credits_go_when_there_is_a_buffer_again) {
+  // A device that copies nothing: credits need a buffer too.
+  PathBench bench({.max_inline = 0, .most_sends = 1});
+  Link& link = bench.connect();
+  std::vector<Fragment*> taken;
+  while (Fragment* const one = bench.message()) {
+    taken.push_back(one);
+  }
+  for (int i = 0; i < 4; ++i) {
+    bench.receive(link);
+  }
+  bench.path->progress();
+  ck_assert_uint_eq(bench.counters.credit_messages, 0);
+  ck_assert(bench.pair(link).all_sends.empty());
+  for (Fragment* const one : taken) {
+    put_back(one);
+  }
+  // Nothing completes any more: the peer waits for these credits.
+  ck_assert_int_eq(bench.path->progress(), 0);
+  ck_assert_uint_eq(bench.counters.credit_messages, 1);
+  ck_assert_uint_eq(bench.pair(link).all_sends.size(), 1);
+}
+END_TEST
+
+START_TEST(receives_are_posted_when_there_is_memory_again) {
+  PathBench bench;
+  Link& link = bench.connect();
+  bench.device.receive_error = ENOMEM;
+  for (int i = 0; i < 5; ++i) {
+    bench.receive(link);
+  }
+  bench.path->progress();
+  ck_assert_uint_eq(bench.pair(link).receives.size(), 5);  // of 8 + 2
+  bench.device.receive_error = 0;
+  ck_assert_int_eq(bench.path->progress(), 0);
+  ck_assert_uint_eq(bench.pair(link).receives.size(), 10);
+}
+END_TEST
+
+// ---- Refused posts
+
+constexpr std::array kErrors{ENOMEM, EINVAL, EIO, ENODEV};
+
+/// Verbs refuses with kErrors[index]; whatever is then sent must fail the link once, with that error.
+void check_refusal(const PathBench& bench, int index) {
+  ck_assert_uint_eq(bench.failures.size(), 1);
+  ck_assert(bench.failures[0].kind == LinkFailure::Kind::kRefusedPost);
+  ck_assert_int_eq(bench.failures[0].error_number, kErrors[static_cast<std::size_t>(index)]);
+  ck_assert(bench.failures[0].is_missed);
+}
+
+START_TEST(a_refused_message_is_the_callers_still) {
+  const int error = kErrors[static_cast<std::size_t>(_i % 4)];
+  const bool is_inline = _i >= 4;
+  PathBench bench({.most_sends = 4});
+  const unsigned all = bench.buffers_left();
+  Link& link = bench.connect();
+  bench.device.refuse_sends(error);
+  ck_assert_int_eq(bench.send(link, 0, 8, !is_inline), OPAL_ERR_UNREACH);
+  check_refusal(bench, _i % 4);
+  ck_assert(bench.sends_ended.empty());
+  ck_assert_uint_eq(bench.buffers_left(), all);
+}
+END_TEST
+
+START_TEST(a_refused_immediate_message_is_lost_with_the_link) {
+  PathBench bench;
+  Link& link = bench.connect();
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i)]);
+  ck_assert(bench.send_immediately(link));
+  check_refusal(bench, _i);
+}
+END_TEST
+
+START_TEST(refused_after_waiting_every_callback_comes_once) {
+  PathBench bench({.most_sends = 16});
+  const unsigned all = bench.buffers_left();
+  Link& link = bench.connect();
+  for (int i = 0; i < 12; ++i) {
+    ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  }
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i)], 1);
+  bench.receive(link, {.credits = 8, .explicit_seen = 0});
+  bench.path->progress();
+  check_refusal(bench, _i);
+  ck_assert(bench.sends_ended == std::vector<int>(3, OPAL_ERR_UNREACH));  // 9 are under way
+  bench.device.flush(bench.pair(link));
+  bench.path->progress();
+  ck_assert(bench.sends_ended == std::vector<int>(12, OPAL_ERR_UNREACH));
+  ck_assert_uint_eq(bench.buffers_left(), all);
+}
+END_TEST
+
+START_TEST(refused_credits_fail_the_link) {
+  PathBench bench({.max_inline = _i >= 4 ? 0U : 128U, .most_sends = 2});
+  const unsigned all = bench.buffers_left();
+  Link& link = bench.connect();
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i % 4)]);
+  for (int i = 0; i < 4; ++i) {
+    bench.receive(link);
+  }
+  bench.path->progress();
+  check_refusal(bench, _i % 4);
+  ck_assert_uint_eq(bench.buffers_left(), all);
+}
+END_TEST
+
+START_TEST(a_refused_write_is_the_callers_still) {
+  PathBench bench;
+  Link& link = bench.connect();
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i)]);
+  ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kWrite)), OPAL_ERR_UNREACH);
+  check_refusal(bench, _i);
+  ck_assert(bench.requests_ended.empty());
+  ck_assert_uint_eq(link.rdma().outstanding(), 0);
+}
+END_TEST
+
+START_TEST(a_refused_atomic_message_ends_once) {
+  PathBench bench;
+  Link& link = bench.connect();
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i)]);
+  ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kFetchAdd, true)), OPAL_ERR_UNREACH);
+  check_refusal(bench, _i);
+  ck_assert(bench.requests_ended.empty());
+  ck_assert_uint_eq(link.rdma().outstanding(), 0);
+}
+END_TEST
+
+START_TEST(refused_after_waiting_an_atomic_message_ends_once) {
+  PathBench bench({.rdma_depth = 1});
+  Link& link = bench.connect();
+  ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kFetchAdd, true)), OPAL_SUCCESS);
+  ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kFetchAdd, true)), OPAL_SUCCESS);
+  ck_assert_uint_eq(link.rdma().outstanding(), 2);
+  bench.device.refuse_sends(kErrors[static_cast<std::size_t>(_i)]);
+  std::vector<std::byte> reply = PathBench::packet(PacketKind::kAtomicReply, AtomicReply::kSize);
+  AtomicReply{0, 1, 5, true}.write(reply.data() + PacketHeader::kSize);
+  bench.device.receive(bench.pair(link), reply);
+  bench.path->progress();
+  check_refusal(bench, _i);
+  ck_assert(bench.requests_ended == (std::vector<int>{OPAL_SUCCESS, OPAL_ERR_UNREACH}));
+  ck_assert_uint_eq(link.rdma().outstanding(), 0);
+}
+END_TEST
+
+int main() {
+  Suite* suite = suite_create("path: sending");
+  TCase* tcase = tcase_create("path: sending");
+  tcase_add_test(tcase, credits_run_out_and_come_back);
+  tcase_add_test(tcase, room_runs_out_and_comes_back);
+  tcase_add_test(tcase, credits_are_given_back_by_a_message_of_their_own);
+  tcase_add_test(tcase, credits_go_when_there_is_a_buffer_again);
+  tcase_add_test(tcase, receives_are_posted_when_there_is_memory_again);
+  tcase_add_loop_test(tcase, a_refused_message_is_the_callers_still, 0, 8);
+  tcase_add_loop_test(tcase, a_refused_immediate_message_is_lost_with_the_link, 0, 4);
+  tcase_add_loop_test(tcase, refused_after_waiting_every_callback_comes_once, 0, 4);
+  tcase_add_loop_test(tcase, refused_credits_fail_the_link, 0, 8);
+  tcase_add_loop_test(tcase, a_refused_write_is_the_callers_still, 0, 4);
+  tcase_add_loop_test(tcase, a_refused_atomic_message_ends_once, 0, 4);
+  tcase_add_loop_test(tcase, refused_after_waiting_an_atomic_message_ends_once, 0, 4);
+  suite_add_tcase(suite, tcase);
+  SRunner* runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  const int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

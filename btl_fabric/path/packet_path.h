@@ -116,6 +116,7 @@ class PacketPath {
   void forget(Link& link) noexcept;
 
   int poll(ibv_cq* cq) noexcept;
+  int take_batch() noexcept;
   void retry() noexcept;
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
@@ -126,12 +127,16 @@ class PacketPath {
   void bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
   void send_completed(const ibv_wc& completion) noexcept;
   void room_freed(LinkQueue& queue) noexcept;
-  void completion_failed(const ibv_wc& completion) noexcept;
+  void completion_failed(ibv_wc completion) noexcept;
   [[nodiscard]] LinkQueue* receive_failed(const ibv_wc& completion) noexcept;
 
   const PathSettings settings_;
   PathQueues queues_;
   const PathParts parts_;
+  // What has been polled and not handled yet
+  unsigned batch_next_ = 0;
+  unsigned batch_end_ = 0;
+  std::array<ibv_wc, kMaxPollBatch> batch_;
   bool shared_queues_short_ = false;  ///< of buffers
   unsigned depth_ = 0;                ///< of calls of progress() within each other
   Link* first_to_retry_ = nullptr;

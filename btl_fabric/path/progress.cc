@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Completions: where messages come in, and where those that went out end.
-#include <algorithm>
-#include <array>
-
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
@@ -55,11 +52,25 @@ int PacketPath::progress() noexcept {
   return total;
 }
 
+/// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
+/// that the order stays, and it lies in one place however deep the calls are.
 int PacketPath::poll(ibv_cq* cq) noexcept {
-  std::array<ibv_wc, kMaxPollBatch> completions;
-  const int count = ibv_poll_cq(cq, settings_.poll_batch, completions.data());
-  for (int i = 0; i < count; ++i) {
-    const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+  int total = take_batch();
+  const int count = ibv_poll_cq(cq, settings_.poll_batch, batch_.data());
+  if (count > 0) {
+    batch_next_ = 0;
+    batch_end_ = static_cast<unsigned>(count);
+    total += take_batch();
+  }
+  return total;
+}
+
+/// A callback may put other completions in the place of the one that is handled: whoever calls it has taken out what it
+/// needs.
+int PacketPath::take_batch() noexcept {
+  int total = 0;
+  for (; batch_next_ < batch_end_; ++total) {
+    const ibv_wc& completion = batch_[batch_next_++];
     if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
       completion_failed(completion);
     } else if ((completion.opcode & IBV_WC_RECV) != 0) {
@@ -72,7 +83,7 @@ int PacketPath::poll(ibv_cq* cq) noexcept {
       send_completed(completion);
     }
   }
-  return std::max(count, 0);
+  return total;
 }
 
 /// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring
@@ -220,7 +231,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   return queue_pairs_.find(completion.qp_num);
 }
 
-[[gnu::cold]] void PacketPath::completion_failed(const ibv_wc& completion) noexcept {
+[[gnu::cold]] void PacketPath::completion_failed(const ibv_wc completion) noexcept {
   const SendTag tag = tag_of(completion.wr_id);
   if (tag == SendTag::kHandshake) {
     events().handshake_completed(completion);
@@ -278,6 +289,9 @@ void PacketPath::take_atomic(LinkQueue& queue, const Fragment& fragment, std::ui
 }
 
 void PacketPath::take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+  if (!queue.link.is_up()) {
+    return;  // it was on its way when the link failed, and whoever waited for it has been told
+  }
   AtomicReply reply;
   if (!reply.read(fragment.packet + PacketHeader::kSize, length - PacketHeader::kSize) ||
       !queue.link.rdma().replied(reply)) {

@@ -61,7 +61,8 @@ class Endpoints final : private PathEvents {
   /// Takes what has completed. Gives the number of completions.
   int progress() noexcept {
     const int completions = path_->progress();
-    if (!closing_.empty()) [[unlikely]] {
+    // Not from a callback: whoever called that may be at work on a link.
+    if (!closing_.empty() && !path_->is_in_progress()) [[unlikely]] {
       reap_drained();
     }
     return completions;

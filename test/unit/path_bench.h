@@ -265,6 +265,7 @@ class PathBench final : private PathEvents {
   std::vector<int> sends_ended;     ///< the status of each callback
   std::vector<int> requests_ended;  ///< the same
   unsigned messages = 0;            ///< received
+  std::vector<std::byte> last_message;
   unsigned connections_wanted = 0;
   unsigned spoke = 0;
   unsigned cts = 0;
@@ -314,10 +315,21 @@ class PathBench final : private PathEvents {
     ++unknown;
   }
 
-  // Open MPI 4.1 and 5.0 call these with different arguments; the tests look at none.
+  // Open MPI 4.1 and 5.0 call these with different arguments.
+  template <class Argument>
+  static const mca_btl_base_segment_t* find_segment(Argument argument) {
+    if constexpr (requires { argument->des_segments; }) {
+      return argument->des_segments;
+    }
+    return nullptr;
+  }
   template <class... More>
-  static void received(mca_btl_base_module_t* /*module*/, More... /*more*/) {
+  static void received(mca_btl_base_module_t* /*module*/, More... more) {
     ++current_->messages;
+    const mca_btl_base_segment_t* segment = nullptr;
+    ((segment = segment == nullptr ? find_segment(more) : segment), ...);
+    const auto* bytes = static_cast<const std::byte*>(segment->seg_addr.pval);
+    current_->last_message.assign(bytes, bytes + segment->seg_len);
     if (current_->on_message) {
       current_->on_message();
     }

@@ -126,11 +126,6 @@ Status check_params() {
     return failure("btl_fabric_cpc_include (" + std::string(values.cpc_include) + ") and btl_fabric_cpc_exclude (" +
                    std::string(values.cpc_exclude) + ") are both set: set one of them");
   }
-  if (values.oob_if_include != nullptr && values.oob_if_exclude != nullptr) {
-    return failure("btl_fabric_oob_if_include (" + std::string(values.oob_if_include) +
-                   ") and btl_fabric_oob_if_exclude (" + std::string(values.oob_if_exclude) +
-                   ") are both set: set one of them");
-  }
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/report.h"
 #include "common/ports/port_pairing.h"
+#include "cpc/registry/registry.h"
 
 namespace fabric {
 
@@ -74,7 +75,7 @@ const Peer* Component::peer_of(const opal_proc_t& proc) {
 
 Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
   Peer peer;
-  auto info = decode_process_info(blob);
+  auto info = decode_process_info(blob, cpc::is_registered);
   if (!info) {
     peer.refusal = info.error().text;
     report_bad_modex(proc, info.error().text);

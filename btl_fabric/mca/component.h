@@ -96,8 +96,8 @@ class Component {
   std::atomic<bool> upcalls_are_handled_ = false;
   ReceiveQueues queues_;
   cpc::CpcSet cpcs_ = cpc::kEveryCpc;
-  cpc::AddressFilter oob_addresses_;
-  mca_btl_base_module_t limits_{};  ///< of every module
+  std::vector<std::unique_ptr<cpc::Cpc>> methods_;  ///< until they are started
+  mca_btl_base_module_t limits_{};                  ///< of every module
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
   std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other

@@ -7,9 +7,11 @@
 #include <span>
 #include <utility>
 
+#include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/report.h"
+#include "cpc/registry/registry.h"
 
 namespace fabric {
 
@@ -58,21 +60,15 @@ std::string list_refusals(const std::vector<PortRefusal>& refusals) {
 Result<cpc::CpcSet> chosen_cpcs() {
   return chosen("cpc_", params().cpc_include, params().cpc_exclude, cpc::kEveryCpc,
                 [](const char* list, bool include) -> Result<cpc::CpcSet> {
-                  const auto set = cpc::parse_cpc_list(list);
+                  const auto set = cpc::parse_cpc_list(list, cpc::kCpcTraits);
                   return set && !include ? cpc::kEveryCpc & ~*set : set;
                 });
-}
-
-/// The addresses of this host that the user lets oob use.
-Result<cpc::AddressFilter> oob_addresses() {
-  return chosen("oob_if_", params().oob_if_include, params().oob_if_exclude, cpc::AddressFilter(),
-                &cpc::AddressFilter::parse);
 }
 
 std::string list_refusals(const std::vector<CpcOffer>& refusals) {
   std::string text = "no connection method serves its ports";
   for (const CpcOffer& offer : refusals) {
-    text.append(&offer == &refusals.front() ? ": " : "; ").append(cpc::to_string(offer.kind)).append(": ");
+    text.append(&offer == &refusals.front() ? ": " : "; ").append(cpc::cpc_name(offer.kind)).append(": ");
     text.append(reinterpret_cast<const char*>(offer.blob.data()), offer.blob.size());
   }
   return text;
@@ -121,11 +117,11 @@ Result<PortChoice> Component::read_params() {
     return tl::unexpected(cpcs.error());
   }
   cpcs_ = *cpcs;
-  auto addresses = oob_addresses();
-  if (!addresses) {
-    return tl::unexpected(addresses.error());
+  auto methods = cpc::make_cpcs(ParamReader(params()));
+  if (!methods) {
+    return tl::unexpected(methods.error());
   }
-  oob_addresses_ = std::move(*addresses);
+  methods_ = std::move(*methods);
   if (values.trace != nullptr) {
     auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME));
     if (!trace) {
@@ -225,7 +221,7 @@ Status Component::add_modules(const UsablePort& port) {
 
 Status Component::start_connections() {
   const Params& values = params();
-  cpc::ManagerSettings settings;
+  cpc::ConnectionSettings settings;
   settings.self = name_of(OPAL_PROC_MY_NAME);
   if (getrandom(settings.token.data(), settings.token.size(), 0) != static_cast<ssize_t>(settings.token.size())) {
     return failure("the kernel gives no random numbers for the job token");
@@ -234,16 +230,9 @@ Status Component::start_connections() {
   settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);
-  settings.oob_addresses = oob_addresses_;
-  settings.oob_priority = static_cast<std::uint8_t>(values.oob_priority);
-  settings.xoob_priority = static_cast<std::uint8_t>(values.xoob_priority);
-  settings.rdmacm_priority = static_cast<std::uint8_t>(values.rdmacm_priority);
-  settings.ibcm_priority = static_cast<std::uint8_t>(values.ibcm_priority);
   settings.cpcs = cpcs_;
-  settings.resolve_timeout_ms = static_cast<unsigned>(values.rdmacm_resolve_timeout);
-  settings.rdmacm_port = static_cast<std::uint16_t>(values.rdmacm_port);
   settings.trace = trace_.get();
-  auto connections = cpc::ConnectionManager::start(settings, cpc::make_rc_queue_pairs);
+  auto connections = cpc::ConnectionManager::start(settings, std::move(methods_), cpc::make_rc_queue_pairs);
   if (!connections) {
     return tl::unexpected(connections.error());
   }

@@ -22,9 +22,9 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       proc_(proc),
       key_(key),
       target_(std::move(target)),
-      spoke_(cpc::exchanges_cts(target_.cpc) || target_.cpc == CpcKind::kXoob),
-      exchanges_cts_(cpc::exchanges_cts(target_.cpc)),
-      is_xrc_(target_.cpc == CpcKind::kXoob) {}
+      spoke_(target_.cpc.exchanges_cts || target_.cpc.one_way),
+      exchanges_cts_(target_.cpc.exchanges_cts),
+      is_xrc_(target_.cpc.one_way) {}
 
 Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
                    unsigned contexts)

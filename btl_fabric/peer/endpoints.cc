@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "common/ports/gid_choice.h"
+#include "cpc/core/choose.h"
+#include "cpc/registry/registry.h"
 
 namespace fabric {
 
@@ -41,8 +43,8 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
   const ProcessInfo& ours = services_.own_info();
   const CpcOffer* offer = cpc::choose_cpc(ours, port_.index, peer.info, key.remote_port);
   if (offer == nullptr) {
-    why_not = "no connection method serves both " + services_.port_name() +
-              " and the peer's port: " + cpc::why_no_cpc(ours, port_.index, peer.info, key.remote_port);
+    why_not = "no connection method serves both " + services_.port_name() + " and the peer's port: " +
+              cpc::why_no_cpc(cpc::kCpcTraits, ours, port_.index, peer.info, key.remote_port);
     services_.report_no_connection_method(*proc, why_not);
     return nullptr;
   }
@@ -71,7 +73,9 @@ unsigned Endpoints::contexts_with(const Peer& peer) const {
 
 Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
                          Endpoint* first) {
-  cpc::PeerTarget target{offer.kind, offer.blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
+  // Offers of other kinds than ours are neither decoded nor chosen.
+  cpc::PeerTarget target{*cpc::find_cpc(offer.kind), offer.blob, peer.info.token,
+                         OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
   auto endpoint = first == nullptr
                       ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
                       : std::make_unique<Endpoint>(*this, key, std::move(target), *first);

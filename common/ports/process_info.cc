@@ -68,17 +68,6 @@ std::uint64_t low_bits(std::size_t count) {
   return count >= 64 ? std::numeric_limits<std::uint64_t>::max() : (std::uint64_t{1} << count) - 1;
 }
 
-bool is_known(CpcKind kind) {
-  switch (kind) {
-    case CpcKind::kOob:
-    case CpcKind::kXoob:
-    case CpcKind::kRdmaCm:
-    case CpcKind::kIbCm:
-      return true;
-  }
-  return false;
-}
-
 void put_port(ByteWriter& out, const PortAddress& port) {
   out.put(static_cast<std::uint8_t>(port.link));
   out.put(port.lid);
@@ -158,7 +147,7 @@ Result<PortAddress> get_port(ByteReader& in) {
 }
 
 /// Nothing if the offer is of a kind that only later versions know; what its fields mean is then not ours to judge.
-Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports) {
+Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind)) {
   CpcOffer offer;
   offer.kind = static_cast<CpcKind>(in.get<std::uint8_t>());
   offer.priority = in.get<std::uint8_t>();
@@ -202,7 +191,7 @@ Status get_ports(ByteReader& in, std::vector<PortAddress>& ports) {
   return {};
 }
 
-Status get_offers(ByteReader& in, std::size_t ports, std::vector<CpcOffer>& offers) {
+Status get_offers(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind), std::vector<CpcOffer>& offers) {
   const auto count = in.get<std::uint8_t>();
   if (!in.ok()) {
     return cut_short("the number of offers");
@@ -211,7 +200,7 @@ Status get_offers(ByteReader& in, std::size_t ports, std::vector<CpcOffer>& offe
     return bad("number of offers", count, "at most " + std::to_string(kMaxOffers));
   }
   for (unsigned i = 0; i < count; ++i) {
-    Result<std::optional<CpcOffer>> offer = get_offer(in, ports);
+    Result<std::optional<CpcOffer>> offer = get_offer(in, ports, is_known);
     if (!offer) {
       return failure("offer " + std::to_string(i), offer.error());
     }
@@ -222,7 +211,7 @@ Status get_offers(ByteReader& in, std::size_t ports, std::vector<CpcOffer>& offe
   return {};
 }
 
-Result<ProcessInfo> decode(std::span<const std::byte> bytes) {
+Result<ProcessInfo> decode(std::span<const std::byte> bytes, bool (*is_known)(CpcKind)) {
   ByteReader in(bytes);
   if (const Status header = check_header(in, bytes.size()); !header) {
     return tl::unexpected<Error>(header.error());
@@ -248,7 +237,7 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes) {
     return bad("number of transmit contexts", info.contexts,
                "a divisor of " + std::to_string(info.ports.size()) + ", the number of ports");
   }
-  if (const Status offers = get_offers(in, info.ports.size(), info.offers); !offers) {
+  if (const Status offers = get_offers(in, info.ports.size(), is_known, info.offers); !offers) {
     return tl::unexpected<Error>(offers.error());
   }
   if (in.remaining() > 0) {
@@ -283,8 +272,8 @@ std::vector<std::byte> encode(const ProcessInfo& info) {
   return out.take();
 }
 
-Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes) {
-  Result<ProcessInfo> info = decode(bytes);
+Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes, bool (*is_known)(CpcKind)) {
+  Result<ProcessInfo> info = decode(bytes, is_known);
   if (!info) {
     return failure("process info", info.error());
   }

@@ -15,13 +15,13 @@
 
 namespace fabric {
 
-/// The ways to set up a connection. Values travel in the modex and never change their meaning.
-enum class CpcKind : std::uint8_t { kOob = 1, kXoob = 2, kRdmaCm = 3, kIbCm = 4 };
+/// A way to set up a connection, by its number in the modex, which never changes its meaning (cpc/registry/registry.h).
+enum class CpcKind : std::uint8_t {};
 
 /// "You can connect to me this way": what one CPC needs to be told, for the ports it serves. If it serves none, its blob
 /// is a text that says why.
 struct CpcOffer {
-  CpcKind kind = CpcKind::kOob;
+  CpcKind kind{};
   std::uint8_t priority = 0;    ///< 0 to 100, higher is preferred
   std::uint64_t ports = 0;      ///< bit i: serves ports[i] of the ProcessInfo
   std::vector<std::byte> blob;  ///< the CPC's own data, at most kMaxOfferBlob bytes
@@ -46,6 +46,7 @@ struct ProcessInfo {
 [[nodiscard]] std::vector<std::byte> encode(const ProcessInfo& info);
 
 /// Decodes what a peer published. Every length, count and enumerator is checked; the error says which one was wrong.
-[[nodiscard]] Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes);
+/// Offers of kinds that `is_known` does not know are left out: a later version may have more.
+[[nodiscard]] Result<ProcessInfo> decode_process_info(std::span<const std::byte> bytes, bool (*is_known)(CpcKind));
 
 }  // namespace fabric

@@ -31,6 +31,7 @@
 #include "cpc/loop/file_descriptor.h"
 #include "cpc/manager/connection_manager.h"
 #include "cpc/oob/oob_addresses.h"
+#include "cpc/registry/registry.h"
 
 namespace {
 
@@ -193,13 +194,15 @@ struct Known {
 class Process {
  public:
   Process() : queues_(*ReceiveQueues::parse(kQueues)) {
-    ManagerSettings settings;
+    ConnectionSettings settings;
     settings.self = {kJob, 0};
     settings.token = token();
-    settings.cpcs = set_of(CpcKind::kOob);
-    auto started = ConnectionManager::start(settings, [](const PortContext&) -> Result<std::unique_ptr<QueuePairs>> {
-      return std::make_unique<Numbers>();
-    });
+    settings.cpcs = set_of(kOob.kind);
+    std::vector<std::unique_ptr<Cpc>> oob;
+    oob.push_back(std::make_unique<Oob>(OobSettings()));
+    auto started = ConnectionManager::start(
+        settings, std::move(oob),
+        [](const PortContext&) -> Result<std::unique_ptr<QueuePairs>> { return std::make_unique<Numbers>(); });
     if (!started) {
       std::fprintf(stderr, "%s\n", started.error().text.c_str());
       std::exit(1);
@@ -214,14 +217,14 @@ class Process {
     return manager_->offers(std::span(&port, 1));
   }
   void learn(std::size_t peers, const std::vector<std::byte>& blob) {
-    if (const auto info = decode_process_info(blob); !info) {
+    if (const auto info = decode_process_info(blob, is_registered); !info) {
       std::fprintf(stderr, "%s\n", info.error().text.c_str());
       std::exit(1);
     }
     for (std::uint32_t rank = 1; rank <= peers; ++rank) {
       auto known = std::make_unique<Known>();
-      known->info = *decode_process_info(blob);
-      known->target = {CpcKind::kOob, known->info.offers[0].blob, token(), true};
+      known->info = *decode_process_info(blob, is_registered);
+      known->target = {kOob, known->info.offers[0].blob, token(), true};
       peers_.emplace(ProcessName{kJob, rank}, std::move(known));
     }
   }
@@ -288,7 +291,7 @@ void measure(std::size_t peers, bool outwards) {
   const std::vector<CpcOffer> own = process.offers();
   const std::vector<std::byte> to_peers =
       encode(OobOffer{ntohs(address.sin_port), 0, decode_oob_offer(own[0].blob)->addresses});
-  info.offers = {{CpcKind::kOob, 50, 3, to_peers}};
+  info.offers = {{kOob.kind, 50, 3, to_peers}};
   const std::vector<std::byte> blob = encode(info);
 
   const double before = heap();

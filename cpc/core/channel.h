@@ -17,10 +17,10 @@
 #include <utility>
 
 #include "common/base/identity.h"
-#include "common/ports/process_info.h"
 #include "cpc/core/cpc.h"
 #include "cpc/core/message.h"
 #include "cpc/queue_pairs/queue_pairs.h"
+#include "cpc/queue_pairs/xrc_domain_port.h"
 
 namespace fabric::cpc {
 
@@ -57,7 +57,8 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
   virtual ~Channel() = default;
 
-  [[nodiscard]] virtual CpcKind kind() const noexcept = 0;
+  /// The CPC that it is a channel of.
+  [[nodiscard]] virtual const CpcTraits& cpc() const noexcept = 0;
   /// True on the side that sent the REQUEST.
   [[nodiscard]] virtual bool opened_by_us() const noexcept = 0;
 
@@ -96,7 +97,11 @@ class ChannelOpener {
   /// Starts to open a channel to `target` and sends `request` on it. An error: the target's offer makes no sense, or
   /// this process does not have what it takes.
   [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
-                                                              Message request) const = 0;
+                                                              Message request) = 0;
+  /// X queues: the XRC domain of a port of the peer, from what it published.
+  [[nodiscard]] virtual Result<XrcDomainPort> xrc_domain(const PeerTarget& /*target*/, std::uint16_t /*port*/) const {
+    return failure("this connection method has no XRC domains");
+  }
 };
 
 /// Takes a channel whose REQUEST has arrived.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
+#include "cpc/core/choose.h"
 
-#include "cpc/core/cpc_names.h"
-#include "cpc/manager/connection_manager.h"
+#include <algorithm>
 
 namespace fabric::cpc {
 namespace {
@@ -35,50 +34,18 @@ bool offers(const ProcessInfo& side, CpcKind kind, std::uint16_t port) noexcept 
 
 }  // namespace
 
-std::string_view to_string(CpcKind kind) noexcept {
-  switch (kind) {
-    case CpcKind::kOob:
-      return "oob";
-    case CpcKind::kXoob:
-      return "xoob";
-    case CpcKind::kRdmaCm:
-      return "rdmacm";
-    case CpcKind::kIbCm:
-      return "ibcm";
-  }
-  return "?";
-}
-
-Result<CpcSet> parse_cpc_list(std::string_view list) {
-  CpcSet set = 0;
-  for (std::string_view rest = list;;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    const auto* const known =
-        std::find_if(kEveryCpcKind.begin(), kEveryCpcKind.end(), [&](CpcKind kind) { return to_string(kind) == item; });
-    if (known == kEveryCpcKind.end()) {
-      return failure("\"" + std::string(item) + "\" is no connection method: there are oob, xoob, rdmacm and ibcm");
-    }
-    set |= set_of(*known);
-    if (comma == std::string_view::npos) {
-      return set;
-    }
-    rest = rest.substr(comma + 1);
-  }
-}
-
-std::string why_no_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
-                       std::uint16_t their_port) {
+std::string why_no_cpc(std::span<const CpcTraits> known, const ProcessInfo& ours, std::uint16_t our_port,
+                       const ProcessInfo& theirs, std::uint16_t their_port) {
   std::string text;
-  for (const CpcKind kind : kEveryCpcKind) {
-    text.append(text.empty() ? "" : "; ").append(to_string(kind)).append(": ");
-    const bool here = offers(ours, kind, our_port);
-    const bool there = offers(theirs, kind, their_port);
+  for (const CpcTraits& one : known) {
+    text.append(text.empty() ? "" : "; ").append(one.name).append(": ");
+    const bool here = offers(ours, one.kind, our_port);
+    const bool there = offers(theirs, one.kind, their_port);
     if (!here) {
-      text += "not here (" + refusal_of(ours, kind) + ")";
+      text += "not here (" + refusal_of(ours, one.kind) + ")";
     }
     if (!there) {
-      text += std::string(here ? "" : ", ") + "not at the peer (" + refusal_of(theirs, kind) + ")";
+      text += std::string(here ? "" : ", ") + "not at the peer (" + refusal_of(theirs, one.kind) + ")";
     }
   }
   return text;

@@ -24,15 +24,15 @@ void Connection::connect(PeerTarget target) {
     target_ = std::move(target);
   }
   if (state_ == State::kClosed) {
-    exchanges_ = exchanges_cts(target_->cpc);
+    exchanges_ = target_->cpc.exchanges_cts;
   }
   apply(Event::kConnectWanted);
 }
 
 void Connection::request_arrived(std::unique_ptr<Channel> channel, Message request) {
   if (state_ == State::kClosed) {
-    exchanges_ = exchanges_cts(channel->kind());
-  } else if (exchanges_ != exchanges_cts(channel->kind())) {
+    exchanges_ = channel->cpc().exchanges_cts;
+  } else if (exchanges_ != channel->cpc().exchanges_cts) {
     channel->refuse(RefuseReason::kOtherConnection, "it is being connected by another method");
     return;
   }

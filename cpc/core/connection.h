@@ -12,9 +12,9 @@
 #include "cpc/core/channel.h"
 #include "cpc/core/connection_table.h"
 #include "cpc/core/cpc.h"
+#include "cpc/core/settings.h"
 #include "cpc/core/transition_history.h"
 #include "cpc/loop/event_loop.h"
-#include "cpc/manager/connection_manager.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 
 namespace fabric::cpc {
@@ -22,11 +22,11 @@ namespace fabric::cpc {
 /// What all connections of a process use. Outlives them.
 struct ConnectionEnvironment {
   event_base* loop = nullptr;
-  const ManagerSettings* settings = nullptr;
+  const ConnectionSettings* settings = nullptr;
   const QueuePairMaker* make_queue_pairs = nullptr;
   XrcSenders* senders = nullptr;                                ///< connections that go one way
   std::function<const PortContext*(std::uint16_t index)> port;  ///< null if there is none with that index
-  std::function<const ChannelOpener*(CpcKind kind)> opener;     ///< null if this process does not run that CPC
+  std::function<ChannelOpener*(CpcKind kind)> opener;           ///< null if this process does not run that CPC
   std::function<void(Upcall)> say;                              ///< to the main thread
 };
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cpc/core/connection.h"
-#include "cpc/oob/xoob.h"
 #include "cpc/queue_pairs/random_bits.h"
 
 namespace fabric::cpc {
@@ -13,6 +12,8 @@ namespace {
 
 constexpr unsigned kFirstRetryMilliseconds = 100;
 constexpr unsigned kLongestRetryMilliseconds = 3000;
+constexpr const char* kMethodDoesNotRun =
+    "this process does not run the connection method that the peer is to be connected by";
 
 std::string name_of(const ProcessName& process) {
   return "rank " + std::to_string(process.rank) + " of job " + std::to_string(process.job);
@@ -134,7 +135,11 @@ Status Connection::make_queue_pairs() {
 }
 
 Status Connection::join_sender(const PortContext& port) {
-  const Result<XrcDomainPort> domain = domain_of(target_->offer, key_.remote_port);
+  const ChannelOpener* const opener = environment_.opener(target_->cpc.kind);
+  if (opener == nullptr) {
+    return failure(kMethodDoesNotRun);
+  }
+  const Result<XrcDomainPort> domain = opener->xrc_domain(*target_, key_.remote_port);
   if (!domain) {
     return tl::unexpected(domain.error());
   }
@@ -157,9 +162,9 @@ Status Connection::connect_queue_pairs() {
 
 Status Connection::open_channel() {
   ++attempt_;
-  const ChannelOpener* const opener = environment_.opener(target_->cpc);
+  ChannelOpener* const opener = environment_.opener(target_->cpc.kind);
   if (opener == nullptr) {
-    return failure("this process does not run the connection method that the peer is to be connected by");
+    return failure(kMethodDoesNotRun);
   }
   const ChannelIdentity identity{
       target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_};

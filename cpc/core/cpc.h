@@ -68,7 +68,7 @@
 
 #include "common/base/identity.h"
 #include "common/ports/port_address.h"
-#include "common/ports/process_info.h"
+#include "cpc/core/cpc_traits.h"
 #include "cpc/loop/async_events.h"
 #include "cpc/queue_pairs/handshake_slab.h"
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -95,7 +95,7 @@ struct ConnectionKey {
 
 /// Where a peer is and how to prove to it that we belong to its job; from its modex.
 struct PeerTarget {
-  CpcKind cpc = CpcKind::kOob;
+  CpcTraits cpc;                 ///< the method that was chosen
   std::vector<std::byte> offer;  ///< the CPC's blob
   JobToken token{};              ///< the peer's
   bool same_node = false;        ///< its loopback addresses are ours

@@ -29,8 +29,9 @@ using Input = std::variant<Command, AddPort>;
 /// thread's.
 class ConnectionManager::Impl {
  public:
-  Impl(const ManagerSettings& settings, QueuePairMaker maker, XrcMaker xrc_maker)
-      : settings_(settings), maker_(std::move(maker)), xrc_maker_(std::move(xrc_maker)) {}
+  Impl(const ConnectionSettings& settings, std::vector<std::unique_ptr<Cpc>> cpcs, QueuePairMaker maker,
+       XrcMaker xrc_maker)
+      : settings_(settings), maker_(std::move(maker)), xrc_maker_(std::move(xrc_maker)), services_(std::move(cpcs)) {}
   /// Ends the thread while everything that it uses is still there.
   ~Impl() { thread_.reset(); }
   Impl(const Impl&) = delete;
@@ -51,11 +52,11 @@ class ConnectionManager::Impl {
   void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
 
-  const ManagerSettings settings_;
+  const ConnectionSettings settings_;
   const QueuePairMaker maker_;
   const XrcMaker xrc_maker_;
   EventQueue<Input> inputs_;
-  CpcServices services_{settings_};
+  CpcServices services_;
 
   ConnectionEnvironment environment_;
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
@@ -85,9 +86,9 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
-  services_.start(loop, [this](std::unique_ptr<Channel> channel, Message request) {
-    connections_.on_request(std::move(channel), std::move(request));
-  });
+  services_.start({loop, &settings_, [this](std::unique_ptr<Channel> channel, Message request) {
+                     connections_.on_request(std::move(channel), std::move(request));
+                   }});
   return {};
 }
 
@@ -124,9 +125,10 @@ const PortContext* ConnectionManager::Impl::port(std::uint16_t index) const {
 
 // ---- The main thread's side
 
-Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ManagerSettings settings, QueuePairMaker maker,
-                                                                    XrcMaker xrc_maker) {
-  auto impl = std::make_unique<Impl>(settings, std::move(maker), std::move(xrc_maker));
+Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ConnectionSettings settings,
+                                                                    std::vector<std::unique_ptr<Cpc>> cpcs,
+                                                                    QueuePairMaker maker, XrcMaker xrc_maker) {
+  auto impl = std::make_unique<Impl>(settings, std::move(cpcs), std::move(maker), std::move(xrc_maker));
   if (Status started = impl->start(); !started) {
     return failure("starting connection set-up", started.error());
   }

@@ -2,19 +2,17 @@
 #include "cpc/manager/connections.h"
 
 #include <utility>
-
-#include "cpc/manager/cpc_services.h"
-
 namespace fabric::cpc {
 namespace {
 
 /// What is wrong with the queue pairs that a request names; nothing: "".
-std::string check_ends(CpcKind kind, const PortContext& local, const Message& request) {
+std::string check_ends(bool one_way, const PortContext& local, const Message& request) {
   const std::size_t count = local.queues->count();
-  if ((kind == CpcKind::kXoob) != has_xrc(local)) {
-    return std::string("has ") + (has_xrc(local) ? "" : "no ") + "X queues: btl_fabric_receive_queues must be equal";
+  if (one_way != local.queues->has_xrc()) {
+    return std::string("has ") + (local.queues->has_xrc() ? "" : "no ") +
+           "X queues: btl_fabric_receive_queues must be equal";
   }
-  const std::size_t ends = kind == CpcKind::kXoob ? 1 : count;
+  const std::size_t ends = one_way ? 1 : count;
   if (request.ends.size() != ends) {
     return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +
            ": btl_fabric_receive_queues must be equal";
@@ -42,7 +40,7 @@ void Connections::on_request(std::unique_ptr<Channel> channel, Message request) 
     return;
   }
   const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port,
-                          channel->kind() == CpcKind::kXoob ? Direction::kIncoming : Direction::kBoth};
+                          channel->cpc().one_way ? Direction::kIncoming : Direction::kBoth};
   Connection& target = connection(key);
   target.request_arrived(std::move(channel), std::move(request));
   if (target.state() == State::kClosed) {
@@ -58,7 +56,7 @@ bool Connections::acceptable(Channel& channel, const Message& request) const {
     channel.refuse(RefuseReason::kUnknownPort, who + " has no port " + std::to_string(request.header.target_port));
     return false;
   }
-  if (const std::string wrong = check_ends(channel.kind(), *local, request); !wrong.empty()) {
+  if (const std::string wrong = check_ends(channel.cpc().one_way, *local, request); !wrong.empty()) {
     channel.refuse(RefuseReason::kQueueMismatch, who + " " + wrong);
     return false;
   }

@@ -1,73 +1,56 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/oob/oob.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
-
-#include "cpc/loop/progress_thread.h"
 
 namespace fabric::cpc {
 
-Result<std::unique_ptr<Oob>> Oob::start(event_base* loop, const Settings& settings, OnRequest on_request) {
-  assert_on_progress_thread();
-  std::unique_ptr<Oob> oob(new Oob(loop, settings));
-  auto used = oob->choose_addresses();
-  if (!used) {
-    return tl::unexpected(std::move(used).error());
+Result<OobSettings> OobSettings::read(std::string_view name, const CpcParameters& parameters) {
+  OobSettings settings;
+  settings.priority = parameters.number(std::string(name) + "_priority");
+  const char* const include = parameters.text("oob_if_include");
+  const char* const exclude = parameters.text("oob_if_exclude");
+  if (include != nullptr && exclude != nullptr) {
+    return failure("btl_fabric_oob_if_include (" + std::string(include) + ") and btl_fabric_oob_if_exclude (" +
+                   exclude + ") are both set: set one of them");
   }
-  OobListener::Settings listening{
-      settings.kind, settings.token, settings.self, settings.connect_timeout_ms, settings.limit, {}};
-  if (!settings.addresses.is_open()) {
-    listening.only = *used;
+  if (include == nullptr && exclude == nullptr) {
+    return settings;
   }
-  auto listener = OobListener::open(loop, std::move(listening), std::move(on_request));
-  if (!listener) {
-    return failure("listening for peers", listener.error());
+  Result<AddressFilter> filter = AddressFilter::parse(include != nullptr ? include : exclude, include != nullptr);
+  if (!filter) {
+    return failure(std::string("btl_fabric_oob_if_") + (include != nullptr ? "include" : "exclude"), filter.error());
   }
-  oob->listener_ = std::move(*listener);
-  oob->offer_ = encode(OobOffer{oob->listener_->port_v4(), oob->listener_->port_v6(), std::move(*used)});
-  return oob;
+  settings.addresses = std::move(*filter);
+  return settings;
 }
 
-/// Notes all addresses of this host, and gives those that the user lets be used.
-Result<std::vector<HostAddress>> Oob::choose_addresses() {
-  const auto addresses = local_addresses();
-  if (!addresses) {
-    return failure("listening for peers", addresses.error());
+Status Oob::start(const CpcContext& context) {
+  auto service = TcpService::start(context, traits(), settings_.addresses);
+  if (!service) {
+    return tl::unexpected(std::move(service).error());
   }
-  std::vector<HostAddress> used;
-  std::string passed_over;
-  for (const LocalAddress& one : *addresses) {
-    local_addresses_.push_back(one.host);
-    if (settings_.addresses.passes(one.interface, one.host)) {
-      used.push_back(one.host);
-    } else {
-      passed_over += (passed_over.empty() ? "" : ", ") + one.interface + " " + to_string(one.host) + "/" +
-                     std::to_string(one.host.prefix_bits);
-    }
-  }
-  if (used.empty()) {
-    return failure(passed_over.empty() ? "this host has no IP address"
-                                       : "btl_fabric_oob_if_include or oob_if_exclude (" + settings_.addresses.text() +
-                                             ") leaves no address of this host, which has " + passed_over);
-  }
-  return used;
+  service_ = std::move(*service);
+  return {};
 }
 
-Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target,
-                                           Message request) const {
-  assert_on_progress_thread();
-  const Result<OobOffer> offer = decode_oob_offer(target.offer);
-  if (!offer) {
-    return tl::unexpected(offer.error());
+Status Oob::serve(const PortContext& port) {
+  return port.address.link == Transport::kIwarp
+             ? Status(failure("it connects queue pairs by their numbers, which iWARP does not have"))
+             : Status();
+}
+
+Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target, Message request) {
+  return service_->open(identity, target.offer, target.same_node, std::move(request));
+}
+
+Result<std::unique_ptr<Cpc>> make_oob(const CpcParameters& parameters) {
+  Result<OobSettings> settings = OobSettings::read(kOob.name, parameters);
+  if (!settings) {
+    return tl::unexpected(std::move(settings).error());
   }
-  std::vector<SocketAddress> addresses = addresses_to_try(*offer, local_addresses_, target.same_node);
-  if (!addresses.empty() && identity.attempt > 0) {
-    const std::size_t first = (identity.attempt - 1) % addresses.size();
-    std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
-  }
-  return std::make_unique<OobChannel>(loop_, throttle_, settings_.kind, identity, std::move(addresses),
-                                      settings_.connect_timeout_ms, std::move(request));
+  return std::make_unique<Oob>(std::move(*settings));
 }
 
 }  // namespace fabric::cpc

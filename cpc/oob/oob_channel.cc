@@ -28,10 +28,11 @@ std::string remote_of(int socket) {
 
 }  // namespace
 
-OobChannel::OobChannel(event_base* loop, ConnectThrottle& throttle, CpcKind kind, const ChannelIdentity& identity,
-                       std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request)
+OobChannel::OobChannel(event_base* loop, ConnectThrottle& throttle, const CpcTraits& cpc,
+                       const ChannelIdentity& identity, std::vector<SocketAddress> addresses, unsigned timeout_ms,
+                       Message request)
     : loop_(loop),
-      kind_(kind),
+      cpc_(cpc),
       opener_(true),
       throttle_(&throttle),
       addresses_(std::move(addresses)),
@@ -44,9 +45,9 @@ OobChannel::OobChannel(event_base* loop, ConnectThrottle& throttle, CpcKind kind
   ask_for_turn();
 }
 
-OobChannel::OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token,
+OobChannel::OobChannel(event_base* loop, const CpcTraits& cpc, FileDescriptor socket, const JobToken& token,
                        const ProcessName& self, std::function<void()> closed)
-    : loop_(loop), kind_(kind), opener_(false), closed_(std::move(closed)), socket_(std::move(socket)) {
+    : loop_(loop), cpc_(cpc), opener_(false), closed_(std::move(closed)), socket_(std::move(socket)) {
   assert_on_progress_thread();
   identity_.token = token;
   identity_.self = self;
@@ -257,7 +258,7 @@ bool OobChannel::belongs(MessageType type) const noexcept {
     case MessageType::kRequest:
       return !opener_ && !requested_;
     case MessageType::kTarget:
-      return opener_ && kind_ == CpcKind::kXoob;
+      return opener_ && cpc_.one_way;
     case MessageType::kReply:
       return opener_;
     case MessageType::kConfirm:

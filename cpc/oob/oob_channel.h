@@ -26,18 +26,18 @@ class OobChannel final : public Channel {
   /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within `timeout_ms`;
   /// `request` goes out first. While the peer's main thread computes and others wait for a turn, it closes its socket
   /// and asks again later: the same request once more is the same request (connection_table.h).
-  /// `kind`: the CPC, oob or xoob.
-  OobChannel(event_base* loop, ConnectThrottle& throttle, CpcKind kind, const ChannelIdentity& identity,
+  /// `cpc`: oob or xoob.
+  OobChannel(event_base* loop, ConnectThrottle& throttle, const CpcTraits& cpc, const ChannelIdentity& identity,
              std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
 
   /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
   /// identity.
   /// `closed` is called when it is gone.
-  OobChannel(event_base* loop, CpcKind kind, FileDescriptor socket, const JobToken& token, const ProcessName& self,
-             std::function<void()> closed);
+  OobChannel(event_base* loop, const CpcTraits& cpc, FileDescriptor socket, const JobToken& token,
+             const ProcessName& self, std::function<void()> closed);
   ~OobChannel() override;
 
-  [[nodiscard]] CpcKind kind() const noexcept override { return kind_; }
+  [[nodiscard]] const CpcTraits& cpc() const noexcept override { return cpc_; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   void send(Message message) override;
@@ -63,7 +63,7 @@ class OobChannel final : public Channel {
   void lose(std::string reason, bool confirm_taken = false);
 
   event_base* loop_;
-  CpcKind kind_;
+  const CpcTraits& cpc_;
   bool opener_;             ///< we opened it
   bool requested_ = false;  ///< the REQUEST was sent or has arrived
   bool request_left_ = false;

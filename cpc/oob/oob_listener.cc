@@ -100,7 +100,7 @@ void OobListener::admit(FileDescriptor socket) {
   }
   set_channel_options(socket.get());
   ++open_;
-  auto channel = std::make_unique<OobChannel>(loop_, settings_.kind, std::move(socket), settings_.token, settings_.self,
+  auto channel = std::make_unique<OobChannel>(loop_, settings_.cpc, std::move(socket), settings_.token, settings_.self,
                                               [this] { closed(); });
   channel->set_handler(this);
   const Channel* const key = channel.get();

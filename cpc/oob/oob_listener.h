@@ -24,7 +24,7 @@ class OobListener final : private ChannelHandler {
   static constexpr std::size_t kMaxStrangers = 64;  ///< at once; more wait in the backlogs of the sockets
 
   struct Settings {
-    CpcKind kind = CpcKind::kOob;  ///< of the channels
+    const CpcTraits& cpc;  ///< of the channels
     JobToken token{};
     ProcessName self;
     unsigned stranger_timeout_ms = 10000;

@@ -1,18 +1,57 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/oob/xoob.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace fabric::cpc {
 
-Result<std::unique_ptr<Channel>> Xoob::open(const ChannelIdentity& identity, const PeerTarget& target,
-                                            Message request) const {
-  Result<XoobOffer> offer = decode_xoob_offer(target.offer);
-  if (!offer) {
-    return tl::unexpected(std::move(offer).error());
+Status Xoob::start(const CpcContext& context) {
+  context_ = context;
+  return {};
+}
+
+Status Xoob::serve(const PortContext& port) {
+  if (port.address.link == Transport::kIwarp) {
+    return failure("iWARP has no XRC");
   }
-  return listener_->open(identity, {target.cpc, std::move(offer->listener), target.token, target.same_node},
-                         std::move(request));
+  if (port.xrc_domain == 0) {
+    return failure("the device has no XRC domain");
+  }
+  if (!service_) {
+    auto service = TcpService::start(context_, traits(), settings_.addresses);
+    if (!service) {
+      return tl::unexpected(std::move(service).error());
+    }
+    service_ = std::move(*service);
+  }
+  ports_.push_back({port.index, {port.xrc_domain, port.address.lid, port.address.gid}});
+  return {};
+}
+
+std::vector<std::byte> Xoob::offer(std::uint64_t ports) const {
+  XoobOffer published{service_->offer(), {}};
+  std::copy_if(ports_.begin(), ports_.end(), std::back_inserter(published.ports),
+               [&](const XoobPort& port) { return (ports >> port.index & 1U) != 0; });
+  return encode(published);
+}
+
+Result<std::unique_ptr<Channel>> Xoob::open(const ChannelIdentity& identity, const PeerTarget& target,
+                                            Message request) {
+  const Result<XoobOffer> offer = decode_xoob_offer(target.offer);
+  if (!offer) {
+    return tl::unexpected(offer.error());
+  }
+  return service_->open(identity, offer->listener, target.same_node, std::move(request));
+}
+
+Result<std::unique_ptr<Cpc>> make_xoob(const CpcParameters& parameters) {
+  Result<OobSettings> settings = OobSettings::read(kXoob.name, parameters);
+  if (!settings) {
+    return tl::unexpected(std::move(settings).error());
+  }
+  return std::make_unique<Xoob>(std::move(*settings));
 }
 
 }  // namespace fabric::cpc

@@ -20,7 +20,7 @@ namespace {
 
 /// More than the kernel lets wait anyway (net.rdma_ucm.max_backlog): it takes its own limit then.
 constexpr int kBacklog = 1 << 16;
-/// Port numbers tried from RdmaCm::Settings::first_port on: a node has as many processes.
+/// Port numbers tried from RdmaCmSettings::first_port on: a node has as many processes.
 constexpr unsigned kPortsTried = 1024;
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 
@@ -70,29 +70,42 @@ const char* link_name(Transport link) noexcept {
 
 }  // namespace
 
-RdmaCm::RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request)
-    : settings_(settings),
-      on_request_(std::move(on_request)),
-      throttle_(loop, settings.limit),
-      environment_{loop, nullptr, &throttle_, settings.kind, settings.resolve_timeout_ms} {}
+RdmaCmSettings RdmaCmSettings::read(std::string_view name, const CpcParameters& parameters) {
+  RdmaCmSettings settings;
+  settings.priority = parameters.number(std::string(name) + "_priority");
+  settings.first_port = static_cast<std::uint16_t>(parameters.number("rdmacm_port"));
+  settings.resolve_timeout_ms = static_cast<unsigned>(parameters.number("rdmacm_resolve_timeout"));
+  return settings;
+}
+
+Result<std::unique_ptr<Cpc>> make_rdmacm(const CpcParameters& parameters) {
+  return std::make_unique<RdmaCm>(kRdmaCm, RdmaCmSettings::read(kRdmaCm.name, parameters));
+}
+Result<std::unique_ptr<Cpc>> make_ibcm(const CpcParameters& parameters) {
+  return std::make_unique<RdmaCm>(kIbCm, RdmaCmSettings::read(kIbCm.name, parameters));
+}
+
+RdmaCm::RdmaCm(const CpcTraits& traits, const RdmaCmSettings& settings)
+    : Cpc(traits, settings.priority), native_(traits.kind == kIbCm.kind), settings_(settings) {}
 
 RdmaCm::~RdmaCm() {
+  stop();
+}
+
+Status RdmaCm::start(const CpcContext& context) {
+  assert_on_progress_thread();
+  context_ = context;
+  throttle_.emplace(context.loop, context.settings->connect_limit);
+  environment_ = {context.loop, nullptr, &*throttle_, &traits(), native_, settings_.resolve_timeout_ms};
+  return open_events();
+}
+
+void RdmaCm::stop() noexcept {
   arrivals_.clear();
   listeners_.clear();
   watch_.reset();
-}
-
-const char* RdmaCm::name() const noexcept {
-  return settings_.kind == CpcKind::kIbCm ? "ibcm" : "rdmacm";
-}
-
-Result<std::unique_ptr<RdmaCm>> RdmaCm::start(event_base* loop, const Settings& settings, OnRequest on_request) {
-  assert_on_progress_thread();
-  std::unique_ptr<RdmaCm> rdmacm(new RdmaCm(loop, settings, std::move(on_request)));
-  if (Status opened = rdmacm->open_events(); !opened) {
-    return tl::unexpected(std::move(opened).error());
-  }
-  return rdmacm;
+  events_.reset();
+  throttle_.reset();
 }
 
 Status RdmaCm::open_events() {
@@ -112,12 +125,16 @@ Status RdmaCm::open_events() {
 
 // ---- Listening
 
-Result<CmAddress> RdmaCm::listen(const PortContext& port) {
+/// A host without the kernel's communication manager still has oob.
+Status RdmaCm::serve(const PortContext& port) {
   assert_on_progress_thread();
+  if (port.device == nullptr || port.handshakes == nullptr) {
+    return failure("there is no device for the communication manager");
+  }
   auto listener = std::make_unique<Listener>(*this);
   listener->port.port = &port;
   listener->port.address.port_index = port.index;
-  if (settings_.kind == CpcKind::kIbCm) {
+  if (native_) {
     if (port.address.link != Transport::kInfiniBand) {
       return failure(std::string("it is ") + link_name(port.address.link) +
                      " port, and native InfiniBand addressing (AF_IB) is for InfiniBand only");
@@ -137,11 +154,20 @@ Result<CmAddress> RdmaCm::listen(const PortContext& port) {
   listener->port.reads_granted = clamp_reads(limits.max_qp_rd_atom, kReadsGranted);
   listener->port.reads_asked = clamp_reads(limits.max_qp_init_rd_atom, kReadsAsked);
   if (Status listening = listen(*listener); !listening) {
-    return tl::unexpected(std::move(listening).error());
+    return listening;
   }
-  const CmAddress address = listener->port.address;
   listeners_[port.index] = std::move(listener);
-  return address;
+  return {};
+}
+
+std::vector<std::byte> RdmaCm::offer(std::uint64_t ports) const {
+  std::vector<CmAddress> addresses;
+  for (const auto& [index, listener] : listeners_) {
+    if ((ports >> index & 1U) != 0) {
+      addresses.push_back(listener->port.address);
+    }
+  }
+  return encode(addresses);
 }
 
 /// The kernel knows which address leads to which device, where hardware addresses do not tell (bonds, VLANs).
@@ -156,7 +182,7 @@ std::optional<InterfaceAddress> RdmaCm::find_ip(const PortContext& port) const {
 }
 
 Result<CmId> RdmaCm::bound_id(CmEventHandler* context, CmSocketAddress address) const {
-  const rdma_port_space space = settings_.kind == CpcKind::kIbCm ? RDMA_PS_IB : RDMA_PS_TCP;
+  const rdma_port_space space = native_ ? RDMA_PS_IB : RDMA_PS_TCP;
   rdma_cm_id* made = nullptr;
   if (rdma_create_id(events_.get(), &made, context, space) != 0) {
     return verbs_failure("creating an id of the communication manager", errno);
@@ -172,13 +198,12 @@ Result<CmId> RdmaCm::bound_id(CmEventHandler* context, CmSocketAddress address) 
 }
 
 Status RdmaCm::listen(Listener& listener) const {
-  const bool native = settings_.kind == CpcKind::kIbCm;
   CmPort& port = listener.port;
-  const unsigned tries = native || settings_.first_port == 0 ? 1 : kPortsTried;
+  const unsigned tries = native_ || settings_.first_port == 0 ? 1 : kPortsTried;
   for (unsigned i = 0; i < tries && !listener.id; ++i) {
     const auto number = static_cast<std::uint16_t>(settings_.first_port == 0 ? 0 : settings_.first_port + i);
-    Result<CmId> id = bound_id(&listener, native ? ib_address(port.address.address, port.address.pkey, 0)
-                                                 : ip_address(port.address.address, number, port.scope));
+    Result<CmId> id = bound_id(&listener, native_ ? ib_address(port.address.address, port.address.pkey, 0)
+                                                  : ip_address(port.address.address, number, port.scope));
     if (id) {
       listener.id = std::move(*id);
     } else if (errno != EADDRINUSE || i + 1 == tries) {
@@ -192,15 +217,15 @@ Status RdmaCm::listen(Listener& listener) const {
     return verbs_failure("listening on its address", errno);
   }
   port.address.service =
-      native ? be64toh(reinterpret_cast<const sockaddr_ib*>(&listener.id->route.addr.src_storage)->sib_sid)
-             : ntohs(rdma_get_src_port(listener.id.get()));
+      native_ ? be64toh(reinterpret_cast<const sockaddr_ib*>(&listener.id->route.addr.src_storage)->sib_sid)
+              : ntohs(rdma_get_src_port(listener.id.get()));
   return {};
 }
 
 // ---- Opening
 
 Result<std::unique_ptr<Channel>> RdmaCm::open(const ChannelIdentity& identity, const PeerTarget& target,
-                                              Message request) const {
+                                              Message request) {
   assert_on_progress_thread();
   const Result<std::vector<CmAddress>> addresses = decode_cm_addresses(target.offer);
   if (!addresses) {
@@ -210,7 +235,7 @@ Result<std::unique_ptr<Channel>> RdmaCm::open(const ChannelIdentity& identity, c
                                   [&](const CmAddress& address) { return address.port_index == identity.peer_port; });
   const auto listener = listeners_.find(identity.self_port);
   if (found == addresses->end() || listener == listeners_.end()) {
-    return failure(std::string(name()) + " does not serve " +
+    return failure(std::string(traits().name) + " does not serve " +
                    (found == addresses->end() ? "the peer's port" : "our port"));
   }
   return std::make_unique<RdmaCmChannel>(environment_, listener->second->port, identity, *found, request);
@@ -253,15 +278,15 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
 /// The token first: who does not know it learns nothing else.
 Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
   const MessageHeader& header = request.header;
-  if (!same_token(header.token, settings_.token)) {
+  if (!same_token(header.token, context_.settings->token)) {
     return failure("wrong token: you do not belong to this job");
   }
   if (header.type != MessageType::kRequest) {
     return failure(std::string("an unexpected ") + to_string(header.type));
   }
-  if (header.target != settings_.self) {
-    return failure("this is rank " + std::to_string(settings_.self.rank) + " of job " +
-                   std::to_string(settings_.self.job));
+  if (header.target != context_.settings->self) {
+    return failure("this is rank " + std::to_string(context_.settings->self.rank) + " of job " +
+                   std::to_string(context_.settings->self.job));
   }
   if (header.target_port != listener.port.port->index) {
     return failure("port " + std::to_string(header.target_port) + " does not listen here");
@@ -273,7 +298,7 @@ void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::stri
   unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
   CmMessage refusal;
   refusal.header.type = MessageType::kRefuse;
-  refusal.header.sender = settings_.self;
+  refusal.header.sender = context_.settings->self;
   refusal.reason = RefuseReason::kFailed;
   refusal.text = why;
   if (request != nullptr) {
@@ -289,13 +314,14 @@ void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::u
   const ArrivalKey key(header.sender, header.sender_port, header.target_port, header.incarnation, header.attempt);
   auto found = arrivals_.find(key);
   if (found == arrivals_.end()) {
-    const ChannelIdentity identity{settings_.token,    settings_.self, header.sender,     header.target_port,
-                                   header.sender_port, header.attempt, header.incarnation};
+    const ChannelIdentity identity{context_.settings->token, context_.settings->self, header.sender,
+                                   header.target_port,       header.sender_port,      header.attempt,
+                                   header.incarnation};
     Arrival arrival;
     arrival.channel = std::make_unique<RdmaCmChannel>(environment_, listener.port, identity, request.queue_count);
     arrival.channel->set_handler(this);
     arrival.timer = std::make_unique<Timer>(environment_.loop, [this, key] { arrivals_.erase(key); });
-    arrival.timer->start(settings_.arrival_timeout_ms);
+    arrival.timer->start(context_.settings->connect_timeout_ms);
     found = arrivals_.emplace(key, std::move(arrival)).first;
   }
   RdmaCmChannel& channel = *found->second.channel;
@@ -306,7 +332,7 @@ void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::u
     std::unique_ptr<RdmaCmChannel> complete = std::move(found->second.channel);
     arrivals_.erase(found);
     Message message = complete->received(MessageType::kRequest);
-    on_request_(std::move(complete), std::move(message));
+    context_.on_request(std::move(complete), std::move(message));
   }
 }
 

@@ -12,36 +12,39 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 
-#include "cpc/core/channel.h"
+#include "cpc/core/cpc_interface.h"
 #include "cpc/rdmacm/cm_ids.h"
 #include "cpc/rdmacm/rdmacm_channel.h"
 
 namespace fabric::cpc {
 
-/// Progress thread only.
-class RdmaCm final : public ChannelOpener, private ChannelHandler {
- public:
-  struct Settings {
-    CpcKind kind = CpcKind::kRdmaCm;
-    ProcessName self;
-    JobToken token{};
-    unsigned resolve_timeout_ms = 2000;
-    unsigned arrival_timeout_ms = 10000;  ///< for the rest of a peer's REQs after the first
-    std::uint16_t first_port = 0;         ///< port number to listen on, or the next that is free; 0: any
-    std::size_t limit = 128;              ///< channels that are opened at once, until they are answered
-  };
+inline constexpr CpcTraits kRdmaCm{CpcKind{3}, "rdmacm", true};
+inline constexpr CpcTraits kIbCm{CpcKind{4}, "ibcm", true};
 
-  [[nodiscard]] static Result<std::unique_ptr<RdmaCm>> start(event_base* loop, const Settings& settings,
-                                                             OnRequest on_request);
+/// Of rdmacm and ibcm.
+struct RdmaCmSettings {
+  int priority = 30;
+  unsigned resolve_timeout_ms = 2000;  ///< for the address of a peer, and again for the route to it
+  std::uint16_t first_port = 0;        ///< rdmacm: port number to listen on, or the next that is free; 0: any
+
+  /// From NAME_priority, rdmacm_port and rdmacm_resolve_timeout.
+  [[nodiscard]] static RdmaCmSettings read(std::string_view name, const CpcParameters& parameters);
+};
+
+/// Progress thread only.
+class RdmaCm final : public Cpc, private ChannelHandler {
+ public:
+  /// `traits`: kRdmaCm or kIbCm.
+  RdmaCm(const CpcTraits& traits, const RdmaCmSettings& settings);
   ~RdmaCm() override;
 
-  /// Listens on a port. The error says why this CPC cannot serve it.
-  [[nodiscard]] Result<CmAddress> listen(const PortContext& port);
-
+  [[nodiscard]] Status start(const CpcContext& context) override;
+  void stop() noexcept override;
+  [[nodiscard]] Status serve(const PortContext& port) override;
+  [[nodiscard]] std::vector<std::byte> offer(std::uint64_t ports) const override;
   [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
-                                                      Message request) const override;
+                                                      Message request) override;
 
  private:
   /// The listening id of a port.
@@ -59,7 +62,6 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
   };
   using ArrivalKey = std::tuple<ProcessName, std::uint16_t, std::uint16_t, std::uint32_t, std::uint32_t>;
 
-  RdmaCm(event_base* loop, const Settings& settings, OnRequest on_request);
   [[nodiscard]] Status open_events();
   void on_readable();
   void on_listener_event(Listener& listener, const CmEvent& event);
@@ -70,19 +72,25 @@ class RdmaCm final : public ChannelOpener, private ChannelHandler {
   [[nodiscard]] std::optional<InterfaceAddress> find_ip(const PortContext& port) const;
   [[nodiscard]] Result<CmId> bound_id(CmEventHandler* context, CmSocketAddress address) const;
   [[nodiscard]] Status listen(Listener& listener) const;
-  [[nodiscard]] const char* name() const noexcept;
 
   void on_message(Channel& channel, Message message) override;
   void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
 
-  Settings settings_;
-  OnRequest on_request_;
-  ConnectThrottle throttle_;
+  const bool native_;  ///< InfiniBand addressing: ibcm
+  const RdmaCmSettings settings_;
+  CpcContext context_;
+  std::optional<ConnectThrottle> throttle_;
   CmEnvironment environment_;
   CmEventChannel events_;
   std::unique_ptr<Watch> watch_;
-  std::unordered_map<std::uint16_t, std::unique_ptr<Listener>> listeners_;  ///< by port index; ids go before events_
+  std::map<std::uint16_t, std::unique_ptr<Listener>> listeners_;  ///< by port index; ids go before events_
   std::map<ArrivalKey, Arrival> arrivals_;
 };
+
+[[nodiscard]] Result<std::unique_ptr<Cpc>> make_rdmacm(const CpcParameters& parameters);
+[[nodiscard]] Result<std::unique_ptr<Cpc>> make_ibcm(const CpcParameters& parameters);
+
+inline constexpr CpcRegistration kRdmaCmCpc{kRdmaCm, make_rdmacm};
+inline constexpr CpcRegistration kIbCmCpc{kIbCm, make_ibcm};
 
 }  // namespace fabric::cpc

@@ -18,10 +18,6 @@ tl::unexpected<Error> cm_failure(const std::string& while_doing) {
   return verbs_failure(while_doing, errno);
 }
 
-rdma_port_space port_space(CpcKind kind) noexcept {
-  return kind == CpcKind::kIbCm ? RDMA_PS_IB : RDMA_PS_TCP;
-}
-
 }  // namespace
 
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
@@ -94,8 +90,8 @@ void RdmaCmChannel::start() {
 
 Status RdmaCmChannel::start(Lane& lane) {
   rdma_cm_id* id = nullptr;
-  if (rdma_create_id(environment_.events, &id, static_cast<CmEventHandler*>(this), port_space(environment_.kind)) !=
-      0) {
+  if (rdma_create_id(environment_.events, &id, static_cast<CmEventHandler*>(this),
+                     environment_.native ? RDMA_PS_IB : RDMA_PS_TCP) != 0) {
     return cm_failure("creating an id of the communication manager");
   }
   lane.id.reset(id);
@@ -343,7 +339,7 @@ Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane) const {
 }
 
 CmSocketAddress RdmaCmChannel::socket_address(const CmAddress& address, bool local) const {
-  if (environment_.kind == CpcKind::kIbCm) {
+  if (environment_.native) {
     return ib_address(address.address, address.pkey, local ? 0 : address.service);
   }
   const auto number = static_cast<std::uint16_t>(local ? 0 : address.service);
@@ -361,7 +357,7 @@ std::string RdmaCmChannel::remote() const {
   if (text.rfind("::ffff:", 0) == 0) {
     text.erase(0, std::strlen("::ffff:"));
   }
-  return text + (environment_.kind == CpcKind::kIbCm ? " service " : " port ") + std::to_string(target_.service);
+  return text + (environment_.native ? " service " : " port ") + std::to_string(target_.service);
 }
 
 void RdmaCmChannel::lose(std::string reason) {

@@ -22,7 +22,8 @@ struct CmEnvironment {
   event_base* loop = nullptr;
   rdma_event_channel* events = nullptr;
   ConnectThrottle* throttle = nullptr;  ///< of the channels that we open, until they are answered
-  CpcKind kind = CpcKind::kRdmaCm;
+  const CpcTraits* cpc = nullptr;
+  bool native = false;  ///< InfiniBand addressing: ibcm
   unsigned resolve_timeout_ms = 2000;
 };
 
@@ -54,7 +55,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   [[nodiscard]] std::size_t queue_count() const noexcept { return lanes_.size(); }
   [[nodiscard]] Message received(MessageType type) const;
 
-  [[nodiscard]] CpcKind kind() const noexcept override { return environment_.kind; }
+  [[nodiscard]] const CpcTraits& cpc() const noexcept override { return *environment_.cpc; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   void send(Message message) override;

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "common/ports/port_filter.h"
-#include "cpc/core/cpc_names.h"
+#include "cpc/core/cpc_traits.h"
 #include "cpc/oob/address_filter.h"
 
 namespace {
@@ -53,7 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_networks(text, false);
   const auto ports = fabric::PortFilter::parse(text, true);
   require(ports ? !ports->items().empty() : !ports.error().text.empty());
-  const auto methods = fabric::cpc::parse_cpc_list(text);
-  require(methods ? (*methods & ~fabric::cpc::kEveryCpc) == 0 : !methods.error().text.empty());
+  constexpr std::array<fabric::cpc::CpcTraits, 2> kKnown{{{fabric::CpcKind{1}, "oob"}, {fabric::CpcKind{3}, "rdmacm"}}};
+  const auto methods = fabric::cpc::parse_cpc_list(text, kKnown);
+  require(methods ? *methods != 0 && (*methods & ~0b1010U) == 0 : !methods.error().text.empty());
   return 0;
 }

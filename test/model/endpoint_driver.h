@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "cpc/core/cpc_names.h"
 #include "cpc/core/cts_table.h"
 #include "test/model/main_half.h"
 
@@ -75,7 +74,7 @@ class EndpointDriver final : public MainHalf {
   void hear(const cpc::Flushing& upcall);
   void hear(const cpc::AsyncEvent& /*upcall*/) {}
 
-  [[nodiscard]] bool exchanges(std::uint8_t peer) const { return cpc::exchanges_cts(environment_.target(peer).cpc); }
+  [[nodiscard]] bool exchanges(std::uint8_t peer) const { return environment_.target(peer).cpc.exchanges_cts; }
   [[nodiscard]] static std::uint8_t peer_of(const cpc::ConnectionKey& key) {
     return static_cast<std::uint8_t>(key.peer.rank);
   }

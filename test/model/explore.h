@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cpc/loop/progress_thread.h"
+#include "cpc/rdmacm/rdmacm.h"
 #include "test/model/search.h"
 #include "test/unit/check_main.h"
 
@@ -87,7 +88,7 @@ inline constexpr std::array kExchanges{Exchange{"IB, P first", Transport::kInfin
 
 [[nodiscard]] inline Options exchanging(const Exchange& exchange, const Sends& sends) {
   Options options = with(sends);
-  options.cpc = CpcKind::kRdmaCm;
+  options.cpc = cpc::kRdmaCm;
   options.transport = exchange.transport;
   options.first_queue_is_shared = exchange.first_queue_is_shared;
   return options;

@@ -40,7 +40,7 @@ struct Wire {
     std::deque<cpc::Message> incoming;
   };
   std::uint8_t number = 0;
-  CpcKind kind = CpcKind::kOob;
+  cpc::CpcTraits cpc;
   cpc::ChannelIdentity identity;  ///< as the opener sees it
   std::array<Side, 2> sides;
   bool is_dialing = false;   ///< the REQUEST has not left
@@ -55,7 +55,7 @@ class ModelChannel final : public cpc::Channel {
  public:
   ModelChannel(Network& network, Wire& wire, std::size_t side);
   ~ModelChannel() override;
-  [[nodiscard]] CpcKind kind() const noexcept override { return wire_->kind; }
+  [[nodiscard]] const cpc::CpcTraits& cpc() const noexcept override { return wire_->cpc; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return side_ == kOpener; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   void send(cpc::Message message) override;
@@ -87,7 +87,7 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  [[nodiscard]] std::unique_ptr<cpc::Channel> open(CpcKind kind, const cpc::ChannelIdentity& identity,
+  [[nodiscard]] std::unique_ptr<cpc::Channel> open(const cpc::CpcTraits& cpc, const cpc::ChannelIdentity& identity,
                                                    std::uint8_t from, std::uint8_t to, cpc::Message request);
   [[nodiscard]] const std::vector<std::unique_ptr<Wire>>& wires() const noexcept { return wires_; }
   [[nodiscard]] Wire& wire(std::uint8_t number) const;
@@ -113,7 +113,7 @@ class Network {
 
  private:
   friend class ModelChannel;
-  Wire& add_wire(CpcKind kind, const cpc::ChannelIdentity& identity, std::uint8_t from, std::uint8_t to);
+  Wire& add_wire(const cpc::CpcTraits& cpc, const cpc::ChannelIdentity& identity, std::uint8_t from, std::uint8_t to);
   void send(Wire& wire, std::size_t from, cpc::Message message);
   void close(Wire& wire, std::size_t side);
   void forget();
@@ -129,8 +129,8 @@ class Network {
 };
 
 /// What an exchange has to do with a CPC: it tells those apart whose channels are a communication manager's.
-[[nodiscard]] inline bool is_managed(CpcKind kind) noexcept {
-  return kind == CpcKind::kRdmaCm || kind == CpcKind::kIbCm;
+[[nodiscard]] inline bool is_managed(const cpc::CpcTraits& cpc) noexcept {
+  return cpc.exchanges_cts;
 }
 
 // ---- A channel
@@ -161,10 +161,11 @@ inline void ModelChannel::send(cpc::Message message) {
 
 // ---- What processes do
 
-inline Wire& Network::add_wire(CpcKind kind, const cpc::ChannelIdentity& identity, std::uint8_t from, std::uint8_t to) {
+inline Wire& Network::add_wire(const cpc::CpcTraits& cpc, const cpc::ChannelIdentity& identity, std::uint8_t from,
+                               std::uint8_t to) {
   auto wire = std::make_unique<Wire>();
   wire->number = ++last_number_;
-  wire->kind = kind;
+  wire->cpc = cpc;
   wire->identity = identity;
   wire->sides[kOpener].process = from;
   wire->sides[kListener].process = to;
@@ -177,11 +178,11 @@ inline Wire& Network::add_wire(CpcKind kind, const cpc::ChannelIdentity& identit
   return *wires_.back();
 }
 
-inline std::unique_ptr<cpc::Channel> Network::open(CpcKind kind, const cpc::ChannelIdentity& identity,
+inline std::unique_ptr<cpc::Channel> Network::open(const cpc::CpcTraits& cpc, const cpc::ChannelIdentity& identity,
                                                    std::uint8_t from, std::uint8_t to, cpc::Message request) {
-  Wire& wire = add_wire(kind, identity, from, to);
+  Wire& wire = add_wire(cpc, identity, from, to);
   auto channel = std::make_unique<ModelChannel>(*this, wire, kOpener);
-  if (is_managed(kind)) {
+  if (is_managed(cpc)) {
     for (const cpc::QueuePairEnd& end : request.ends) {
       if (!tried_.insert(end.qpn).second) {
         fault_.add("a communication manager gets queue pairs whose attempt has failed");
@@ -204,7 +205,7 @@ inline void Network::leaves(Wire& wire) {
 inline void Network::send(Wire& wire, std::size_t from, cpc::Message message) {
   const std::size_t to = 1 - from;
   const cpc::MessageType type = message.header.type;
-  if (is_managed(wire.kind) && type == cpc::MessageType::kRefuse) {
+  if (is_managed(wire.cpc) && type == cpc::MessageType::kRefuse) {
     const bool answer_is_due =
         from == kOpener ? wire.is_answered && !wire.has_answered[kOpener] : !wire.has_answered[kListener];
     if (!answer_is_due) {
@@ -299,7 +300,7 @@ inline bool Network::has_end(const Wire& wire, std::size_t side) {
 
 /// A socket is given up for others while all that happens is that the peer thinks.
 inline bool Network::can_yield(const Wire& wire) {
-  return !is_managed(wire.kind) && !wire.is_answered && !wire.is_dialing && !wire.sides[kOpener].is_closed &&
+  return !is_managed(wire.cpc) && !wire.is_answered && !wire.is_dialing && !wire.sides[kOpener].is_closed &&
          !wire.sides[kOpener].is_lost;
 }
 
@@ -320,7 +321,7 @@ inline void Network::deliver(Wire& wire, std::size_t side) {
     wire.is_answered = true;
   }
   ModelChannel& channel = *own.channel;
-  if (is_managed(wire.kind) && message.header.type == cpc::MessageType::kRefuse) {
+  if (is_managed(wire.cpc) && message.header.type == cpc::MessageType::kRefuse) {
     own.is_reported = true;  // it is the end, too
   }
   channel.handler().on_message(channel, std::move(message));
@@ -329,13 +330,13 @@ inline void Network::deliver(Wire& wire, std::size_t side) {
 inline void Network::end(Wire& wire, std::size_t side) {
   Wire::Side& own = wire.sides[side];
   own.is_reported = true;
-  const bool taken = !is_managed(wire.kind) && side == kOpener && wire.confirm_sent && !own.is_lost;
+  const bool taken = !is_managed(wire.cpc) && side == kOpener && wire.confirm_sent && !own.is_lost;
   own.channel->handler().on_lost(*own.channel, "the channel has broken", taken);
 }
 
 inline void Network::yield(Wire& wire) {
   ModelChannel& channel = *wire.sides[kOpener].channel;
-  Wire& next = add_wire(wire.kind, wire.identity, wire.sides[kOpener].process, wire.sides[kListener].process);
+  Wire& next = add_wire(wire.cpc, wire.identity, wire.sides[kOpener].process, wire.sides[kListener].process);
   next.sides[kOpener].channel = &channel;
   channel.wire_ = &next;
   channel.send(channel.request_);

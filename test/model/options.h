@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "common/ports/port_address.h"
-#include "common/ports/process_info.h"
+#include "cpc/oob/oob.h"
 #include "test/model/endpoint_driver.h"
 #include "test/model/ledger.h"
 
@@ -22,7 +22,7 @@ struct Plan {
 };
 
 struct Options {
-  CpcKind cpc = CpcKind::kOob;
+  cpc::CpcTraits cpc = cpc::kOob;
   Transport transport = Transport::kRoce;
   bool first_queue_is_shared = false;
   std::uint8_t queues = 1;

@@ -59,7 +59,7 @@ class Process {
     Opener(const Process& process, Network& network) : process_(process), network_(network) {}
     [[nodiscard]] Result<std::unique_ptr<cpc::Channel>> open(const cpc::ChannelIdentity& identity,
                                                              const cpc::PeerTarget& target,
-                                                             cpc::Message request) const override {
+                                                             cpc::Message request) override {
       return network_.open(target.cpc, identity, process_.rank_, static_cast<std::uint8_t>(identity.peer.rank),
                            std::move(request));
     }
@@ -71,7 +71,7 @@ class Process {
 
   const std::uint8_t rank_;
   const std::uint8_t processes_;
-  cpc::ManagerSettings settings_;
+  cpc::ConnectionSettings settings_;
   ReceiveQueues queues_;
   cpc::PortContext port_;
   cpc::QueuePairMaker maker_;
@@ -118,9 +118,9 @@ inline Process::Process(std::uint8_t rank, const Options& options, event_base* l
   main_ = std::make_unique<EndpointDriver>(
       MainEnvironment{rank, fabric, ledger, fault,
                       [this](cpc::Command command) { connections_.handle(std::move(command)); },
-                      [kind = options.cpc](std::uint8_t) {
+                      [cpc = options.cpc](std::uint8_t) {
                         cpc::PeerTarget target;
-                        target.cpc = kind;
+                        target.cpc = cpc;
                         return target;
                       }},
       options.mistake);

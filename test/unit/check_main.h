@@ -4,6 +4,7 @@
 #pragma once
 
 #include <check.h>
+#undef fail  // the name of functions in libstdc++ and here
 
 #include <cstdlib>
 #include <initializer_list>

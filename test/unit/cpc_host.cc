@@ -51,7 +51,7 @@ void run(const std::filesystem::path& folder, std::uint32_t rank, std::uint32_t 
     test::run_for({&node}, 300);
   }
   if (wants) {
-    node.connect(key, {CpcKind::kOob, read_file(folder / std::to_string(peer)), of_peer.settings.token, false});
+    node.connect(key, {cpc::kOob, read_file(folder / std::to_string(peer)), of_peer.settings.token, false});
   }
   const auto connected = [&] { return node.seen(key).fate == test::Fate::kConnected; };
   const bool done = test::run_until(

@@ -22,6 +22,7 @@
 
 #include "cpc/manager/connection_manager.h"
 #include "test/unit/check_main.h"
+#include "test/unit/cpc_parameters.h"
 #include "test/unit/fake_queue_pairs.h"
 
 namespace fabric::test {
@@ -45,7 +46,8 @@ struct Seen {
 class Node {
  public:
   struct Options {
-    cpc::ManagerSettings settings;
+    cpc::ConnectionSettings settings;
+    CpcOptions parameters;
     const char* receive_queues = "P,4096,64,32:S,65536,128,64,16";
     std::uint16_t ports = 1;
     bool make_fails = false;
@@ -66,7 +68,7 @@ class Node {
   /// Why a process of that kind offers a port no way to connect, by CPC.
   static std::vector<CpcOffer> refusals_of(const Options& options) {
     auto manager = cpc::ConnectionManager::start(
-        options.settings,
+        options.settings, options.parameters.make(),
         [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> { return failure("not needed"); });
     ck_assert(manager.has_value());
     return (*manager)->refusals();
@@ -76,7 +78,7 @@ class Node {
   explicit Node(const Options& options) : options_(options), queues_(*ReceiveQueues::parse(options.receive_queues)) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
-        options.settings,
+        options.settings, options.parameters.make(),
         [options, count](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
           if (options.make_fails || takes_one(fake_counts.make_failures)) {
             return failure("the fake device has no queue pair left");
@@ -112,7 +114,7 @@ class Node {
     }
     const auto offers = manager_->offers(all);
     ck_assert_uint_eq(offers.size(), 1);
-    return {offers[0].kind, offers[0].blob, options_.settings.token, true};
+    return {*cpc::find_cpc(offers[0].kind), offers[0].blob, options_.settings.token, true};
   }
 
   /// With X queues: of the messages that go to the peer.

@@ -31,7 +31,7 @@ class Relay {
   /// Stands before the node that `target` leads to. Refuses connections until open().
   Relay(const cpc::PeerTarget& target, Rule rule) : target_(target), rule_(std::move(rule)) {
     cpc::XoobOffer published;
-    if (target.cpc == CpcKind::kXoob) {
+    if (target.cpc.one_way) {
       published = *cpc::decode_xoob_offer(target.offer);
     } else {
       published.listener = target.offer;
@@ -45,7 +45,7 @@ class Relay {
     socklen_t size = sizeof address;
     ck_assert_int_eq(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
     published.listener = encode(cpc::OobOffer{ntohs(address.sin_port), 0, {{false, 8, {127, 0, 0, 1}}}});
-    target_.offer = target.cpc == CpcKind::kXoob ? encode(published) : published.listener;
+    target_.offer = target.cpc.one_way ? encode(published) : published.listener;
   }
   ~Relay() {
     stop_ = true;

@@ -79,7 +79,7 @@ END_TEST
 /// What a process publishes, and what its peers do with it.
 START_TEST(only_what_passes_is_published) {
   auto options = Node::options(2);
-  options.settings.oob_addresses = filter("127.0.0.0/8", true);
+  options.parameters.set("oob_if_include", "127.0.0.0/8");
   Node b(options);
   const auto offer = decode_oob_offer(b.target().offer);
   ck_assert(offer.has_value());
@@ -93,7 +93,7 @@ END_TEST
 
 START_TEST(nobody_is_heard_elsewhere) {
   auto options = Node::options(2);
-  options.settings.oob_addresses = filter("lo", false);
+  options.parameters.set("oob_if_exclude", "lo");
   const auto addresses = *local_addresses();
   const bool has_network =
       std::any_of(addresses.begin(), addresses.end(), [](const LocalAddress& one) { return one.interface != "lo"; });
@@ -123,10 +123,10 @@ END_TEST
 
 START_TEST(a_list_that_leaves_nothing_is_a_reason) {
   auto options = Node::options(1);
-  options.settings.oob_addresses = filter("nosuch0,203.0.113.0/24", true);
+  options.parameters.set("oob_if_include", "nosuch0,203.0.113.0/24");
   const std::vector<CpcOffer> refusals = Node::refusals_of(options);
   const auto oob =
-      std::find_if(refusals.begin(), refusals.end(), [](const CpcOffer& one) { return one.kind == CpcKind::kOob; });
+      std::find_if(refusals.begin(), refusals.end(), [](const CpcOffer& one) { return one.kind == kOob.kind; });
   ck_assert(oob != refusals.end());
   const std::string why(reinterpret_cast<const char*>(oob->blob.data()), oob->blob.size());
   check_text_has(why,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <random>
 
-#include "cpc/manager/connection_manager.h"
+#include "cpc/core/choose.h"
+#include "cpc/registry/registry.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {
@@ -14,22 +15,22 @@ ProcessInfo offering(std::vector<CpcOffer> offers) {
 }
 
 START_TEST(highest_priority_of_either_side_wins) {
-  const ProcessInfo a = offering({{CpcKind::kOob, 50, 1, {}}, {CpcKind::kRdmaCm, 30, 1, {}}});
-  const ProcessInfo b = offering({{CpcKind::kRdmaCm, 80, 1, {}}, {CpcKind::kOob, 10, 1, {}}});
+  const ProcessInfo a = offering({{kOob.kind, 50, 1, {}}, {kRdmaCm.kind, 30, 1, {}}});
+  const ProcessInfo b = offering({{kRdmaCm.kind, 80, 1, {}}, {kOob.kind, 10, 1, {}}});
   ck_assert(choose_cpc(a, 0, b, 0) == &b.offers[0]);
   ck_assert(choose_cpc(b, 0, a, 0) == &a.offers[1]);
 }
 END_TEST
 
 START_TEST(lowest_kind_of_equals_wins) {
-  const ProcessInfo a = offering({{CpcKind::kRdmaCm, 50, 1, {}}, {CpcKind::kOob, 50, 1, {}}});
+  const ProcessInfo a = offering({{kRdmaCm.kind, 50, 1, {}}, {kOob.kind, 50, 1, {}}});
   ck_assert(choose_cpc(a, 0, a, 0) == &a.offers[1]);
 }
 END_TEST
 
 START_TEST(both_ports_must_be_served) {
-  const ProcessInfo a = offering({{CpcKind::kOob, 50, 0b01, {}}});
-  const ProcessInfo b = offering({{CpcKind::kOob, 50, std::uint64_t{1} << 63, {}}, {CpcKind::kXoob, 90, 1, {}}});
+  const ProcessInfo a = offering({{kOob.kind, 50, 0b01, {}}});
+  const ProcessInfo b = offering({{kOob.kind, 50, std::uint64_t{1} << 63, {}}, {kXoob.kind, 90, 1, {}}});
   ck_assert(choose_cpc(a, 0, b, 63) == &b.offers[0]);
   ck_assert(choose_cpc(a, 1, b, 63) == nullptr);
   ck_assert(choose_cpc(a, 0, b, 0) == nullptr);
@@ -60,16 +61,17 @@ START_TEST(both_sides_choose_the_same) {
 END_TEST
 
 START_TEST(names_are_parsed) {
-  ck_assert(*parse_cpc_list("rdmacm") == set_of(CpcKind::kRdmaCm));
-  ck_assert(*parse_cpc_list("ibcm,oob,xoob,rdmacm,oob") == kEveryCpc);
+  ck_assert(*parse_cpc_list("rdmacm", kCpcTraits) == set_of(kRdmaCm.kind));
+  ck_assert(*parse_cpc_list("ibcm,oob,xoob,rdmacm,oob", kCpcTraits) ==
+            (set_of(kOob.kind) | set_of(kXoob.kind) | set_of(kRdmaCm.kind) | set_of(kIbCm.kind)));
   for (const char* bad : {"", "rdma", "oob,", ",oob", "oob, rdmacm", "OOB"}) {
-    const auto set = parse_cpc_list(bad);
+    const auto set = parse_cpc_list(bad, kCpcTraits);
     ck_assert_msg(!set, "\"%s\" was taken", bad);
     ck_assert(set.error().text.find("is no connection method: there are oob, xoob, rdmacm and ibcm") !=
               std::string::npos);
   }
-  for (const CpcKind kind : kEveryCpcKind) {
-    ck_assert(*parse_cpc_list(to_string(kind)) == set_of(kind));
+  for (const CpcTraits& one : kCpcTraits) {
+    ck_assert(*parse_cpc_list(one.name, kCpcTraits) == set_of(one.kind));
   }
 }
 END_TEST
@@ -80,15 +82,15 @@ std::vector<std::byte> blob_of(const std::string& text) {
 }
 
 START_TEST(says_why_none_fits) {
-  const ProcessInfo a = offering({{CpcKind::kOob, 50, 1, {}}, {CpcKind::kRdmaCm, 30, 0, blob_of("no IP address")}});
-  const ProcessInfo b = offering({{CpcKind::kRdmaCm, 30, 1, {}}, {CpcKind::kOob, 50, 0, blob_of("excluded\n")}});
+  const ProcessInfo a = offering({{kOob.kind, 50, 1, {}}, {kRdmaCm.kind, 30, 0, blob_of("no IP address")}});
+  const ProcessInfo b = offering({{kRdmaCm.kind, 30, 1, {}}, {kOob.kind, 50, 0, blob_of("excluded\n")}});
   ck_assert(choose_cpc(a, 0, b, 0) == nullptr);
-  fabric::test::check_text(why_no_cpc(a, 0, b, 0),
+  fabric::test::check_text(why_no_cpc(kCpcTraits, a, 0, b, 0),
                            "oob: not at the peer (excluded?); xoob: not here (not offered), not at the peer (not "
                            "offered); rdmacm: not here (no IP address); ibcm: not here (not offered), not at the peer "
                            "(not offered)");
-  const ProcessInfo c = offering({{CpcKind::kOob, 50, 2, {}}});
-  ck_assert(why_no_cpc(c, 0, b, 0).find("oob: not here (it serves other ports only)") == 0);
+  const ProcessInfo c = offering({{kOob.kind, 50, 2, {}}});
+  ck_assert(why_no_cpc(kCpcTraits, c, 0, b, 0).find("oob: not here (it serves other ports only)") == 0);
 }
 END_TEST
 

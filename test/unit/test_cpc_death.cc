@@ -51,13 +51,12 @@ using Clock = std::chrono::steady_clock;
 constexpr int kToSurvivor = 9;  ///< descriptor of the victim: its stdout is for Check
 constexpr double kBound = 20;   ///< seconds in which a survivor is told; most takes a second or two
 
-cpc::ManagerSettings impatient() {
+cpc::ConnectionSettings impatient() {
   alignas(cpc::Trace) static std::array<std::byte, sizeof(cpc::Trace)> no_trace;
-  cpc::ManagerSettings settings;
+  cpc::ConnectionSettings settings;
   settings.connect_retries = 2;
   settings.connect_timeout_ms = 500;
   settings.handshake_timeout_ms = 1000;
-  settings.resolve_timeout_ms = 500;
   settings.trace = reinterpret_cast<cpc::Trace*>(no_trace.data());  // only its add() is used, which is ours
   return settings;
 }
@@ -145,7 +144,7 @@ struct Victim {
     posix_spawn_file_actions_adddup2(&actions, out[1], kToSurvivor);
     std::vector<std::string> words{"test_cpc_death",
                                    "victim",
-                                   std::string(cpc::to_string(kind)),
+                                   std::string(cpc::cpc_name(kind)),
                                    std::to_string(rank),
                                    wants ? "wants" : "waits",
                                    std::to_string(steps)};
@@ -235,9 +234,9 @@ bool die(VerbsSide& survivor, CpcKind kind, std::uint32_t rank, bool we_want, bo
     return !survivor.failure().empty() || (knows_of_none && Clock::now() - start > std::chrono::seconds(2));
   };
   ck_assert_msg(pump_until(survivor, told, kBound), "not told: %s, %s, step %d: %s",
-                std::string(cpc::to_string(kind)).c_str(), it_wants ? "it wanted" : "we wanted", steps,
+                std::string(cpc::cpc_name(kind)).c_str(), it_wants ? "it wanted" : "we wanted", steps,
                 survivor.describe().c_str());
-  std::printf("%s, %s%s, step %d%s: %.1f s: %s\n", std::string(cpc::to_string(kind)).c_str(), we_want ? "we want" : "",
+  std::printf("%s, %s%s, step %d%s: %.1f s: %s\n", std::string(cpc::cpc_name(kind)).c_str(), we_want ? "we want" : "",
               it_wants ? " it wants" : "", steps, outlived ? " (connected)" : "",
               std::chrono::duration<double>(Clock::now() - start).count(),
               survivor.failure().empty() ? "never heard of it" : survivor.failure().c_str());
@@ -259,7 +258,7 @@ void die_at_every_step(bool we_want, bool it_wants) {
   for (const CpcKind kind : kinds) {
     const auto own = survivor.offers();
     ck_assert_msg(find_kind(own, kind) != nullptr, "%s does not serve the port",
-                  std::string(cpc::to_string(kind)).c_str());
+                  std::string(cpc::cpc_name(kind)).c_str());
     int steps = 1;
     while (!die(survivor, kind, rank++, we_want, it_wants, steps)) {
       ck_assert_int_lt(++steps, 30);
@@ -282,9 +281,9 @@ START_TEST(both_want) {
 END_TEST
 
 CpcKind kind_of(std::string_view name) {
-  for (const CpcKind kind : cpc::kEveryCpcKind) {
-    if (cpc::to_string(kind) == name) {
-      return kind;
+  for (const cpc::CpcTraits& one : cpc::kCpcTraits) {
+    if (one.name == name) {
+      return one.kind;
     }
   }
   std::fputs("usage: test_cpc_death oob|rdmacm|ibcm ...\n", stderr);

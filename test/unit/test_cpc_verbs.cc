@@ -24,7 +24,7 @@ std::vector<CpcKind> wanted_kinds;
 const CpcOffer* find_offer(CpcKind kind, const std::vector<CpcOffer>& offers) {
   const auto found = std::find_if(offers.begin(), offers.end(), [&](const CpcOffer& one) { return one.kind == kind; });
   const bool wanted = std::find(wanted_kinds.begin(), wanted_kinds.end(), kind) != wanted_kinds.end();
-  const std::string name(cpc::to_string(kind));
+  const std::string name(cpc::cpc_name(kind));
   if (found == offers.end()) {
     ck_assert_msg(!wanted, "%s does not serve the port", name.c_str());
     return nullptr;
@@ -75,27 +75,27 @@ void connect_by(CpcKind kind, bool at_once) {
 }
 
 START_TEST(oob_from_one_side) {
-  connect_by(CpcKind::kOob, false);
+  connect_by(cpc::kOob.kind, false);
 }
 END_TEST
 START_TEST(oob_from_both_sides) {
-  connect_by(CpcKind::kOob, true);
+  connect_by(cpc::kOob.kind, true);
 }
 END_TEST
 START_TEST(rdmacm_from_one_side) {
-  connect_by(CpcKind::kRdmaCm, false);
+  connect_by(cpc::kRdmaCm.kind, false);
 }
 END_TEST
 START_TEST(rdmacm_from_both_sides) {
-  connect_by(CpcKind::kRdmaCm, true);
+  connect_by(cpc::kRdmaCm.kind, true);
 }
 END_TEST
 START_TEST(ibcm_from_one_side) {
-  connect_by(CpcKind::kIbCm, false);
+  connect_by(cpc::kIbCm.kind, false);
 }
 END_TEST
 START_TEST(ibcm_from_both_sides) {
-  connect_by(CpcKind::kIbCm, true);
+  connect_by(cpc::kIbCm.kind, true);
 }
 END_TEST
 
@@ -115,9 +115,9 @@ bool has_port() {
 int main(int argc, char** argv) {
   using namespace fabric;
   for (int i = 1; i < argc; ++i) {
-    for (const CpcKind kind : cpc::kEveryCpcKind) {
-      if (cpc::to_string(kind) == std::string_view(argv[i])) {
-        wanted_kinds.push_back(kind);
+    for (const cpc::CpcTraits& one : cpc::kCpcTraits) {
+      if (one.name == argv[i]) {
+        wanted_kinds.push_back(one.kind);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include "btl_fabric/base/param_table.h"
 #include "common/accounting/receive_queues.h"
 #include "test/unit/check_main.h"
+#include "test/unit/cpc_parameters.h"
 
 namespace {
 
@@ -50,9 +51,22 @@ START_TEST(the_default_receive_queues_are_legal) {
 }
 END_TEST
 
+/// Each connection method finds the parameters that it asks for (CpcOptions fails on others), and its name begins the
+/// name of its priority.
+START_TEST(methods_have_their_parameters) {
+  const auto made = fabric::test::CpcOptions().make();
+  ck_assert_uint_eq(made.size(), fabric::cpc::kCpcs.size());
+  for (const auto& cpc : made) {
+    const ParamSpec* const spec = fabric::ParamReader::find(std::string(cpc->traits().name) + "_priority");
+    ck_assert(spec != nullptr);
+    ck_assert_int_eq(cpc->priority(), spec->default_number);
+  }
+}
+END_TEST
+
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("param_table",
-                                 {every_row_is_whole, rules_are_told, the_default_receive_queues_are_legal});
+  return fabric::test::run_suite("param_table", {every_row_is_whole, rules_are_told,
+                                                 the_default_receive_queues_are_legal, methods_have_their_parameters});
 }

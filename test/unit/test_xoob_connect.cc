@@ -239,16 +239,16 @@ START_TEST(who_serves_x_queues) {
   const auto reasons = [](Node& node) {
     std::string all;
     for (const CpcOffer& offer : node.manager().refusals()) {
-      all += std::string(cpc::to_string(offer.kind)) + ": " +
+      all += std::string(cpc::cpc_name(offer.kind)) + ": " +
              std::string(reinterpret_cast<const char*>(offer.blob.data()), offer.blob.size()) + "\n";
     }
     return all;
   };
   XrcNode with(1, 11);
-  ck_assert(with.target().cpc == CpcKind::kXoob);
+  ck_assert(with.target().cpc == cpc::kXoob);
   check_text_has(reasons(with), "oob: port 0: it makes no XRC queue pairs, and btl_fabric_receive_queues has X queues");
   Node without(2);
-  ck_assert(without.target().cpc == CpcKind::kOob);
+  ck_assert(without.target().cpc == cpc::kOob);
   check_text_has(reasons(without), "xoob: port 0: it is for X queues, and btl_fabric_receive_queues has none");
   XrcNode no_domain(3, 0);
   check_text_has(reasons(no_domain), "xoob: port 0: the device has no XRC domain");

@@ -15,6 +15,7 @@
 #include "common/ports/port_scan.h"
 #include "cpc/manager/connection_manager.h"
 #include "test/unit/check_main.h"
+#include "test/unit/cpc_parameters.h"
 
 namespace fabric::test {
 
@@ -31,7 +32,7 @@ class VerbsPort {
  protected:
   /// On the first usable port of this host. Receives have `places` places. `entries` completions fit into a completion
   /// queue, and `receives` of them are kept for shared queues.
-  VerbsPort(std::uint32_t rank, const cpc::ManagerSettings& settings, const char* queues, std::size_t places,
+  VerbsPort(std::uint32_t rank, const cpc::ConnectionSettings& settings, const char* queues, std::size_t places,
             int entries, int receives)
       : settings_(settings), queues_(*ReceiveQueues::parse(queues)), buffer_((places + 1) * kMessage) {
     PortScan scan = scan_ports({});
@@ -58,14 +59,16 @@ class VerbsPort {
 
   /// When the rest of the port is filled in.
   void start() {
-    auto started = cpc::ConnectionManager::start(settings_, cpc::make_rc_queue_pairs);
+    CpcOptions parameters;
+    parameters.set("rdmacm_resolve_timeout", static_cast<int>(std::min(settings_.connect_timeout_ms, 2000U)));
+    auto started = cpc::ConnectionManager::start(settings_, parameters.make(), cpc::make_rc_queue_pairs);
     ck_assert(started.has_value());
     manager_ = std::move(*started);
     manager_->add_port(port_);
   }
   /// All processes of these programs have one token.
   void connect(const cpc::ConnectionKey& key, const CpcOffer& offer) {
-    manager_->submit(cpc::Connect{key, {offer.kind, offer.blob, settings_.token, true}});
+    manager_->submit(cpc::Connect{key, {*cpc::find_cpc(offer.kind), offer.blob, settings_.token, true}});
   }
 
   /// Tells `on` of every upcall and every completion that there is.
@@ -115,7 +118,7 @@ class VerbsPort {
 
   static constexpr std::byte kToken{9};
 
-  cpc::ManagerSettings settings_;
+  cpc::ConnectionSettings settings_;
   UsablePort usable_;
   ReceiveQueues queues_;
   std::vector<std::byte> buffer_;  ///< what we send, then a place for every receive

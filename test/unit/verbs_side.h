@@ -21,9 +21,9 @@ class VerbsSide : private VerbsPort {
  public:
   using VerbsPort::offers;
 
-  explicit VerbsSide(std::uint32_t rank) : VerbsSide(rank, cpc::ManagerSettings(), {}) {}
+  explicit VerbsSide(std::uint32_t rank) : VerbsSide(rank, cpc::ConnectionSettings(), {}) {}
   /// `transport`: of the queue pairs; what belongs to the port is filled in.
-  VerbsSide(std::uint32_t rank, const cpc::ManagerSettings& settings, const cpc::QueuePairSettings& transport)
+  VerbsSide(std::uint32_t rank, const cpc::ConnectionSettings& settings, const cpc::QueuePairSettings& transport)
       : VerbsPort(rank, settings, "P,4096,8,4,4,2:S,4096,16,4,16", kReceives, 256, 32) {
     port_.settings = transport;
     port_.settings.pkey_index = usable_.pkey_index;

@@ -65,7 +65,7 @@ class XrcSide : private VerbsPort {
   [[nodiscard]] CpcOffer offer() const {
     const std::vector<CpcOffer> all = offers();
     ck_assert_uint_eq(all.size(), 1);
-    ck_assert(all[0].kind == CpcKind::kXoob);
+    ck_assert(all[0].kind == cpc::kXoob.kind);
     return all[0];
   }
 

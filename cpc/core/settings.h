@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Settings of connection set-up that all CPCs share. What only one of them knows is in its folder.
+#pragma once
+
+#include <cstddef>
+
+#include "common/base/identity.h"
+#include "cpc/core/cpc_traits.h"
+
+namespace fabric::cpc {
+
+class Trace;
+
+/// Limits and settings of connection set-up, from MCA parameters.
+struct ConnectionSettings {
+  ProcessName self;
+  JobToken token{};                       ///< ours: what peers must present
+  unsigned connect_retries = 10;          ///< further attempts after the first, each over all addresses of the peer
+  unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a peer to say who it is
+  unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
+  std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open
+  CpcSet cpcs = kEveryCpc;                ///< those that the user lets be used
+  Trace* trace = nullptr;                 ///< hears of every transition; outlives the manager. Null: none is kept
+};
+
+}  // namespace fabric::cpc

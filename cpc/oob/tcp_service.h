@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What oob and xoob do alike: listen on the host's addresses, and open channels over TCP. The channels carry messages;
+// what they mean is the business of Connection.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/base/result.h"
+#include "cpc/core/cpc_interface.h"
+#include "cpc/loop/connect_throttle.h"
+#include "cpc/oob/address_filter.h"
+#include "cpc/oob/oob_addresses.h"
+#include "cpc/oob/oob_channel.h"
+#include "cpc/oob/oob_listener.h"
+
+namespace fabric::cpc {
+
+/// Progress thread only, except for offer(), which never changes.
+class TcpService {
+ public:
+  /// Listens on the addresses that `addresses` lets pass. The error says why this process cannot. `traits`: the CPC
+  /// that the channels are of.
+  [[nodiscard]] static Result<std::unique_ptr<TcpService>> start(const CpcContext& context, const CpcTraits& traits,
+                                                                 const AddressFilter& addresses);
+
+  /// An OobOffer: what peers must be told to reach us.
+  [[nodiscard]] const std::vector<std::byte>& offer() const noexcept { return offer_; }
+
+  /// Starts to open a channel to a peer that published `offer`. Attempts begin with different addresses, so that one
+  /// that swallows everything or leads to somebody else does not stop them all.
+  [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, std::span<const std::byte> offer,
+                                                      bool same_node, Message request);
+
+ private:
+  TcpService(const CpcContext& context, const CpcTraits& traits)
+      : context_(context), traits_(traits), throttle_(context.loop, context.settings->connect_limit) {}
+  [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses(const AddressFilter& filter);
+
+  CpcContext context_;
+  const CpcTraits& traits_;
+  std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
+  ConnectThrottle throttle_;                  ///< of the channels that we open
+  std::vector<std::byte> offer_;
+  std::unique_ptr<OobListener> listener_;
+};
+
+}  // namespace fabric::cpc

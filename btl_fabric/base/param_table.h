@@ -124,8 +124,9 @@ inline constexpr std::array kParamTable = {
         "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
         "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
         "process"),
-    number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
-                 "Entries of a completion queue. A port makes as many queues as its connections need"),
+    number_param(
+        "cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
+        "Least entries of a completion queue. A port makes as many queues as its connections need, later ones larger"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
     number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6,
                  "Message buffers of each size made at first"),

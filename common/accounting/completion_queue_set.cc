@@ -23,12 +23,22 @@ CompletionQueueSet::CompletionQueueSet(ibv_context* device, std::uint32_t entrie
   limits_.last_entries = std::max(limits_.last_entries, entries_per_queue_);
   ibv_device_attr attributes{};
   if (ibv_query_device(device, &attributes) == 0 && attributes.max_cqe > 0) {
-    entries_per_queue_ = std::min(entries_per_queue_, static_cast<std::uint32_t>(attributes.max_cqe));
-    limits_.last_entries = std::min(limits_.last_entries, static_cast<std::uint32_t>(attributes.max_cqe));
+    max_entries_ = static_cast<std::uint32_t>(attributes.max_cqe);
+    entries_per_queue_ = std::min(entries_per_queue_, max_entries_);
   }
 }
 
 CompletionQueueSet::~CompletionQueueSet() = default;
+
+std::uint32_t CompletionQueueSet::size_of_next() const noexcept {
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    all += queues_[i].size;
+  }
+  const std::uint32_t least = count + 1 == limits_.queues ? limits_.last_entries : entries_per_queue_;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(std::max<std::uint64_t>(least, all / 4), max_entries_));
+}
 
 Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
   const std::lock_guard lock(mutex_);
@@ -39,17 +49,17 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
       return CompletionQueueRoom(this, i, entries);
     }
   }
-  if (count == limits_.queues) {
-    return failure("all " + std::to_string(count) + " completion queues that the port has for this process are full (" +
-                   std::to_string(entries_per_queue_) + " entries, the last " + std::to_string(limits_.last_entries) +
-                   "): raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
+  const auto too_small = [](const std::string& what) {
+    return failure(what + ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
+  };
+  if (count == kMaxQueues) {
+    return too_small("all " + std::to_string(count) + " completion queues that a port can have in a process are full");
   }
-  const std::uint32_t size = entries_of(count);
+  const std::uint32_t size = size_of_next();
   if (size < shared_receives_ || size - shared_receives_ < entries) {
-    return failure("a queue pair needs " + std::to_string(entries) +
-                   " completion queue entries and the shared receives " + std::to_string(shared_receives_) +
-                   ", but a completion queue holds " + std::to_string(size) +
-                   ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
+    return too_small("a queue pair needs " + std::to_string(entries) +
+                     " completion queue entries and the shared receives " + std::to_string(shared_receives_) +
+                     ", but a completion queue holds " + std::to_string(size));
   }
   CompletionQueue cq(ibv_create_cq(device_, static_cast<int>(size), nullptr, nullptr, 0));
   if (!cq) {
@@ -58,6 +68,7 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
                          errno);
   }
   queues_[count].cq = std::move(cq);
+  queues_[count].size = size;
   queues_[count].free = size - shared_receives_ - entries;
   count_.store(count + 1, std::memory_order_release);
   return CompletionQueueRoom(this, count, entries);
@@ -66,7 +77,7 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
 void CompletionQueueSet::release(std::size_t queue, std::uint32_t entries) noexcept {
   const std::lock_guard lock(mutex_);
   queues_[queue].free += entries;
-  assert(queues_[queue].free <= entries_of(queue) - shared_receives_);
+  assert(queues_[queue].free <= queues_[queue].size - shared_receives_);
 }
 
 }  // namespace fabric

@@ -51,13 +51,15 @@ class CompletionQueueSet {
  public:
   static constexpr std::size_t kMaxQueues = 64;
 
-  /// Of how many queues there may be, and how large the last one is.
+  /// What the process should do with, for the peers that it knows of: so many queues, the last of which is so large. If more peers
+  /// come, it makes more queues, as far as the device has them.
   struct Limits {
     std::size_t queues = kMaxQueues;
     std::uint32_t last_entries = 0;  ///< 0: as the others
   };
 
-  /// Queues of `entries_per_queue` completions (lowered to what the device can). `shared_receives` of them are kept in
+  /// Queues of `entries_per_queue` completions (lowered to what the device can), or of a quarter of what there is already if that is
+  /// more: with many peers the number of queues grows with the logarithm of theirs. `shared_receives` of them are kept in
   /// every queue for the receives of the port's shared receive queues, which can complete on any.
   CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives) noexcept
       : CompletionQueueSet(device, entries_per_queue, shared_receives, Limits{kMaxQueues, 0}) {}
@@ -80,14 +82,14 @@ class CompletionQueueSet {
 
   struct Entry {
     CompletionQueue cq;
+    std::uint32_t size = 0;
     std::uint32_t free = 0;
   };
-  [[nodiscard]] std::uint32_t entries_of(std::size_t queue) const noexcept {
-    return queue + 1 == limits_.queues ? limits_.last_entries : entries_per_queue_;
-  }
+  [[nodiscard]] std::uint32_t size_of_next() const noexcept;
 
   ibv_context* device_;
   std::uint32_t entries_per_queue_;
+  std::uint32_t max_entries_ = UINT32_MAX;  ///< of a queue of the device
   std::uint32_t shared_receives_;
   Limits limits_;
   std::mutex mutex_;  ///< guards `free` and the making of queues

@@ -103,3 +103,12 @@ case_finalize_half_connected() {
   also=some_are_half_made with_faults 'delay us=5000 prob=0.3\ncm action=silence every=3\n' \
     life 8 unheard 3 --mca btl_fabric_connect_limit 1
 }
+# A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of
+# the sixteen to a peer.
+case_spawn_more_than_completion_queues() {
+  stock check_spawn || return 1
+  local queues=P,256,4 i
+  for ((i = 1; i < 15; i++)); do queues+=:P,256,4; done
+  fabric 1 --mca btl_fabric_cq_size 16 --mca btl_fabric_rdma_depth 1 --mca btl_fabric_max_ports 1 \
+    --mca btl_fabric_receive_queues "$queues:P,65536,4" "$programs/check_spawn" 8 && says 'check_spawn: 8 children'
+}

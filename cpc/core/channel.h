@@ -47,6 +47,19 @@ struct ChannelIdentity {
   std::uint16_t peer_port = 0;
   std::uint32_t attempt = 0;
   std::uint32_t incarnation = 0;
+
+  /// The header of a message of ours, or of the peer's.
+  [[nodiscard]] MessageHeader outgoing(MessageType type) const noexcept {
+    return {type, 0, token, self, peer, self_port, peer_port, attempt, incarnation};
+  }
+  [[nodiscard]] MessageHeader incoming(MessageType type) const noexcept {
+    return {type, 0, token, peer, self, peer_port, self_port, attempt, incarnation};
+  }
+  /// True if the peer sends such a header on this channel. The token is not looked at.
+  [[nodiscard]] bool is_of_peer(const MessageHeader& header) const noexcept {
+    return header.sender == peer && header.target == self && header.sender_port == peer_port &&
+           header.target_port == self_port && header.attempt == attempt && header.incarnation == incarnation;
+  }
 };
 
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.

@@ -13,8 +13,9 @@ namespace {
 constexpr std::size_t kEndsBodyBytes = 43;  ///< of REQUEST, TARGET and REPLY, without what there are several of
 constexpr std::size_t kEndBytes = 8;
 constexpr std::size_t kSrqBytes = 4;
-constexpr std::size_t kRefuseBodyBytes = 7;  ///< before the text
 constexpr std::uint32_t kMax24Bits = 0xffffff;
+constexpr std::size_t kLengthOffset = 6;
+constexpr auto kLastReason = static_cast<std::uint8_t>(RefuseReason::kOtherVersion);
 
 static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * (kEndBytes + kSrqBytes) <= kMaxMessageBytes);
 
@@ -23,7 +24,7 @@ bool has_ends(MessageType type) noexcept {
 }
 
 std::string printable(std::string_view text) {
-  std::string clean(text.substr(0, kMaxRefuseText));
+  std::string clean(text);
   std::replace_if(
       clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return clean;
@@ -125,21 +126,6 @@ Status read_ends(ByteReader& from, Message& message) {
   return {};
 }
 
-Status read_refusal(ByteReader& from, Message& message) {
-  const auto reason = from.get<std::uint8_t>();
-  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kOtherVersion)) {
-    return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
-  }
-  message.reason = static_cast<RefuseReason>(reason);
-  message.newest = from.get<std::uint32_t>();
-  const std::string text = from.get_string();
-  if (!from.ok() || from.remaining() != 0) {
-    return failure("the length of the refusal's text does not fit the message");
-  }
-  message.text = printable(text);
-  return {};
-}
-
 Status read_body(ByteReader& from, Message& message) {
   switch (message.header.type) {
     case MessageType::kRequest:
@@ -147,7 +133,7 @@ Status read_body(ByteReader& from, Message& message) {
     case MessageType::kReply:
       return read_ends(from, message);
     case MessageType::kRefuse:
-      return read_refusal(from, message);
+      return get_refusal(from, message);
     case MessageType::kConfirm:
     case MessageType::kPause:
       break;
@@ -177,27 +163,6 @@ LengthRange lengths_of(MessageType type) noexcept {
   return {kMessageHeaderBytes, kMessageHeaderBytes};
 }
 
-/// Checks what has arrived of magic, version and type, so that a stranger is not listened to any longer than needed.
-Status check_start(std::span<const std::byte> received) {
-  std::array<std::byte, 5> expected{};
-  store_be(expected.data(), kMessageMagic);
-  expected[4] = std::byte{kMessageVersion};
-  const std::size_t known = std::min(received.size(), expected.size());
-  if (!std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(known, 4)),
-                  received.begin())) {
-    return failure("not a message of btl_fabric (wrong magic number)");
-  }
-  if (known == 5 && received[4] != expected[4]) {
-    return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
-                   std::to_string(kMessageVersion));
-  }
-  if (received.size() > 5 &&
-      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kPause))) {
-    return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
-  }
-  return {};
-}
-
 Status check_length(MessageType type, std::uint16_t length) {
   const LengthRange range = lengths_of(type);
   if (length < range.least || length > range.most) {
@@ -205,15 +170,6 @@ Status check_length(MessageType type, std::uint16_t length) {
                    std::to_string(range.least) + " to " + std::to_string(range.most));
   }
   return {};
-}
-
-MessageHeader read_header(ByteReader& from) {
-  MessageHeader header;
-  (void)from.take(5);  // magic and version: checked
-  header.type = static_cast<MessageType>(from.get<std::uint8_t>());
-  header.length = from.get<std::uint16_t>();
-  get_parties(from, header);
-  return header;
 }
 
 }  // namespace
@@ -236,7 +192,11 @@ const char* to_string(MessageType type) noexcept {
   return "?";
 }
 
-void put_parties(ByteWriter& to, const MessageHeader& header) {
+void put_header(ByteWriter& to, const MessageHeader& header) {
+  to.put(kMessageMagic);
+  to.put(kMessageVersion);
+  to.put(static_cast<std::uint8_t>(header.type));
+  to.put(std::uint16_t{0});
   to.put_bytes(header.token);
   to.put(header.sender.job);
   to.put(header.sender.rank);
@@ -248,7 +208,37 @@ void put_parties(ByteWriter& to, const MessageHeader& header) {
   to.put(header.incarnation);
 }
 
-void get_parties(ByteReader& from, MessageHeader& header) {
+std::vector<std::byte> finish_message(ByteWriter& message) {
+  std::vector<std::byte> bytes = message.take();
+  store_be(bytes.data() + kLengthOffset, static_cast<std::uint16_t>(bytes.size()));
+  return bytes;
+}
+
+Status check_start(std::span<const std::byte> received) {
+  std::array<std::byte, 5> expected{};
+  store_be(expected.data(), kMessageMagic);
+  expected[4] = std::byte{kMessageVersion};
+  const std::size_t known = std::min(received.size(), expected.size());
+  if (!std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(known, 4)),
+                  received.begin())) {
+    return failure("not a message of btl_fabric (wrong magic number)");
+  }
+  if (known == 5 && received[4] != expected[4]) {
+    return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
+                   std::to_string(kMessageVersion));
+  }
+  if (received.size() > 5 &&
+      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kPause))) {
+    return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
+  }
+  return {};
+}
+
+MessageHeader get_header(ByteReader& from) {
+  MessageHeader header;
+  (void)from.take(5);  // magic and version: checked
+  header.type = static_cast<MessageType>(from.get<std::uint8_t>());
+  header.length = from.get<std::uint16_t>();
   from.get_bytes(header.token);
   header.sender.job = from.get<std::uint32_t>();
   header.sender.rank = from.get<std::uint32_t>();
@@ -258,26 +248,39 @@ void get_parties(ByteReader& from, MessageHeader& header) {
   header.target_port = from.get<std::uint16_t>();
   header.attempt = from.get<std::uint32_t>();
   header.incarnation = from.get<std::uint32_t>();
+  return header;
+}
+
+void put_refusal(ByteWriter& to, const Message& refusal, std::size_t most_text) {
+  to.put(static_cast<std::uint8_t>(refusal.reason));
+  to.put(refusal.newest);
+  to.put_string(printable(std::string_view(refusal.text).substr(0, most_text)));
+}
+
+Status get_refusal(ByteReader& from, Message& refusal) {
+  const auto reason = from.get<std::uint8_t>();
+  if (reason < 1 || reason > kLastReason) {
+    return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
+  }
+  refusal.reason = static_cast<RefuseReason>(reason);
+  refusal.newest = from.get<std::uint32_t>();
+  const std::string text = from.get_string();
+  if (!from.ok() || from.remaining() != 0) {
+    return failure("the length of the refusal's text does not fit the message");
+  }
+  refusal.text = printable(text);
+  return {};
 }
 
 std::vector<std::byte> encode(const Message& message) {
-  const MessageHeader& header = message.header;
   ByteWriter to;
-  to.put(kMessageMagic);
-  to.put(kMessageVersion);
-  to.put(static_cast<std::uint8_t>(header.type));
-  to.put(std::uint16_t{0});
-  put_parties(to, header);
-  if (has_ends(header.type)) {
+  put_header(to, message.header);
+  if (has_ends(message.header.type)) {
     put_ends(to, message);
-  } else if (header.type == MessageType::kRefuse) {
-    to.put(static_cast<std::uint8_t>(message.reason));
-    to.put(message.newest);
-    to.put_string(printable(message.text));
+  } else if (message.header.type == MessageType::kRefuse) {
+    put_refusal(to, message, kMaxRefuseText);
   }
-  std::vector<std::byte> bytes = to.take();
-  store_be(bytes.data() + 6, static_cast<std::uint16_t>(bytes.size()));
-  return bytes;
+  return finish_message(to);
 }
 
 std::optional<std::uint8_t> other_version(std::span<const std::byte> received) noexcept {
@@ -294,7 +297,7 @@ Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> re
   }
   if (received.size() >= 8) {
     const auto type = static_cast<MessageType>(received[5]);
-    if (Status length = check_length(type, load_be<std::uint16_t>(received.data() + 6)); !length) {
+    if (Status length = check_length(type, load_be<std::uint16_t>(received.data() + kLengthOffset)); !length) {
       return tl::unexpected(std::move(length).error());
     }
   }
@@ -302,7 +305,7 @@ Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> re
     return std::optional<MessageHeader>();
   }
   ByteReader from(received);
-  return std::optional(read_header(from));
+  return std::optional(get_header(from));
 }
 
 Result<Message> decode_message(std::span<const std::byte> bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The messages of the oob and xoob CPCs, as they travel over TCP. All integers are big-endian.
+// The messages of connection set-up. All integers are big-endian. As they travel over TCP (oob, xoob); what a communication
+// manager carries has the same header and the same REFUSE (cm_message.h):
 //
 //     offset size
 //          0    4  magic, kMessageMagic
@@ -56,8 +57,9 @@ namespace fabric::cpc {
 inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
 inline constexpr std::uint8_t kMessageVersion = 3;
 inline constexpr std::size_t kMessageHeaderBytes = 52;
+inline constexpr std::size_t kRefuseBodyBytes = 7;  ///< before the text
 inline constexpr std::size_t kMaxRefuseText = 512;
-inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + 7 + kMaxRefuseText;
+inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + kRefuseBodyBytes + kMaxRefuseText;
 
 enum class MessageType : std::uint8_t {
   kRequest = 1,
@@ -108,9 +110,18 @@ struct Message {
 /// "REQUEST"
 [[nodiscard]] const char* to_string(MessageType type) noexcept;
 
-/// The part of the header that says who speaks to whom, from the token to the incarnation: the same in every CPC's messages.
-void put_parties(ByteWriter& to, const MessageHeader& header);
-void get_parties(ByteReader& from, MessageHeader& header);
+/// The header, with a length that finish_message() fills in.
+void put_header(ByteWriter& to, const MessageHeader& header);
+/// The whole message, with its length.
+[[nodiscard]] std::vector<std::byte> finish_message(ByteWriter& message);
+/// Checks what has arrived of magic, version and type.
+[[nodiscard]] Status check_start(std::span<const std::byte> received);
+/// After check_start(): the header, of a message that is at least that long.
+[[nodiscard]] MessageHeader get_header(ByteReader& from);
+
+/// The body of a REFUSE. A text of more than `most_text` bytes is cut, and what is not printable becomes '?'.
+void put_refusal(ByteWriter& to, const Message& refusal, std::size_t most_text);
+[[nodiscard]] Status get_refusal(ByteReader& from, Message& refusal);
 
 /// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);

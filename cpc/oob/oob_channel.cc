@@ -102,15 +102,8 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
 
 void OobChannel::send(Message message) {
   assert_on_progress_thread();
-  MessageHeader& header = message.header;
-  header.token = identity_.token;
-  header.sender = identity_.self;
-  header.target = identity_.peer;
-  header.sender_port = identity_.self_port;
-  header.target_port = identity_.peer_port;
-  header.attempt = identity_.attempt;
-  header.incarnation = identity_.incarnation;
-  confirm_queued_ |= header.type == MessageType::kConfirm;
+  message.header = identity_.outgoing(message.header.type);
+  confirm_queued_ |= message.header.type == MessageType::kConfirm;
   const std::vector<std::byte> bytes = encode(message);
   output_.insert(output_.end(), bytes.begin(), bytes.end());
   if (socket_) {
@@ -245,9 +238,7 @@ Status OobChannel::check(const MessageHeader& header) const {
     return failure("a message for rank " + std::to_string(header.target.rank) + " of job " +
                    std::to_string(header.target.job));
   }
-  if (requested_ && (header.sender != identity_.peer || header.sender_port != identity_.peer_port ||
-                     header.target_port != identity_.self_port || header.attempt != identity_.attempt ||
-                     header.incarnation != identity_.incarnation)) {
+  if (requested_ && !identity_.is_of_peer(header)) {
     return failure(std::string("a ") + to_string(header.type) + " of another connection");
   }
   return {};

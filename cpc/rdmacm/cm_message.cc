@@ -12,41 +12,21 @@ namespace {
 
 constexpr std::uint8_t kAddressVersion = 1;
 constexpr std::size_t kAddressBytes = 2 + 16 + 8 + 2;
-constexpr std::size_t kLengthOffset = 6;
-constexpr std::size_t kRefuseBytes = 5;  ///< before the text
-
-std::string printable(std::string_view text) {
-  std::string clean(text.substr(0, kMaxCmText));
-  std::replace_if(
-      clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return clean;
-}
 
 /// Magic, version, type and length, and that what follows the message is padding.
-Status check_frame(std::span<const std::byte> bytes) {
-  if (bytes.size() < kCmHeaderBytes) {
-    return failure("private data of " + std::to_string(bytes.size()) + " bytes, fewer than " +
-                   std::to_string(kCmHeaderBytes));
+Status check_frame(std::span<const std::byte> bytes, const MessageHeader& header) {
+  if (header.type != MessageType::kRequest && header.type != MessageType::kReply &&
+      header.type != MessageType::kRefuse) {
+    return failure(std::string("a ") + to_string(header.type) + " in private data");
   }
-  if (load_be<std::uint32_t>(bytes.data()) != kCmMagic) {
-    return failure("not a message of btl_fabric (wrong magic number)");
+  const bool refuses = header.type == MessageType::kRefuse;
+  const std::size_t least = kCmHeaderBytes + (refuses ? kRefuseBodyBytes : 0);
+  const std::size_t most = refuses ? kMaxRejectPrivateData : least;
+  if (header.length < least || header.length > most || header.length > bytes.size()) {
+    return failure(std::string("a ") + to_string(header.type) + " of " + std::to_string(header.length) +
+                   " bytes, not " + std::to_string(least) + " to " + std::to_string(std::min(most, bytes.size())));
   }
-  const auto version = std::to_integer<unsigned>(bytes[4]);
-  if (version != kCmVersion) {
-    return failure("message version " + std::to_string(version) + ", we speak " + std::to_string(kCmVersion));
-  }
-  const auto type = static_cast<MessageType>(bytes[5]);
-  if (type != MessageType::kRequest && type != MessageType::kReply && type != MessageType::kRefuse) {
-    return failure("message type " + std::to_string(std::to_integer<unsigned>(bytes[5])) + " is unknown");
-  }
-  const auto length = std::to_integer<std::size_t>(bytes[kLengthOffset]);
-  const std::size_t least = kCmHeaderBytes + (type == MessageType::kRefuse ? kRefuseBytes : 0);
-  const std::size_t most = type == MessageType::kRefuse ? least + kMaxCmText : least;
-  if (length < least || length > most || length > bytes.size()) {
-    return failure(std::string("a ") + to_string(type) + " of " + std::to_string(length) + " bytes, not " +
-                   std::to_string(least) + " to " + std::to_string(std::min(most, bytes.size())));
-  }
-  const auto padding = bytes.subspan(length);
+  const auto padding = bytes.subspan(header.length);
   if (std::any_of(padding.begin(), padding.end(), [](std::byte one) { return one != std::byte{0}; })) {
     return failure("something follows the message");
   }
@@ -64,69 +44,42 @@ Status check_queue(const CmMessage& message) {
   return {};
 }
 
-Status read_refusal(ByteReader& from, std::size_t text_bytes, CmMessage& message) {
-  const auto reason = from.get<std::uint8_t>();
-  if (reason < 1 || reason > static_cast<std::uint8_t>(RefuseReason::kOtherVersion)) {
-    return failure("refusal reason is " + std::to_string(reason) + ", which is unknown");
-  }
-  message.reason = static_cast<RefuseReason>(reason);
-  message.newest = from.get<std::uint32_t>();
-  const auto text = from.take(text_bytes);
-  message.text = printable({reinterpret_cast<const char*>(text.data()), text.size()});
-  return {};
-}
-
 }  // namespace
 
 std::vector<std::byte> encode(const CmMessage& message) {
-  const MessageHeader& header = message.header;
   ByteWriter to;
-  to.put(kCmMagic);
-  to.put(kCmVersion);
-  to.put(static_cast<std::uint8_t>(header.type));
-  to.put(std::uint8_t{0});
+  put_header(to, message.header);
   to.put(message.queue);
   to.put(message.queue_count);
-  put_parties(to, header);
-  if (header.type == MessageType::kRefuse) {
-    to.put(static_cast<std::uint8_t>(message.reason));
-    to.put(message.newest);
-    const std::string text = printable(message.text);
-    to.put_bytes(std::as_bytes(std::span(text)));
+  if (message.header.type == MessageType::kRefuse) {
+    put_refusal(to, message, kMaxCmText);
   }
-  std::vector<std::byte> bytes = to.take();
-  bytes[kLengthOffset] = static_cast<std::byte>(bytes.size());
-  return bytes;
-}
-
-std::optional<std::uint8_t> other_cm_version(std::span<const std::byte> private_data) noexcept {
-  if (private_data.size() < 5 || load_be<std::uint32_t>(private_data.data()) != kCmMagic ||
-      private_data[4] == std::byte{kCmVersion}) {
-    return std::nullopt;
-  }
-  return std::to_integer<std::uint8_t>(private_data[4]);
+  return finish_message(to);
 }
 
 Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data) {
-  if (Status frame = check_frame(private_data); !frame) {
-    return tl::unexpected(std::move(frame).error());
+  if (Status start = check_start(private_data); !start) {
+    return tl::unexpected(std::move(start).error());
+  }
+  if (private_data.size() < kCmHeaderBytes) {
+    return failure("private data of " + std::to_string(private_data.size()) + " bytes, fewer than " +
+                   std::to_string(kCmHeaderBytes));
   }
   ByteReader from(private_data);
   CmMessage message;
-  (void)from.take(5);  // magic and version: checked
-  message.header.type = static_cast<MessageType>(from.get<std::uint8_t>());
-  message.header.length = from.get<std::uint8_t>();
+  message.header = get_header(from);
   message.queue = from.get<std::uint8_t>();
   message.queue_count = from.get<std::uint8_t>();
-  get_parties(from, message.header);
-  if (Status queue = check_queue(message); !queue) {
-    return tl::unexpected(std::move(queue).error());
+  Status good = check_frame(private_data, message.header);
+  if (good) {
+    good = check_queue(message);
   }
-  if (message.header.type == MessageType::kRefuse) {
-    const std::size_t text_bytes = message.header.length - kCmHeaderBytes - kRefuseBytes;
-    if (Status refusal = read_refusal(from, text_bytes, message); !refusal) {
-      return tl::unexpected(std::move(refusal).error());
-    }
+  if (good && message.header.type == MessageType::kRefuse) {
+    ByteReader body(private_data.subspan(kCmHeaderBytes, message.header.length - kCmHeaderBytes));
+    good = get_refusal(body, message);
+  }
+  if (!good) {
+    return tl::unexpected(std::move(good).error());
   }
   return message;
 }

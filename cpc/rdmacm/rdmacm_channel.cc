@@ -63,14 +63,7 @@ bool RdmaCmChannel::is_complete() const noexcept {
 /// A message as the owner sees it: what the ids received, put together.
 Message RdmaCmChannel::received(MessageType type) const {
   Message message;
-  message.header.type = type;
-  message.header.token = identity_.token;
-  message.header.sender = identity_.peer;
-  message.header.target = identity_.self;
-  message.header.sender_port = identity_.peer_port;
-  message.header.target_port = identity_.self_port;
-  message.header.attempt = identity_.attempt;
-  message.header.incarnation = identity_.incarnation;
+  message.header = identity_.incoming(type);
   for (const Lane& lane : lanes_) {
     message.ends.push_back({lane.peer_qpn, 0});
   }
@@ -152,12 +145,12 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
 }
 
 void RdmaCmChannel::on_rejected(const CmEvent& event) {
-  if (const auto version = other_cm_version(event.private_data)) {
+  if (const auto version = other_version(event.private_data)) {
     lost_ = true;
     Message message = received(MessageType::kRefuse);
     message.reason = RefuseReason::kOtherVersion;
     message.text = remote() + " speaks version " + std::to_string(*version) +
-                   " of the messages of connection set-up, we " + std::to_string(kCmVersion) +
+                   " of the messages of connection set-up, we " + std::to_string(kMessageVersion) +
                    ": all processes must run the same btl_fabric";
     handler_->on_message(*this, std::move(message));
     return;
@@ -309,14 +302,7 @@ RdmaCmChannel::Lane* RdmaCmChannel::find(const rdma_cm_id* id) noexcept {
 
 CmMessage RdmaCmChannel::own(MessageType type, const Lane& lane) const {
   CmMessage message;
-  message.header.type = type;
-  message.header.token = identity_.token;
-  message.header.sender = identity_.self;
-  message.header.target = identity_.peer;
-  message.header.sender_port = identity_.self_port;
-  message.header.target_port = identity_.peer_port;
-  message.header.attempt = identity_.attempt;
-  message.header.incarnation = identity_.incarnation;
+  message.header = identity_.outgoing(type);
   message.queue = static_cast<std::uint8_t>(&lane - lanes_.data());
   message.queue_count = static_cast<std::uint8_t>(lanes_.size());
   return message;
@@ -329,10 +315,8 @@ Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane) const {
   }
   const CmMessage expected = own(MessageType::kReply, lane);
   const MessageHeader& header = message.header;
-  if (header.type != MessageType::kReply || header.sender != identity_.peer || header.target != identity_.self ||
-      header.sender_port != identity_.peer_port || header.target_port != identity_.self_port ||
-      header.attempt != identity_.attempt || header.incarnation != identity_.incarnation ||
-      message.queue != expected.queue || message.queue_count != expected.queue_count) {
+  if (header.type != MessageType::kReply || !identity_.is_of_peer(header) || message.queue != expected.queue ||
+      message.queue_count != expected.queue_count) {
     return failure(std::string("a ") + to_string(header.type) + " of another connection");
   }
   return {};

@@ -150,12 +150,7 @@ inline ModelChannel::~ModelChannel() {
 }
 
 inline void ModelChannel::send(cpc::Message message) {
-  message.header.token = identity_.token;
-  message.header.sender = identity_.self;
-  message.header.target = identity_.peer;
-  message.header.sender_port = identity_.self_port;
-  message.header.target_port = identity_.peer_port;
-  message.header.attempt = identity_.attempt;
+  message.header = identity_.outgoing(message.header.type);
   network_.send(*wire_, side_, std::move(message));
 }
 

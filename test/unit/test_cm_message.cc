@@ -65,15 +65,15 @@ END_TEST
 START_TEST(layout_is_as_documented) {
   const std::vector<std::byte> bytes = encode(sample(MessageType::kRequest));
   ck_assert_uint_eq(bytes.size(), kCmHeaderBytes);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x6266434d);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), kMessageMagic);
   ck_assert_uint_eq(std::to_integer<unsigned>(bytes[5]), 1);
-  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[6]), kCmHeaderBytes);
-  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[7]), 3);
-  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[8]), 16);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 25), 0x01020304);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 43), 8);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 45), 0x11223344);
-  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 49), 0x55667788);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 6), kCmHeaderBytes);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 24), 0x01020304);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 42), 8);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 44), 0x11223344);
+  ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 48), 0x55667788);
+  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[52]), 3);
+  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[53]), 16);
 }
 END_TEST
 
@@ -96,21 +96,24 @@ START_TEST(hostile_data_is_refused) {
     bytes[at] = static_cast<std::byte>(value);
     return bytes;
   };
-  check_refused({}, "0 bytes");
-  check_refused({good.begin(), good.end() - 1}, "fewer than 53");
+  check_refused({}, "fewer than 54");
+  check_refused({good.begin(), good.end() - 1}, "fewer than 54");
   check_refused(with(0, 0), "wrong magic number");
   check_refused(with(4, 9), "message version 9");
-  for (const unsigned type : {0U, 3U, 5U, 255U}) {
+  for (const unsigned type : {0U, 7U, 255U}) {
     check_refused(with(5, type), "message type");
   }
-  check_refused(with(5, 4), "a REFUSE of 53 bytes");
-  for (const unsigned length : {0U, 52U, 54U, 255U}) {
-    check_refused(with(6, length), "a REQUEST of " + std::to_string(length));
+  check_refused(with(5, 3), "a CONFIRM in private data");
+  check_refused(with(5, 5), "a TARGET in private data");
+  check_refused(with(5, 4), "a REFUSE of 54 bytes");
+  for (const unsigned length : {0U, 53U, 55U, 255U}) {
+    check_refused(with(7, length), "a REQUEST of " + std::to_string(length));
   }
-  check_refused(with(7, 16), "queue index is 16 of 16");
-  check_refused(with(7, 255), "queue index is 255");
-  check_refused(with(8, 0), "queue count is 0");
-  check_refused(with(8, 17), "queue count is 17");
+  check_refused(with(6, 1), "a REQUEST of " + std::to_string(256 + kCmHeaderBytes));
+  check_refused(with(52, 16), "queue index is 16 of 16");
+  check_refused(with(52, 255), "queue index is 255");
+  check_refused(with(53, 0), "queue count is 0");
+  check_refused(with(53, 17), "queue count is 17");
   std::vector<std::byte> longer = good;
   longer.push_back(std::byte{1});
   check_refused(longer, "something follows");

@@ -18,6 +18,7 @@
 #include "common/accounting/receive_queues.h"
 #include "common/ports/process_info.h"
 #include "cpc/core/trace.h"
+#include "cpc/manager/connection_manager.h"
 
 namespace fabric {
 
@@ -45,6 +46,9 @@ class Component {
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
   int progress() noexcept;
+
+  /// Connection set-up, while there are modules.
+  [[nodiscard]] cpc::ConnectionManager& connections() const noexcept { return *connections_; }
 
   /// The timeline of connection set-up, or null.
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/mca/module_services.h"
 
+#include <cstdio>
+#include <new>
+#include <utility>
+
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/report.h"
@@ -26,37 +30,57 @@ void ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
   }
 }
 
-void ModuleServices::report_no_connection_method(const opal_proc_t& proc, const std::string& reason) {
-  fabric::report_no_connection_method(module_, proc, reason);
+void ModuleServices::submit(cpc::Command command) {
+  Component::get().connections().submit(std::move(command));
 }
 
-void ModuleServices::report_not_missed(const Endpoint& endpoint, const std::string& reason) {
-  fabric::report_not_missed(module_, endpoint, reason);
+/// Runs a report.
+template <class Report>
+void ModuleServices::say(Report report) noexcept {
+  try {
+    report();
+  } catch (const std::bad_alloc&) {
+    report_no_memory();
+  }
+}
+
+void ModuleServices::report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept {
+  say([&] { fabric::report_no_connection_method(module_, proc, reason); });
+}
+
+void ModuleServices::report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept {
+  say([&] { fabric::report_not_missed(module_, endpoint, reason); });
 }
 
 void ModuleServices::report_connection_failed(const Endpoint& endpoint, const std::string& reason,
-                                              const std::string& history) {
-  fabric::report_connection_failed(module_, endpoint, reason, history);
+                                              const std::string& history) noexcept {
+  say([&] { fabric::report_connection_failed(module_, endpoint, reason, history); });
 }
 
-void ModuleServices::report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) {
-  switch (failure.kind) {
-    case LinkFailure::Kind::kCompletion:
-      report_transfer_failed(module_, endpoint, failure.completion);
-      return;
-    case LinkFailure::Kind::kRefusedPost:
-      report_post_failed(module_, endpoint, failure.qpn, failure.error_number);
-      return;
-    case LinkFailure::Kind::kBadPacket:
-      report_bad_packet(module_, endpoint, failure.qpn, failure.packet);
-      return;
-    case LinkFailure::Kind::kNoMemory:
-      fabric::report_connection_failed(module_, endpoint, "there is no memory for what the peer asks for", "");
-      return;
-    case LinkFailure::Kind::kDeviceEvent:
-      report_queue_pair_event(module_, endpoint, failure.qpn, failure.event);
-      return;
-  }
+void ModuleServices::report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept {
+  say([&] {
+    switch (failure.kind) {
+      case LinkFailure::Kind::kCompletion:
+        report_transfer_failed(module_, endpoint, failure.completion);
+        return;
+      case LinkFailure::Kind::kRefusedPost:
+        report_post_failed(module_, endpoint, failure.qpn, failure.error_number);
+        return;
+      case LinkFailure::Kind::kBadPacket:
+        report_bad_packet(module_, endpoint, failure.qpn, failure.packet);
+        return;
+      case LinkFailure::Kind::kNoMemory:
+        report_no_memory();
+        return;
+      case LinkFailure::Kind::kDeviceEvent:
+        report_queue_pair_event(module_, endpoint, failure.qpn, failure.event);
+        return;
+    }
+  });
+}
+
+void ModuleServices::report_no_memory() noexcept {
+  std::fputs("btl_fabric: there is no memory left, and connections fail for it\n", stderr);
 }
 
 }  // namespace fabric

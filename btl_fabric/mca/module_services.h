@@ -16,14 +16,19 @@ class ModuleServices final : public EndpointServices {
   [[nodiscard]] const ProcessInfo& own_info() const noexcept override;
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override;
   [[nodiscard]] std::string port_name() const override;
+  void submit(cpc::Command command) override;
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
-  void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) override;
-  void report_not_missed(const Endpoint& endpoint, const std::string& reason) override;
+  void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
+  void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;
   void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
-                                const std::string& history) override;
-  void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) override;
+                                const std::string& history) noexcept override;
+  void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept override;
+  void report_no_memory() noexcept override;
 
  private:
+  template <class Report>
+  void say(Report report) noexcept;
+
   Module& module_;
 };
 

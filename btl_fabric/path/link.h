@@ -62,8 +62,6 @@ class Link {
   /// the header are written. The fragment is ours no more. False if the link has failed.
   [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
 
-  /// Posts what waits on this queue as far as credits and slots allow, then the credits that the peer needs.
-  void send_waiting(LinkQueue& queue) noexcept;
   /// Something waits: to be sent, or to end.
   [[nodiscard]] bool has_waiting() const noexcept;
 
@@ -73,8 +71,6 @@ class Link {
   [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
   /// With X queues: what comes through the queue pair with this number is the peer's.
   [[nodiscard]] Status receive_from(std::uint32_t target_qpn);
-  /// The number; 0 before.
-  [[nodiscard]] std::uint32_t target() const noexcept { return target_qpn_; }
   /// With X queues: messages go through `sends`. Before start().
   void share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs);
   /// The only queue pair of a link to this process itself, which carries RDMA and no messages. Before start().
@@ -102,6 +98,8 @@ class Link {
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
   void send_one(LinkQueue& queue) noexcept;
+  /// Posts what waits on this queue as far as credits and slots allow, then the credits that the peer needs.
+  void send_waiting(LinkQueue& queue) noexcept;
   void send_credits(LinkQueue& queue) noexcept;
   [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
   /// Verbs did not take a request of a queue.

@@ -211,7 +211,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
 
 [[gnu::cold]] void PacketPath::bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
   events().link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket,
-                                    .qpn = queue.qp != nullptr ? queue.qp->qp_num : queue.link.target(),
+                                    .qpn = queue.qp != nullptr ? queue.qp->qp_num : queue.link.target_qpn_,
                                     .packet = {fragment.packet, length}});
 }
 

@@ -24,17 +24,15 @@ class Directions {
       at(direction) = Told::kOpen;
     }
   }
-  /// True if Close is to be said: it is open, and that has not been said.
-  [[nodiscard]] bool close(cpc::Direction direction) noexcept {
-    if (at(direction) != Told::kOpen) {
-      return false;
-    }
-    at(direction) = Told::kClose;
-    return true;
-  }
+  /// It is open, and Close has not been said.
+  [[nodiscard]] bool is_open(cpc::Direction direction) const noexcept { return at(direction) == Told::kOpen; }
+  /// Close has been said.
+  void close(cpc::Direction direction) noexcept { at(direction) = Told::kClose; }
   /// Close is answered.
   void flushed(cpc::Direction direction) noexcept { at(direction) = Told::kFlushed; }
   [[nodiscard]] bool is_flushed(cpc::Direction direction) const noexcept { return at(direction) == Told::kFlushed; }
+  /// The progress thread knows of it no more.
+  void forget(cpc::Direction direction) noexcept { at(direction) = Told::kNothing; }
   /// Nothing is open, and every Close answered.
   [[nodiscard]] bool all_flushed() const noexcept {
     return std::all_of(told_.begin(), told_.end(),

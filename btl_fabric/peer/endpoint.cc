@@ -140,7 +140,7 @@ void Endpoint::want_connection() {
     owner_.connect_self();
     return;
   }
-  owner_.connections().submit(cpc::Connect{key(direction), target_});
+  owner_.submit(cpc::Connect{key(direction), target_});
   directions_.open(direction);
   state_ = State::kConnecting;
 }
@@ -179,8 +179,8 @@ void Endpoint::connected_to_self(ibv_qp* queue_pair) {
 
 void Endpoint::peer_spoke() {
   if (!spoke_) {
+    owner_.submit(cpc::PeerSpoke{key_});
     spoke_ = true;
-    owner_.connections().submit(cpc::PeerSpoke{key_});
   }
 }
 
@@ -205,8 +205,9 @@ void Endpoint::forget_peers_wish() noexcept {
 }
 
 void Endpoint::give_up(cpc::Direction direction, const std::string& reason) {
-  if (directions_.close(direction)) {
-    owner_.connections().submit(cpc::Close{key(direction), reason});
+  if (directions_.is_open(direction)) {
+    owner_.submit(cpc::Close{key(direction), reason});
+    directions_.close(direction);
   }
 }
 
@@ -276,7 +277,8 @@ void Endpoint::destroy() {
   link_.reset();
   for (const cpc::Direction direction : Directions::kAll) {
     if (directions_.has(direction)) {
-      owner_.connections().submit(cpc::Destroy{key(direction)});
+      owner_.submit(cpc::Destroy{key(direction)});
+      directions_.forget(direction);
     }
   }
 }
@@ -299,7 +301,7 @@ std::string Endpoint::describe_queue(std::uint32_t qpn) const {
     }
     return text;
   }
-  if (link_ && qpn != 0 && link_->target() == qpn) {
+  if (link_ && qpn != 0 && link_->uses(qpn)) {
     std::snprintf(text, sizeof text, "X queues, messages that come in through QPN 0x%06x", qpn);
     return text;
   }

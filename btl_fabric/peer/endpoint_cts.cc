@@ -6,7 +6,6 @@
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoints.h"
-#include "cpc/core/trace.h"
 
 namespace fabric {
 

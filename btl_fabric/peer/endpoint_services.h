@@ -8,6 +8,7 @@
 
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/peer.h"
+#include "cpc/core/cpc.h"
 
 namespace fabric {
 
@@ -23,16 +24,20 @@ class EndpointServices {
   /// The port, for messages to users.
   [[nodiscard]] virtual std::string port_name() const = 0;
 
+  /// Tells the progress thread something about a connection; it answers by Endpoints::handle(). May throw std::bad_alloc.
+  virtual void submit(cpc::Command command) = 0;
+
   /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
   virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
 
-  // What users are told
-  virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) = 0;
+  // What users are told. Where there is no memory for it, that.
+  virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept = 0;
   /// A connection that only the peer wanted.
-  virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) = 0;
+  virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept = 0;
   virtual void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
-                                        const std::string& history) = 0;
-  virtual void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) = 0;
+                                        const std::string& history) noexcept = 0;
+  virtual void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept = 0;
+  virtual void report_no_memory() noexcept = 0;
 
  protected:
   ~EndpointServices() = default;

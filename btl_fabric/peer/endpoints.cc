@@ -21,11 +21,6 @@ void Endpoints::set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_modu
   upper_module_ = upper_module;
 }
 
-void Endpoints::set_connections(cpc::ConnectionManager& connections, cpc::Trace* trace) noexcept {
-  connections_ = &connections;
-  trace_ = trace;
-}
-
 Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::string& why_not) {
   if (!peer.refusal.empty()) {
     why_not = peer.refusal;
@@ -143,21 +138,23 @@ void Endpoints::close(Endpoint* endpoint) {
   endpoint->close("the process has disconnected");
 }
 
-/// Endpoints whose last completion is in can go.
-void Endpoints::reap_drained() {
+/// Endpoints whose last completion is in can go. Without memory they stay until the next time.
+void Endpoints::reap_drained() noexcept try {
   for (std::size_t i = 0; i < closing_.size();) {
     if (!closing_[i]->is_drained()) {
       ++i;
       continue;
     }
+    closing_[i]->destroy();
     const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
     handshakes_.erase(endpoint->handshake_.serial);
-    endpoint->destroy();
     if (Endpoint* successor = find(endpoint->key()); successor != nullptr) {
-      successor->connect_if_wanted();
+      guarded(successor, [&] { successor->connect_if_wanted(); });
     }
   }
+} catch (const std::bad_alloc&) {
+  services_.report_no_memory();
 }
 
 std::uint32_t Endpoints::rdma_outstanding() const noexcept {

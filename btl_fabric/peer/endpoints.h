@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -14,7 +15,7 @@
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoint_services.h"
-#include "cpc/manager/connection_manager.h"
+#include "cpc/core/trace.h"
 #include "cpc/queue_pairs/loopback.h"
 
 namespace fabric {
@@ -35,7 +36,8 @@ class Endpoints final : private PathEvents {
   /// The endpoints of the same port in all contexts, by number; all are there before the first is used. `upper_module`:
   /// Open MPI's name of the port.
   void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);
-  void set_connections(cpc::ConnectionManager& connections, cpc::Trace* trace) noexcept;
+  /// `trace`: hears of CTS; null: nobody does.
+  void set_trace(cpc::Trace* trace) noexcept { trace_ = trace; }
 
   [[nodiscard]] PacketPath& path() noexcept { return *path_; }
   [[nodiscard]] const cpc::PortContext& port() const noexcept { return port_; }
@@ -68,7 +70,7 @@ class Endpoints final : private PathEvents {
     return completions;
   }
   /// What the progress thread has to say about connections of this port.
-  void handle(const cpc::Upcall& upcall);
+  void handle(const cpc::Upcall& upcall) noexcept;
   /// The device says by an event that a queue pair has failed.
   void queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept;
 
@@ -79,7 +81,7 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] unsigned number_of_context() const noexcept { return number_; }
   [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }
   [[nodiscard]] mca_btl_base_module_t* upper_module() const noexcept { return upper_module_; }
-  [[nodiscard]] cpc::ConnectionManager& connections() const noexcept { return *connections_; }
+  void submit(cpc::Command command) { services_.submit(std::move(command)); }
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_; }
   /// The endpoint of this context for one of the first, made. The peer must have this context too.
   [[nodiscard]] Endpoint* add_to(Endpoint& first);
@@ -96,7 +98,7 @@ class Endpoints final : private PathEvents {
   /// The endpoint for a process that connected to us before Open MPI told us of it.
   [[nodiscard]] Endpoint* endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not);
   void close(Endpoint* endpoint);
-  void reap_drained();
+  void reap_drained() noexcept;
 
   void on(const cpc::PostReceives& upcall);
   void on(const cpc::Connected& upcall);
@@ -104,7 +106,6 @@ class Endpoints final : private PathEvents {
   void on(const cpc::PeerLeft& upcall);
   void on(const cpc::Failed& upcall);
   void on(const cpc::Flushing& upcall);
-  void on(const cpc::AsyncEvent& /*event*/) {}  // the module's
   void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
   void take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept;
   void check_early_cts(Endpoint& endpoint) noexcept;
@@ -124,13 +125,22 @@ class Endpoints final : private PathEvents {
   void peer_left(Endpoint& endpoint) noexcept;
   void forget_peers_wish(Endpoint& endpoint, const std::string& reason) noexcept;
   void fail(Endpoint& endpoint) noexcept;
+  /// Runs what may find no memory. Then the endpoint fails; without one (null), all do.
+  template <class Function>
+  void guarded(Endpoint* endpoint, Function function) noexcept {
+    try {
+      function();
+    } catch (const std::bad_alloc&) {
+      no_memory(endpoint);
+    }
+  }
+  void no_memory(Endpoint* endpoint) noexcept;
 
   const cpc::PortContext& port_;
   EndpointServices& services_;
   const unsigned number_;
   std::vector<Endpoints*> contexts_;
   mca_btl_base_module_t* upper_module_ = nullptr;
-  cpc::ConnectionManager* connections_ = nullptr;
   cpc::Trace* trace_ = nullptr;
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;

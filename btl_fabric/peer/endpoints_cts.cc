@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Where CTS messages come in.
-#include <new>
-
 #include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
@@ -23,7 +21,7 @@ namespace fabric {
   if (found != handshakes_.end()) {
     take_handshake(*found->second, completion.byte_len);
   } else {
-    early_handshakes_.push_back({serial, completion.byte_len});
+    guarded(nullptr, [&] { early_handshakes_.push_back({serial, completion.byte_len}); });
   }
 }
 
@@ -50,16 +48,18 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
 }
 
 void Endpoints::cts_arrived(Endpoint& endpoint) noexcept {
-  if (Status taken = endpoint.cts_arrived(); !taken) {
-    connection_failed(endpoint, taken.error().text);
-  }
+  guarded(&endpoint, [&] {
+    if (Status taken = endpoint.cts_arrived(); !taken) {
+      connection_failed(endpoint, taken.error().text);
+    }
+  });
 }
 
 /// On a shared queue. Before CTS nothing else is sent.
 [[gnu::cold]] void Endpoints::unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept {
   PacketHeader header;
   if (header.read(packet.data(), packet.size()) && header.kind == PacketKind::kClearToSend) {
-    early_cts_.push_back(qpn);
+    guarded(nullptr, [&] { early_cts_.push_back(qpn); });
   }
 }
 

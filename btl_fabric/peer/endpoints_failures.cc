@@ -20,11 +20,13 @@ Endpoint& endpoint_of(Link& link) noexcept {
 // ---- What the packet path says
 
 void Endpoints::connection_wanted(Link& link) noexcept {
-  endpoint_of(link).connect_if_wanted();
+  Endpoint& endpoint = endpoint_of(link);
+  guarded(&endpoint, [&] { endpoint.connect_if_wanted(); });
 }
 
 void Endpoints::peer_spoke(Link& link) noexcept {
-  endpoint_of(link).peer_spoke();
+  Endpoint& endpoint = endpoint_of(link);
+  guarded(&endpoint, [&] { endpoint.peer_spoke(); });
 }
 
 void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
@@ -83,15 +85,16 @@ void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFail
 /// Nobody can send through it any more, neither `first` nor the others.
 void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
   sends.fail();
-  const std::string why =
-      "the queue pair that it shared with rank " + std::to_string(first.key().peer.rank) + " has failed";
   fail(first);
   for (std::size_t i = 0; i < sends.shares().size(); ++i) {  // the upper layer, being told, may add to them
     Link* const link = sends.shares()[i].link;
     if (link != nullptr && link->is_up()) {
       Endpoint& endpoint = endpoint_of(*link);
       fail(endpoint);
-      endpoint.give_up(cpc::Direction::kOutgoing, why);
+      guarded(&endpoint, [&] {
+        endpoint.give_up(cpc::Direction::kOutgoing, "the queue pair that it shared with rank " +
+                                                        std::to_string(first.key().peer.rank) + " has failed");
+      });
     }
   }
 }
@@ -116,26 +119,30 @@ void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexc
   if (endpoint.state() == Endpoint::State::kFailed || endpoint.state() == Endpoint::State::kClosing) {
     return;
   }
-  const bool is_peers_wish = endpoint.is_peers_wish();
-  if (Status fine = endpoint.peer_left(); !fine && is_peers_wish) {
-    forget_peers_wish(endpoint, fine.error().text);
-    endpoint.give_up(fine.error().text);
-  } else if (!fine) {
-    connection_failed(endpoint, fine.error().text);
-  }
+  guarded(&endpoint, [&] {
+    const bool is_peers_wish = endpoint.is_peers_wish();
+    if (Status fine = endpoint.peer_left(); !fine && is_peers_wish) {
+      forget_peers_wish(endpoint, fine.error().text);
+      endpoint.give_up(fine.error().text);
+    } else if (!fine) {
+      connection_failed(endpoint, fine.error().text);
+    }
+  });
 }
 
 void Endpoints::connection_failed(Endpoint& endpoint, const std::string& reason) noexcept {
   if (endpoint.state() == Endpoint::State::kFailed) {
     return;
   }
-  std::string doing;
-  if (endpoint.exchanges_cts_) {
-    doing.append("clear-to-send exchange: ").append(cpc::to_string(endpoint.cts_));
-  }
-  services_.report_connection_failed(endpoint, reason, doing);
-  fail(endpoint);
-  endpoint.give_up(reason);
+  guarded(&endpoint, [&] {
+    std::string doing;
+    if (endpoint.exchanges_cts_) {
+      doing.append("clear-to-send exchange: ").append(cpc::to_string(endpoint.cts_));
+    }
+    services_.report_connection_failed(endpoint, reason, doing);
+    fail(endpoint);
+    endpoint.give_up(reason);
+  });
 }
 
 /// A peer that wants to talk to us may change its mind, or be gone before it has: that is no reason to end the job.
@@ -151,6 +158,15 @@ void Endpoints::fail(Endpoint& endpoint) noexcept {
   endpoint.fail();
   services_.tell_upper_layer(endpoint.proc());
   endpoint.fail_waiting();
+}
+
+void Endpoints::no_memory(Endpoint* endpoint) noexcept {
+  services_.report_no_memory();
+  if (endpoint == nullptr) {
+    services_.tell_upper_layer(nullptr);
+  } else if (endpoint->state() != Endpoint::State::kFailed && endpoint->state() != Endpoint::State::kClosing) {
+    fail(*endpoint);
+  }
 }
 
 }  // namespace fabric

@@ -8,8 +8,14 @@
 
 namespace fabric {
 
-void Endpoints::handle(const cpc::Upcall& upcall) {
-  std::visit([this](const auto& told) { on(told); }, upcall);
+void Endpoints::handle(const cpc::Upcall& upcall) noexcept {
+  std::visit(
+      [this](const auto& told) {
+        if constexpr (requires { told.key; }) {
+          guarded(find(told.key), [&] { on(told); });
+        }
+      },
+      upcall);
 }
 
 /// What waits for an answer of the main thread: all receives of queue pairs of the endpoint's own, or the shared ones
@@ -31,7 +37,7 @@ void Endpoints::post_receives(Endpoint& endpoint, const cpc::PostReceives& upcal
     connection_failed(endpoint, posted.error().text);
     return;
   }
-  connections_->submit(cpc::ReceivesPosted{upcall.key});
+  submit(cpc::ReceivesPosted{upcall.key});
 }
 
 void Endpoints::on(const cpc::PostReceives& upcall) {
@@ -45,7 +51,7 @@ void Endpoints::on(const cpc::PostReceives& upcall) {
   }
   if (endpoint == nullptr ||
       (endpoint->state() == Endpoint::State::kFailed && !endpoint->directions_.has(upcall.key.direction))) {
-    connections_->submit(cpc::Close{upcall.key, why_not});
+    submit(cpc::Close{upcall.key, why_not});
     return;
   }
   endpoint->directions_.open(upcall.key.direction);
@@ -81,7 +87,7 @@ void Endpoints::on(const cpc::Linked& upcall) {
     endpoint = endpoint_of_unknown(upcall.key, why_not);
   }
   if (endpoint == nullptr || endpoint->state() == Endpoint::State::kFailed) {
-    connections_->submit(cpc::Close{upcall.key, why_not});
+    submit(cpc::Close{upcall.key, why_not});
     return;
   }
   endpoint->directions_.open(upcall.key.direction);
@@ -102,8 +108,7 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
 void Endpoints::on(const cpc::Failed& upcall) {
   Endpoint* endpoint = find(upcall.key);
   if (endpoint == nullptr && !is_closing(upcall.key)) {
-    connections_->submit(
-        cpc::Close{upcall.key, upcall.reason});  // an unknown peer's, which has been told and reports it
+    submit(cpc::Close{upcall.key, upcall.reason});  // an unknown peer's, which has been told and reports it
   }
   if (endpoint == nullptr) {
     return;
@@ -131,7 +136,7 @@ void Endpoints::on(const cpc::Flushing& upcall) {
   if (Endpoint* endpoint = find(upcall.key); endpoint != nullptr && endpoint->directions_.has(upcall.key.direction)) {
     endpoint->flushed(upcall.key.direction);  // it has failed, and is there until Open MPI takes it away
   } else {
-    connections_->submit(cpc::Destroy{upcall.key});  // refused: no endpoint ever used its queue pairs
+    submit(cpc::Destroy{upcall.key});  // refused: no endpoint ever used its queue pairs
   }
 }
 

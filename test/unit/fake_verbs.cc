@@ -22,6 +22,7 @@ FakeQueuePair& pair_of(ibv_qp* qp) {
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
+  const FakeAtWork at_work;
   FakeDevice& device = *FakeDevice::current;
   FakeQueuePair& pair = pair_of(qp);
   for (ibv_send_wr* request = first; request != nullptr; request = request->next) {
@@ -43,6 +44,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
 }
 
 int take_receives(FakeReceives& receives, ibv_recv_wr* first, ibv_recv_wr** refused) {
+  const FakeAtWork at_work;
   for (ibv_recv_wr* request = first; request != nullptr; request = request->next) {
     if (FakeDevice::current->receive_error != 0) {
       *refused = request;
@@ -198,6 +200,7 @@ ibv_mr* make_region(ibv_pd* pd, void* address, std::size_t length) {
     return nullptr;
   }
   static std::uint32_t key = 0x1000;
+  const fabric::test::FakeAtWork at_work;
   auto* region = new ibv_mr{};
   region->context = pd->context;
   region->pd = pd;

@@ -18,6 +18,13 @@
 
 namespace fabric::test {
 
+/// Not 0 while a fake works: what it allocates, a device would not.
+inline int fakes_at_work = 0;
+struct FakeAtWork {
+  FakeAtWork() { ++fakes_at_work; }
+  ~FakeAtWork() { --fakes_at_work; }
+};
+
 /// A request as it was when it was posted.
 struct FakeSend {
   std::uint64_t id = 0;

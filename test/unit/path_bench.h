@@ -4,78 +4,18 @@
 // to look at.
 #pragma once
 
-#include <check.h>
-#undef fail  // a macro of that header, and the name of functions here
-
-#include <cerrno>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <string>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "btl_fabric/path/link.h"
-#include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
-#include "test/unit/fake_verbs.h"
+#include "test/unit/path_parts.h"
 
 namespace fabric::test {
-
-/// Memory and registrations for message buffers, by Open MPI's interfaces.
-class FakeBuffers {
- public:
-  explicit FakeBuffers(FakeDevice& device) : device_(device) {
-    memory_.mpool_alloc = [](mca_mpool_base_module_t*, size_t size, size_t align, std::uint32_t) -> void* {
-      return std::aligned_alloc(align, (size + align - 1) / align * align);
-    };
-    memory_.mpool_free = [](mca_mpool_base_module_t*, void* address) { std::free(address); };
-    registrations_.owner = this;
-    registrations_.rcache_register = [](mca_rcache_base_module_t* cache, void* address, size_t size, std::uint32_t,
-                                        std::int32_t, mca_rcache_base_registration_t** made) {
-      return static_cast<Registrations*>(cache)->owner->add(address, size, made);
-    };
-    registrations_.rcache_deregister = [](mca_rcache_base_module_t* cache, mca_rcache_base_registration_t* one) -> int {
-      static_cast<Registrations*>(cache)->owner->remove(static_cast<Registration*>(one));
-      return OPAL_SUCCESS;
-    };
-  }
-
-  [[nodiscard]] BufferSource source() { return {&memory_, &registrations_, "fake0"}; }
-  /// A registration of the user's memory, to send from; the packet path lets it go.
-  [[nodiscard]] mca_rcache_base_registration_t* hold(void* address, std::size_t size) {
-    mca_rcache_base_registration_t* made = nullptr;
-    ck_assert_int_eq(add(address, size, &made), OPAL_SUCCESS);
-    return made;
-  }
-  unsigned held = 0;  ///< registrations that there are
-
- private:
-  struct Registrations : mca_rcache_base_module_t {
-    FakeBuffers* owner;
-  };
-  int add(void* address, std::size_t size, mca_rcache_base_registration_t** made) {
-    ibv_mr* const region = ibv_reg_mr(device_.pd(), address, size, 0);
-    if (region == nullptr) {
-      return OPAL_ERR_OUT_OF_RESOURCE;
-    }
-    auto* registration = static_cast<Registration*>(std::calloc(1, sizeof(Registration)));
-    registration->rcache = &registrations_;
-    registration->mr = region;
-    *made = registration;
-    ++held;
-    return OPAL_SUCCESS;
-  }
-  void remove(Registration* registration) {
-    ibv_dereg_mr(registration->mr);
-    std::free(registration);
-    --held;
-  }
-
-  FakeDevice& device_;
-  mca_mpool_base_module_t memory_{};
-  Registrations registrations_{};
-};
 
 /// What a link failed of, as it was said.
 struct SeenFailure {
@@ -101,37 +41,11 @@ class PathBench final : private PathEvents {
 
   explicit PathBench(const BenchOptions& options = {})
       : queues_(ReceiveQueues::parse(options.queues).value()), buffers(device), rdma_(device.pd(), MrPoolHints{}) {
-    PathSettings settings;
-    settings.queues = &queues_;
-    settings.max_inline = options.max_inline;
-    settings.rdma_depth = options.rdma_depth;
-    settings.rdma_limits = RdmaLimits{.link = Transport::kInfiniBand,
-                                      .max_sge = 2,
-                                      .max_read_sge = 2,
-                                      .max_inline = options.max_inline,
-                                      .outstanding_reads = 2};
+    PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.receivers = receivers_.data();
-    PathQueues made;
-    made.completion_queues = std::make_unique<CompletionQueueSet>(device.context(), 1024, 0);
+    PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared);
     room_ = made.completion_queues->reserve(512).value();
-    open_.name = "fake0";
-    open_.context.reset(device.context());
-    open_.pd.reset(device.pd());
-    for (std::size_t i = 0; i < queues_.count(); ++i) {
-      const auto queue = static_cast<std::uint8_t>(i);
-      made.send_pools.push_back(
-          FragmentPool::make(buffers.source(), queue, false, queues_[i].size, {0, options.most_sends, 1}).value());
-      made.receive_pools.push_back(
-          FragmentPool::make(buffers.source(), queue, true, queues_[i].size, {0, 0, 8}).value());
-      made.shared_queues.emplace_back();
-      if (queues_[i].kind != QueueKind::kPerPeer) {
-        QueueSpec spec = queues_[i];
-        spec.kind = QueueKind::kShared;  // X queues differ in what the device does
-        made.shared_queues.back() = SharedQueue::make(open_, spec, *made.receive_pools.back()).value();
-        shared.push_back(&device.shared_queue());
-      }
-    }
     path.emplace(settings, std::move(made), PathParts{rdma_, targets, counters, *this});
     for (auto& receiver : receivers_) {
       receiver.cbfunc = received<>;
@@ -354,7 +268,6 @@ class PathBench final : private PathEvents {
 
   inline static PathBench* current_ = nullptr;
   std::vector<mca_btl_active_message_callback_t> receivers_{256};
-  OpenDevice open_;
   DeviceRdma rdma_;
 
  public:

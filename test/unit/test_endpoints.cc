@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Endpoints on fake verbs, without Open MPI and without a progress thread: what that would say, the test says.
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <variant>
+
+#include "btl_fabric/peer/endpoints.h"
+#include "cpc/oob/oob.h"
+#include "cpc/rdmacm/rdmacm.h"
+#include "test/unit/check_main.h"
+#include "test/unit/path_parts.h"
+
+using namespace fabric;
+using namespace fabric::test;
+
+namespace {
+
+/// Allocations that are granted before one is refused; negative: all are.
+long allocations_left = -1;
+bool refuses_one_only = true;
+
+}  // namespace
+
+// The program's own, so that it can say no.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (fakes_at_work == 0 && allocations_left == 0) {
+    allocations_left = refuses_one_only ? -1 : 0;
+    throw std::bad_alloc();
+  }
+  allocations_left -= fakes_at_work == 0 && allocations_left > 0 ? 1 : 0;
+  if (void* const memory = std::malloc(size != 0 ? size : 1)) {
+    return memory;
+  }
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+constexpr std::uint8_t kTag = 65;
+
+/// A port whose peers speak oob, and what its endpoints say.
+class EndpointsBench final : private EndpointServices {
+ public:
+  explicit EndpointsBench(const char* list = "P,256,8,4,2,2:P,4096,8,4,2,2", const cpc::CpcTraits& cpc = cpc::kOob)
+      : queues(ReceiveQueues::parse(list).value()), buffers(device), rdma(device.pd(), MrPoolHints{}) {
+    PathSettings settings = path_settings(queues);
+    settings.receivers = receivers.data();
+    for (auto& receiver : receivers) {
+      receiver.cbfunc = received<>;
+    }
+    PathQueues made = make_queues(device, buffers, queues, 8, shared);
+    room = made.completion_queues->reserve(512).value();
+    endpoints.make_path(settings, std::move(made), rdma, targets, counters);
+    endpoints.set_contexts({&endpoints}, &module);
+    info.ports.resize(1);
+    info.offers.push_back({cpc.kind, 50, 1, {}});
+    peer.info = info;
+    peer.pairs.emplace_back(0);
+    proc.proc_name = {1, 7};
+    current = this;
+  }
+  ~EndpointsBench() { current = nullptr; }
+
+  Endpoint& endpoint() {
+    std::string why_not;
+    Endpoint* const known = endpoints.endpoint_for(&proc, peer, why_not);
+    ck_assert_ptr_nonnull(known);
+    return *known;
+  }
+  static cpc::ConnectionKey key() { return {{1, 7}, 0, 0, cpc::Direction::kBoth}; }
+
+  /// Sends a message with a callback; what Endpoint::send() said.
+  int send() {
+    Fragment* const fragment = endpoints.path().get_send(0);
+    ck_assert_ptr_nonnull(fragment);
+    fragment->segments[0].seg_len = 8;
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+    fragment->tag = kTag;
+    fragment->callback_due = false;
+    fragment->des_cbfunc = sent<>;
+    const int result = endpoint().send(*fragment);
+    if (result < 0) {
+      put_back(fragment);
+    }
+    return result;
+  }
+  /// The progress thread connects: both halves of it.
+  void post_receives() {
+    handles.clear();
+    for (std::size_t i = 0; i < queues.count(); ++i) {
+      handles.push_back(&device.make_queue_pair().verbs);
+    }
+    cpc::PostReceives upcall{key(), handles};
+    tell(upcall);
+  }
+  void connected() {
+    cpc::Connected upcall{key(), std::vector<cpc::QueuePairEnd>(queues.count())};
+    tell(upcall);
+  }
+  void tell(const cpc::Upcall& upcall) { endpoints.handle(upcall); }
+  FakeQueuePair& pair(std::size_t queue = 0) {
+    return *std::find_if(device.queue_pairs.begin(), device.queue_pairs.end(),
+                         [&](const FakeQueuePair& one) { return &one.verbs == handles[queue]; });
+  }
+  void flush() {
+    for (std::size_t i = 0; i < handles.size(); ++i) {
+      device.flush(pair(i));
+    }
+  }
+  template <class Command>
+  [[nodiscard]] std::size_t said() const {
+    return static_cast<std::size_t>(std::count_if(
+        commands.begin(), commands.end(), [](const auto& one) { return std::holds_alternative<Command>(one); }));
+  }
+
+  FakeDevice device;
+  ReceiveQueues queues;
+  FakeBuffers buffers;
+  DeviceRdma rdma;
+  AtomicTargets targets;
+  Counters counters;
+  cpc::PortContext port;
+  mca_btl_base_module_t module{};
+  ProcessInfo info;
+  Peer peer;
+  opal_proc_t proc{};
+  std::vector<FakeSharedQueue*> shared;
+  std::vector<ibv_qp*> handles;
+  Endpoints endpoints{port, *this, 0};
+  CompletionQueueRoom room;
+
+  std::vector<cpc::Command> commands;
+  std::vector<int> sends_ended;
+  unsigned reports = 0;
+  unsigned reports_of_no_memory = 0;
+  unsigned upper_layer_told = 0;
+  bool submits = true;
+  std::function<void()> on_sent;
+
+ private:
+  const ProcessInfo& own_info() const noexcept override { return info; }
+  const Peer* peer_of(const opal_proc_t& /*proc*/) override { return &peer; }
+  std::string port_name() const override { return "fake0:1"; }
+  void submit(cpc::Command command) override { commands.push_back(std::move(command)); }
+  void tell_upper_layer(opal_proc_t* /*proc*/) noexcept override { ++upper_layer_told; }
+  void report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& /*why*/) noexcept override {
+    ++reports;
+  }
+  void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*why*/) noexcept override {}
+  void report_connection_failed(const Endpoint& /*endpoint*/, const std::string& /*why*/,
+                                const std::string& /*history*/) noexcept override {
+    ++reports;
+  }
+  void report_link_failed(const Endpoint& /*endpoint*/, const LinkFailure& /*failure*/) noexcept override { ++reports; }
+  void report_no_memory() noexcept override { ++reports_of_no_memory; }
+
+  template <class... More>
+  static void received(mca_btl_base_module_t* /*module*/, More... /*more*/) {}
+  template <class... More>
+  static void sent(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
+                   mca_btl_base_descriptor_t* /*descriptor*/, int status, More... /*more*/) {
+    current->sends_ended.push_back(status);
+    if (current->on_sent) {
+      current->on_sent();
+    }
+  }
+  inline static EndpointsBench* current = nullptr;
+  std::vector<mca_btl_active_message_callback_t> receivers{256};
+};
+
+/// Everything ends, and nothing is left of it.
+void take_away(EndpointsBench& bench) {
+  bench.endpoints.remove(&bench.endpoint());
+  bench.flush();
+  if (bench.said<cpc::Close>() > 0) {
+    bench.tell(cpc::Flushing{EndpointsBench::key()});
+  }
+  for (int i = 0; i < 4; ++i) {
+    bench.flush();
+    bench.endpoints.progress();
+  }
+}
+
+}  // namespace
+
+START_TEST(messages_wait_for_their_connection) {
+  EndpointsBench bench;
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), 1);
+  bench.post_receives();
+  ck_assert_uint_eq(bench.said<cpc::ReceivesPosted>(), 1);
+  ck_assert(bench.pair().sends.empty());
+  bench.connected();
+  ck_assert_uint_eq(bench.pair().sends.size(), 2);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.pair().sends.size(), 3);
+  take_away(bench);
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// A peer goes while a callback of its own runs, and progress is called within. Its link is still in use outside.
+START_TEST(nothing_is_freed_within_a_callback) {
+  EndpointsBench bench;
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.post_receives();
+  bench.connected();
+  bench.on_sent = [&] {
+    bench.on_sent = nullptr;
+    take_away(bench);
+    ck_assert_uint_eq(bench.said<cpc::Destroy>(), 0);
+  };
+  bench.device.complete_send(bench.pair());
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+}
+END_TEST
+
+/// Wherever there is no memory, somebody is told, everything ends, and nobody dies.
+START_TEST(no_memory_is_an_error) {
+  refuses_one_only = _i % 2 == 0;
+  for (long granted = 0; granted < 64; ++granted) {
+    EndpointsBench bench;
+    bench.commands.reserve(16);
+    bench.sends_ended.reserve(16);
+    (void)bench.endpoint();
+    std::vector<ibv_qp*> pairs;
+    unsigned waiting = 0;
+    const auto step = [&](auto action) {
+      allocations_left = granted;
+      action();
+      allocations_left = -1;
+    };
+    switch (_i / 2) {
+      case 0:
+        step([&] { waiting += bench.send() == OPAL_SUCCESS ? 1 : 0; });
+        ck_assert(waiting == 1 || bench.said<cpc::Connect>() == 0);
+        break;
+      case 1:
+        waiting += bench.send() == OPAL_SUCCESS ? 1 : 0;
+        for (std::size_t i = 0; i < bench.queues.count(); ++i) {
+          bench.handles.push_back(&bench.device.make_queue_pair().verbs);
+        }
+        {
+          const cpc::Upcall upcall = cpc::PostReceives{EndpointsBench::key(), bench.handles};
+          step([&] { bench.tell(upcall); });
+        }
+        break;
+      default:
+        waiting += bench.send() == OPAL_SUCCESS ? 1 : 0;
+        bench.post_receives();
+        {
+          const cpc::Upcall upcall =
+              cpc::Connected{EndpointsBench::key(), std::vector<cpc::QueuePairEnd>(bench.queues.count())};
+          step([&] { bench.tell(upcall); });
+        }
+        break;
+    }
+    const bool failed = bench.reports_of_no_memory > 0;
+    ck_assert_uint_eq(bench.upper_layer_told, failed ? 1 : 0);
+    ck_assert_uint_eq(bench.sends_ended.size(), failed ? waiting : 0);
+    take_away(bench);
+    ck_assert_uint_eq(bench.device.completions.size(), 0);
+  }
+}
+END_TEST
+
+/// The first CTS may be here before its connection is known.
+START_TEST(no_memory_for_an_early_cts) {
+  EndpointsBench bench("S,256,32,16,4,16,2:S,4096,32,16,4,16,2", cpc::kRdmaCm);
+  for (const auto& shared : bench.endpoints.path().queues().shared_queues) {
+    ck_assert(shared->start().has_value());
+  }
+  FakeQueuePair unknown;
+  unknown.verbs.qp_num = 0x999;
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kClearToSend, 0, {}}.write(packet.data());
+  bench.device.receive(*bench.shared[0], unknown, packet);
+  if (_i == 1) {
+    ibv_wc completion{};
+    completion.wr_id = (77U << cpc::kHandshakeTagBits) | cpc::kHandshakeTag;
+    completion.opcode = IBV_WC_RECV;
+    bench.device.completions.push_front(completion);
+  }
+  allocations_left = 0;
+  refuses_one_only = true;
+  bench.endpoints.progress();
+  allocations_left = -1;
+  ck_assert_uint_eq(bench.reports_of_no_memory, 1);
+  ck_assert_uint_eq(bench.upper_layer_told, 1);
+}
+END_TEST
+
+int main() {
+  Suite* suite = suite_create("endpoints");
+  TCase* tcase = tcase_create("endpoints");
+  tcase_add_test(tcase, messages_wait_for_their_connection);
+  tcase_add_test(tcase, nothing_is_freed_within_a_callback);
+  tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 6);
+  tcase_add_loop_test(tcase, no_memory_for_an_early_cts, 0, 2);
+  suite_add_tcase(suite, tcase);
+  SRunner* runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  const int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

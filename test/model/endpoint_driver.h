@@ -63,6 +63,8 @@ class EndpointDriver final : public MainHalf {
     unsigned cts_received = 0;
     std::array<Way, 3> ways{};
     std::vector<std::uint32_t> queue_pairs;
+    std::uint32_t sender = 0;          ///< X queues: the queue pair to the peer's node
+    std::uint32_t target = 0;          ///< X queues: messages of the peer come in through it
     std::deque<std::uint8_t> waiting;  ///< serials
   };
 
@@ -74,6 +76,10 @@ class EndpointDriver final : public MainHalf {
   void hear(const cpc::Flushing& upcall);
   void hear(const cpc::AsyncEvent& /*upcall*/) {}
 
+  [[nodiscard]] bool is_xrc(std::uint8_t peer) const { return environment_.target(peer).cpc.one_way; }
+  [[nodiscard]] cpc::Direction outgoing(std::uint8_t peer) const {
+    return is_xrc(peer) ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
+  }
   [[nodiscard]] bool exchanges(std::uint8_t peer) const { return environment_.target(peer).cpc.exchanges_cts; }
   [[nodiscard]] static std::uint8_t peer_of(const cpc::ConnectionKey& key) {
     return static_cast<std::uint8_t>(key.peer.rank);
@@ -129,7 +135,7 @@ inline EndpointDriver::Endpoint& EndpointDriver::endpoint(std::uint8_t peer) {
 
 inline EndpointDriver::Endpoint* EndpointDriver::owner_of(std::uint32_t queue_pair) {
   const auto has = [queue_pair](const Endpoint& one) {
-    return std::count(one.queue_pairs.begin(), one.queue_pairs.end(), queue_pair) != 0;
+    return one.target == queue_pair || std::count(one.queue_pairs.begin(), one.queue_pairs.end(), queue_pair) != 0;
   };
   for (const auto& [peer, one] : endpoints_) {
     if (has(*one)) {
@@ -156,21 +162,23 @@ inline EndpointDriver::Endpoint* EndpointDriver::closing(const cpc::ConnectionKe
 }
 
 inline void EndpointDriver::want_connection(Endpoint& endpoint) {
-  if (closing(key(endpoint.peer)) != nullptr || refused_.contains(key(endpoint.peer))) {
+  const cpc::ConnectionKey wanted = key(endpoint.peer, outgoing(endpoint.peer));
+  if (closing(wanted) != nullptr || refused_.contains(wanted)) {
     return;  // the last connection is still being taken down
   }
   endpoint.state = State::kConnecting;
-  way(endpoint, cpc::Direction::kBoth) = Way::kOpen;
-  environment_.submit(cpc::Connect{key(endpoint.peer), environment_.target(endpoint.peer)});
+  way(endpoint, wanted.direction) = Way::kOpen;
+  environment_.submit(cpc::Connect{wanted, environment_.target(endpoint.peer)});
 }
 
 inline void EndpointDriver::post(Endpoint& endpoint, std::uint8_t serial) {
-  environment_.fabric.send(endpoint.queue_pairs.front(), {Packet::Kind::kData, serial});
+  const std::uint32_t queue_pair = endpoint.sender != 0 ? endpoint.sender : endpoint.queue_pairs.front();
+  environment_.fabric.send(queue_pair, {Packet::Kind::kData, serial, endpoint.peer});
 }
 
 inline void EndpointDriver::connected(Endpoint& endpoint) {
   endpoint.state = State::kConnected;
-  endpoint.spoke = true;
+  endpoint.spoke = endpoint.spoke || !is_xrc(endpoint.peer);
   for (const std::uint8_t serial : std::exchange(endpoint.waiting, {})) {
     post(endpoint, serial);
     if (mistake_ == Mistake::kSendsAgain) {
@@ -281,18 +289,28 @@ inline void EndpointDriver::hear(const cpc::PostReceives& upcall) {
   if (to.state == State::kFailed) {
     return;  // our Close has crossed this
   }
-  to.state = State::kConnecting;
-  for (const ibv_qp* queue_pair : upcall.queue_pairs) {
-    to.queue_pairs.push_back(queue_pair->qp_num);
+  if (upcall.key.direction == cpc::Direction::kBoth) {
+    to.state = State::kConnecting;
+    for (const ibv_qp* queue_pair : upcall.queue_pairs) {
+      to.queue_pairs.push_back(queue_pair->qp_num);
+    }
+    post_receives(to);
+  } else {
+    environment_.fabric.fill_shared_queues(environment_.self);
+    to.target = upcall.target_qpn != 0 ? upcall.target_qpn : to.target;
   }
-  post_receives(to);
   environment_.submit(cpc::ReceivesPosted{upcall.key});
 }
 
 inline void EndpointDriver::hear(const cpc::Connected& upcall) {
-  if (Endpoint* to = find(peer_of(upcall.key)); to != nullptr && to->state == State::kConnecting) {
-    connected(*to);
+  Endpoint* to = find(peer_of(upcall.key));
+  if (to == nullptr || to->state != State::kConnecting || upcall.key.direction == cpc::Direction::kIncoming) {
+    return;
   }
+  if (upcall.key.direction == cpc::Direction::kOutgoing) {
+    to->sender = upcall.xrc.queue_pair->qp_num;
+  }
+  connected(*to);
 }
 
 inline void EndpointDriver::hear(const cpc::Linked& upcall) {
@@ -326,7 +344,9 @@ inline void EndpointDriver::hear(const cpc::PeerLeft& upcall) {
 }
 
 inline void EndpointDriver::hear(const cpc::Failed& upcall) {
-  if (upcall.reason.find("protocol error") != std::string::npos) {
+  // A peer that has closed may come back with other queue pairs; that is no mistake of either side.
+  if (upcall.reason.find("protocol error") != std::string::npos &&
+      upcall.reason.find("it has forgotten the connection") == std::string::npos) {
     environment_.fault.add("protocol error: " + upcall.reason);
   }
   Endpoint* to = find(peer_of(upcall.key));
@@ -340,7 +360,7 @@ inline void EndpointDriver::hear(const cpc::Failed& upcall) {
     way(*to, upcall.key.direction) = Way::kOpen;
   }
   if ((to->state == State::kIdle || to->state == State::kConnecting) && to->waiting.empty()) {
-    to->state = State::kPeerLeft;  // the peer's wish alone
+    to->state = is_xrc(to->peer) ? to->state : State::kPeerLeft;  // the peer's wish alone
     give_up(*to, upcall.key.direction, upcall.reason);
     return;
   }
@@ -385,14 +405,20 @@ inline void EndpointDriver::on_packet(std::uint32_t queue_pair, const Packet& pa
   environment_.ledger.delivered(from->peer, environment_.self, packet.serial);
   if (!from->spoke) {
     from->spoke = true;
-    environment_.submit(cpc::PeerSpoke{key(from->peer)});
+    environment_.submit(
+        cpc::PeerSpoke{key(from->peer, is_xrc(from->peer) ? cpc::Direction::kIncoming : cpc::Direction::kBoth)});
   }
 }
 
 inline void EndpointDriver::on_send_failed(std::uint32_t queue_pair) {
-  Endpoint* const to = owner_of(queue_pair);
-  if (to != nullptr && to->state != State::kFailed) {
+  if (Endpoint* const to = owner_of(queue_pair); to != nullptr) {
     connection_failed(*to);
+  }
+  for (const auto& [peer, sharer] : endpoints_) {
+    if (sharer->sender == queue_pair && sharer->state != State::kFailed) {
+      connection_failed(*sharer);
+      give_up(*sharer, cpc::Direction::kOutgoing, "the queue pair that it shares has failed");
+    }
   }
 }
 
@@ -425,7 +451,7 @@ inline void EndpointDriver::apply(Endpoint& endpoint, cpc::CtsEvent event) {
         break;
       case cpc::CtsAction::kSendCts:
         for (const std::uint32_t number : endpoint.queue_pairs) {
-          environment_.fabric.send(number, {Packet::Kind::kClearToSend, 0});
+          environment_.fabric.send(number, {Packet::Kind::kClearToSend, 0, endpoint.peer});
         }
         if (mistake_ == Mistake::kSendsBeforeCts) {
           connected(endpoint);
@@ -472,6 +498,8 @@ inline void EndpointDriver::add_to(Digest& digest) const {
     for (const std::uint32_t number : one.queue_pairs) {
       digest.add_name(number);
     }
+    digest.add_name(one.sender);
+    digest.add_name(one.target);
     for (const std::uint8_t serial : one.waiting) {
       digest.add(serial);
     }

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -17,10 +19,13 @@
 
 namespace fabric::model {
 
+inline constexpr std::size_t kMostProcesses = 4;
+
 struct Packet {
   enum class Kind : std::uint8_t { kData, kClearToSend };
   Kind kind = Kind::kData;
   std::uint8_t serial = 0;  ///< of a message, counted by the process that sends it
+  std::uint8_t to = 0;      ///< to an XRC target: the process whose shared receive queue it is for
 };
 
 /// What arrives on it is polled at once by the main thread of its process.
@@ -39,6 +44,10 @@ struct QueuePair {
   bool has_handshake = false;
   bool has_receives = false;
   bool must_listen = false;  ///< on iWARP the side that has accepted the connection must not send first
+  // An XRC target, which processes of one node share
+  bool is_target = false;
+  std::uint64_t domain = 0;
+  unsigned handles = 0;
   std::deque<Incoming> incoming;
 };
 
@@ -80,6 +89,14 @@ class Fabric {
   void arrive(QueuePair& to, const std::vector<Completions*>& processes);
   void lose(QueuePair& to, const std::vector<Completions*>& processes);
 
+  // XRC
+  /// Another handle; null: there is no such target.
+  [[nodiscard]] QueuePair* take_target(std::uint64_t domain, std::uint32_t number, std::uint32_t sender);
+  void drop_target(std::uint32_t number);
+  void fill_shared_queues(std::uint8_t process) { filled_.insert(process); }
+  [[nodiscard]] unsigned targets_made() const noexcept { return targets_made_; }
+  QueuePair& make_target(std::uint64_t domain, std::uint32_t sender);
+
   [[nodiscard]] bool has_queue_pairs(std::uint8_t process) const;
   void add_to(Digest& digest) const;
 
@@ -92,6 +109,8 @@ class Fabric {
 
   Fault& fault_;
   std::vector<std::unique_ptr<QueuePair>> all_;
+  std::set<std::uint8_t> filled_;
+  unsigned targets_made_ = 0;
   std::uint32_t last_number_ = 0;
 };
 
@@ -183,6 +202,9 @@ inline bool Fabric::can_arrive(const QueuePair& to) const {
     return false;
   }
   const QueuePair::Incoming& next = to.incoming.front();
+  if (to.is_target) {
+    return to.state != QueuePair::State::kReady || to.remote != next.from || filled_.contains(next.packet.to);
+  }
   const bool waits = to.state == QueuePair::State::kReady && to.remote == next.from && to.is_shared && !to.has_receives;
   return !waits;
 }
@@ -193,19 +215,19 @@ inline bool Fabric::can_be_lost(const QueuePair& to) const {
 
 inline void Fabric::arrive(QueuePair& to, const std::vector<Completions*>& processes) {
   const QueuePair::Incoming next = to.incoming.front();
-  if (to.state == QueuePair::State::kReady && to.remote == next.from) {
-    to.incoming.pop_front();
-    to.must_listen = false;
-    const bool takes =
-        next.packet.kind == Packet::Kind::kClearToSend && !to.is_shared ? to.has_handshake : to.has_receives;
-    if (!takes) {
-      fault_.add("a message is sent before the peer has posted a receive for it");
-    } else if (processes[to.process] != nullptr) {
-      processes[to.process]->on_packet(to.number, next.packet);
-    }
+  Completions* const reader = processes[to.is_target ? next.packet.to : to.process];
+  if (to.state != QueuePair::State::kReady || to.remote != next.from || reader == nullptr) {
+    lose(to, processes);
     return;
   }
-  lose(to, processes);
+  to.incoming.pop_front();
+  to.must_listen = false;
+  const bool takes_handshake = next.packet.kind == Packet::Kind::kClearToSend && !to.is_shared;
+  if (!to.is_target && !(takes_handshake ? to.has_handshake : to.has_receives)) {
+    fault_.add("a message is sent before the peer has posted a receive for it");
+    return;
+  }
+  reader->on_packet(to.number, next.packet);
 }
 
 inline void Fabric::lose(QueuePair& to, const std::vector<Completions*>& processes) {
@@ -223,6 +245,36 @@ inline void Fabric::lose(QueuePair& to, const std::vector<Completions*>& process
 
 inline void Fabric::drop_from(QueuePair& to, std::uint32_t sender) const {
   std::erase_if(to.incoming, [sender](const QueuePair::Incoming& one) { return one.from == sender; });
+}
+
+// ---- XRC
+
+inline QueuePair& Fabric::make_target(std::uint64_t domain, std::uint32_t sender) {
+  ++targets_made_;
+  QueuePair& made = make(kMostProcesses, true);
+  made.is_target = true;
+  made.domain = domain;
+  made.remote = sender;
+  made.handles = 1;
+  return made;
+}
+
+inline QueuePair* Fabric::take_target(std::uint64_t domain, std::uint32_t number, std::uint32_t sender) {
+  QueuePair* const target = find(number);
+  if (target == nullptr || target->handles == 0 || target->domain != domain) {
+    return nullptr;
+  }
+  if (target->state != QueuePair::State::kReady || target->remote != sender) {
+    fault_.add("a target is taken that is another sender's, or is not connected");
+  }
+  ++target->handles;
+  return target;
+}
+
+inline void Fabric::drop_target(std::uint32_t number) {
+  if (--find(number)->handles == 0) {
+    destroy(number);
+  }
 }
 
 /// What is destroyed stays only as the goal of what is under way.
@@ -243,14 +295,18 @@ inline void Fabric::add_to(Digest& digest) const {
     digest.add_name(one->number);
     digest.add_name(one->remote);
     digest.add(one->process | static_cast<unsigned>(one->state) << 4U | (one->has_handshake ? 0x100U : 0U) |
-               (one->has_receives ? 0x200U : 0U) | (one->must_listen ? 0x400U : 0U));
+               (one->has_receives ? 0x200U : 0U) | one->handles << 12U | (one->must_listen ? 0x400U : 0U));
     for (const QueuePair::Incoming& incoming : one->incoming) {
       digest.add_name(incoming.from);
-      digest.add(static_cast<unsigned>(incoming.packet.kind) | std::uint64_t{incoming.packet.serial} << 8U);
+      digest.add(static_cast<unsigned>(incoming.packet.kind) | std::uint64_t{incoming.packet.serial} << 8U |
+                 std::uint64_t{incoming.packet.to} << 16U);
     }
     digest.add(one->incoming.size());
   }
-  digest.add(all_.size());
+  for (const std::uint8_t process : filled_) {
+    digest.add(process);
+  }
+  digest.add(all_.size() | filled_.size() << 16U);
 }
 
 /// The queue pairs of a connection, as its progress thread has them.

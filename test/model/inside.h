@@ -7,6 +7,9 @@
 
 #include <event2/event.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "cpc/core/connection.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 #include "test/model/digest.h"
@@ -75,6 +78,20 @@ inline void fire(cpc::Timer& timer) {
 [[nodiscard]] inline cpc::Timer* turn_of(const cpc::Connection& connection) {
   cpc::XrcShare* const share = connection.*member_of(inside::Connection_share_{});
   return share == nullptr ? nullptr : &(share->*member_of(inside::XrcShare_turn_{}));
+}
+
+[[nodiscard]] inline const cpc::XrcShare* share_of(const cpc::Connection& connection) {
+  return connection.*member_of(inside::Connection_share_{});
+}
+/// Whether the sender knows no others than these shares of it.
+[[nodiscard]] inline bool knows_only(const cpc::XrcShare& share, const std::vector<const cpc::XrcShare*>& alive) {
+  const cpc::XrcSender& sender = *(share.*member_of(inside::XrcShare_sender_{}));
+  const auto is_alive = [&alive](const cpc::XrcShare* one) {
+    return std::find(alive.begin(), alive.end(), one) != alive.end();
+  };
+  const cpc::XrcShare* const owner = sender.*member_of(inside::XrcSender_owner_{});
+  const auto& line = sender.*member_of(inside::XrcSender_line_{});
+  return (owner == nullptr || is_alive(owner)) && std::all_of(line.begin(), line.end(), is_alive);
 }
 
 inline void add_to(Digest& digest, const cpc::XrcShare& share) {

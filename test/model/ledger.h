@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "test/model/digest.h"
+#include "test/model/fabric.h"
 #include "test/model/fault.h"
 
 namespace fabric::model {
-
-inline constexpr std::size_t kMostProcesses = 4;
 
 class Ledger {
  public:

@@ -350,6 +350,7 @@ inline void Network::break_down(Wire& wire, unsigned kept) {
 inline void Network::add_to(Digest& digest) const {
   for (const auto& wire : wires_) {
     digest.add_name(0x10000U + wire->number);
+    digest.add(wire->identity.incarnation);
     digest.add(wire->identity.attempt | std::uint64_t{wire->is_dialing} << 32U |
                std::uint64_t{wire->is_answered} << 33U | std::uint64_t{wire->confirm_sent} << 34U |
                std::uint64_t{wire->was_accepted} << 35U | std::uint64_t{wire->has_answered[0]} << 36U |
@@ -360,6 +361,7 @@ inline void Network::add_to(Digest& digest) const {
       for (const cpc::Message& message : side.incoming) {
         digest.add(static_cast<unsigned>(message.header.type) | static_cast<unsigned>(message.reason) << 8U |
                    std::uint64_t{message.header.attempt} << 16U);
+        digest.add(message.newest);
         for (const cpc::QueuePairEnd& end : message.ends) {
           digest.add_name(end.qpn);
         }

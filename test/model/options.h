@@ -39,6 +39,7 @@ struct Options {
   bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
 
   bool nothing_fails = true;  ///< no upper layer is told that a peer cannot be reached
+  bool one_target = false;    ///< X queues: nothing happens that asks for a second one
   Mistake mistake = Mistake::kNone;
 };
 

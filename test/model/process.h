@@ -17,6 +17,7 @@
 #include "test/model/inside.h"
 #include "test/model/network.h"
 #include "test/model/options.h"
+#include "test/model/xrc_queue_pairs.h"
 
 namespace fabric::model {
 
@@ -48,6 +49,9 @@ class Process {
     connections_.on_request(std::move(channel), std::move(request));
   }
 
+  /// Of senders that connections share: none knows a connection that has left it.
+  [[nodiscard]] bool senders_know_the_living() const;
+
   void add_to(Digest& digest) const;
 
   static constexpr std::uint32_t kJob = 7;
@@ -62,6 +66,11 @@ class Process {
                                                              cpc::Message request) override {
       return network_.open(target.cpc, identity, process_.rank_, static_cast<std::uint8_t>(identity.peer.rank),
                            std::move(request));
+    }
+
+    /// Each node has one, and it is all that a target's offer says.
+    [[nodiscard]] Result<cpc::XrcDomainPort> xrc_domain(const cpc::PeerTarget& target, std::uint16_t) const override {
+      return cpc::XrcDomainPort{std::to_integer<std::uint64_t>(target.offer.front()), 0, {}};
     }
 
    private:
@@ -86,11 +95,27 @@ class Process {
 
 /// The queue list of every process.
 inline ReceiveQueues queues_of(const Options& options) {
+  if (options.cpc.one_way) {
+    return *ReceiveQueues::parse("X,4096,8,4");
+  }
   std::string text = options.first_queue_is_shared ? "S,4096,8,4" : "P,4096,8,4";
   for (std::uint8_t i = 1; i < options.queues; ++i) {
     text += ":P," + std::to_string(4096 << i) + ",8,4";
   }
   return *ReceiveQueues::parse(text);
+}
+
+/// Process 0 is on a node of its own, the others share one.
+[[nodiscard]] inline std::uint64_t node_of(std::uint8_t rank) {
+  return rank == 0 ? 1 : 2;
+}
+
+/// How peers reach a process.
+[[nodiscard]] inline cpc::PeerTarget target_of(const cpc::CpcTraits& cpc, std::uint8_t rank) {
+  cpc::PeerTarget target;
+  target.cpc = cpc;
+  target.offer.push_back(static_cast<std::byte>(node_of(rank)));
+  return target;
 }
 
 inline Process::Process(std::uint8_t rank, const Options& options, event_base* loop, Fabric& fabric, Network& network,
@@ -99,6 +124,8 @@ inline Process::Process(std::uint8_t rank, const Options& options, event_base* l
   settings_.self = {kJob, rank};
   settings_.connect_retries = options.retries;
   port_.queues = &queues_;
+  port_.xrc_domain = node_of(rank);
+  xrc_maker_ = model_xrc_maker(fabric, rank);
   port_.address.link = options.transport;
   maker_ = [&fabric, &options, rank,
             count = queues_.count()](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
@@ -118,11 +145,7 @@ inline Process::Process(std::uint8_t rank, const Options& options, event_base* l
   main_ = std::make_unique<EndpointDriver>(
       MainEnvironment{rank, fabric, ledger, fault,
                       [this](cpc::Command command) { connections_.handle(std::move(command)); },
-                      [cpc = options.cpc](std::uint8_t) {
-                        cpc::PeerTarget target;
-                        target.cpc = cpc;
-                        return target;
-                      }},
+                      [cpc = options.cpc](std::uint8_t peer) { return target_of(cpc, peer); }},
       options.mistake);
 }
 
@@ -134,6 +157,18 @@ inline void Process::take_upcall() {
   cpc::Upcall upcall = std::move(upcalls_.front());
   upcalls_.pop_front();
   main_->on_upcall(std::move(upcall));
+}
+
+inline bool Process::senders_know_the_living() const {
+  std::vector<const cpc::XrcShare*> alive;
+  for (std::uint8_t peer = 0; peer < processes_; ++peer) {
+    const cpc::Connection* const one = connection(peer, cpc::Direction::kOutgoing);
+    if (one != nullptr && share_of(*one) != nullptr) {
+      alive.push_back(share_of(*one));
+    }
+  }
+  return std::all_of(alive.begin(), alive.end(),
+                     [&alive](const cpc::XrcShare* one) { return knows_only(*one, alive); });
 }
 
 inline void Process::add_to(Digest& digest) const {
@@ -160,6 +195,9 @@ inline void Process::add_to(Digest& digest) const {
           }
           if constexpr (requires { one.target_qpn; }) {
             digest.add_name(one.target_qpn);
+          }
+          if constexpr (requires { one.xrc; }) {
+            digest.add_name(one.xrc.queue_pair != nullptr ? one.xrc.queue_pair->qp_num : 0);
           }
         },
         upcall);

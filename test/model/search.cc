@@ -18,13 +18,30 @@ struct Node {
   Choice choice;
 };
 
-/// A world in which the product has aborted is left alone.
-std::string take_or_abort(std::unique_ptr<World>& world, const Choice& choice) {
-  std::string abort = what_aborts([&] { world->take(choice); });
-  if (!abort.empty()) {
-    (void)world.release();
+/// Worlds in which something is wrong are left alone: not even their end can be relied upon.
+void bury(std::unique_ptr<World>& world) {
+  static std::vector<std::unique_ptr<World>>& buried = *new std::vector<std::unique_ptr<World>>;
+  buried.push_back(std::move(world));
+}
+
+/// The fault that a step leads to, or "". The world is null then.
+std::string take(std::unique_ptr<World>& world, const Choice& choice) {
+  std::string fault = what_aborts([&] { world->take(choice); });
+  fault = fault.empty() ? world->fault() : fault;
+  if (!fault.empty()) {
+    bury(world);
   }
-  return abort;
+  return fault;
+}
+
+/// The fault that is found when every process ends, or "".
+std::string end(std::unique_ptr<World> world) {
+  const std::string abort = what_aborts([&] { world->end(); });
+  std::string fault = abort.empty() ? world->fault() : abort + " when all processes end";
+  if (!fault.empty()) {
+    bury(world);
+  }
+  return fault;
 }
 
 class Searcher {
@@ -67,24 +84,28 @@ class Searcher {
         if (world->is_quiet()) {
           ends_.push_back(at);
         }
-        if (!world->fault().empty()) {
-          tell(world->fault(), way);
-          return;
-        }
-        if (choices.empty()) {
-          return;
-        }
+      }
+      if (const std::string fault = world->fault(); !fault.empty()) {
+        bury(world);
+        tell(fault, way);
+        return;
+      }
+      if (choices.empty()) {
+        tell(end(std::move(world)), way);
+        return;
       }
       ++found_.steps;
-      const std::string abort = take_or_abort(world, choices[i]);
-      const std::string& fault = abort.empty() ? world->fault() : abort;
+      std::string fault = take(world, choices[i]);
+      if (fault.empty()) {
+        visit(at, choices[i], *world);
+        fault = end(std::move(world));
+      }
       if (!fault.empty()) {
         Schedule there = way;
         there.push_back(choices[i]);
         tell(fault, there);
         return;
       }
-      visit(at, choices[i], *world);
     }
   }
 
@@ -120,8 +141,10 @@ class Searcher {
   }
 
   void tell(const std::string& fault, const Schedule& way) {
-    found_.fault = fault;
-    found_.way = describe(options_, loop_, way);
+    if (!fault.empty()) {
+      found_.fault = fault;
+      found_.way = describe(options_, loop_, way);
+    }
   }
 
   const Options& options_;
@@ -140,11 +163,12 @@ std::string describe(const Options& options, event_base* loop, const Schedule& w
   std::string text;
   for (const Choice& choice : way) {
     text += "  " + world->name(choice);
-    if (!take_or_abort(world, choice).empty()) {
-      break;
+    if (!take(world, choice).empty()) {
+      return text + "\n";
     }
     text += "  " + world->states() + "\n";
   }
+  bury(world);
   return text;
 }
 
@@ -163,16 +187,19 @@ Found wander(const Options& options, event_base* loop, std::uint64_t seed, std::
       const std::vector<Choice>& choices = world->choices();
       found.ends += world->is_quiet() ? 1 : 0;
       found.fault = world->fault();
+      if (!found.fault.empty()) {
+        bury(world);
+      }
       if (choices.empty() || !found.fault.empty()) {
         break;
       }
       const Choice choice = choices[random() % choices.size()];
       way.push_back(choice);
       ++found.steps;
-      found.fault = take_or_abort(world, choice);
-      if (found.fault.empty()) {
-        found.fault = world->fault();
-      }
+      found.fault = take(world, choice);
+    }
+    if (found.fault.empty()) {
+      found.fault = end(std::move(world));
     }
     if (!found.fault.empty()) {
       found.way = describe(options, loop, way);

@@ -7,6 +7,8 @@
 
 #include "cpc/core/connection_table.h"
 #include "cpc/core/cts_table.h"
+#include "cpc/oob/xoob.h"
+#include "cpc/queue_pairs/xrc_sender_table.h"
 #include "test/model/explore.h"
 #include "test/unit/check_main.h"
 
@@ -19,6 +21,9 @@ using cpc::CtsState;
 using cpc::CtsStep;
 using cpc::Event;
 using cpc::Guards;
+using cpc::SenderEvent;
+using cpc::SenderState;
+using cpc::SenderStep;
 using cpc::State;
 using cpc::Step;
 using model::exchanging;
@@ -42,6 +47,7 @@ void expect_fault_of(const std::string& what, Options options, const std::string
   model::expect_fault(what, options, expected);
   cpc::bent_step = nullptr;
   cpc::bent_cts_step = nullptr;
+  cpc::bent_sender_step = nullptr;
   options.mistake = Mistake::kNone;
   model::expect_no_fault(what + ", put right", options);
 }
@@ -209,6 +215,99 @@ START_TEST(both_sides_of_iwarp_listen) {
 }
 END_TEST
 
+// ---- Senders that several connections share
+
+Options to_two() {
+  Options options;
+  options.cpc = cpc::kXoob;
+  options.processes = 3;
+  options.plans[0].sends = {0, 1, 1};
+  options.retries = 1;
+  return options;
+}
+Options to_two_of_which_one_closes() {
+  Options options = to_two();
+  options.plans[1].closes[0] = 1;
+  return options;
+}
+Options to_two_of_which_we_close_one() {
+  Options options = to_two();
+  options.plans[0].closes[1] = 1;
+  return options;
+}
+
+START_TEST(nobody_waits_in_line) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    const bool waits = state == SenderState::kConnecting && event == SenderEvent::kWanted;
+    return cpc::table_sender_step(waits ? SenderState::kUnconnected : state, event, waiting);
+  };
+  expect_fault_of("nobody waits in line", to_two(), "cannot be reached");
+}
+END_TEST
+
+START_TEST(sender_without_a_target_not_retired) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    return event == SenderEvent::kTargetGone ? SenderStep{cpc::SenderOutcome::kTransition, state, {}, {}}
+                                             : cpc::table_sender_step(state, event, waiting);
+  };
+  expect_fault_of("a sender without a target is not retired", to_two_of_which_one_closes(), "cannot be reached");
+}
+END_TEST
+
+START_TEST(sender_not_told_of_its_target) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    return without(Action::kRetireSender, state, event, guards);
+  };
+  expect_fault_of("a sender is not told that its target is gone", to_two_of_which_one_closes(), "cannot be reached");
+}
+END_TEST
+
+START_TEST(nobody_takes_over) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    return event == SenderEvent::kOwnerFailed
+               ? SenderStep{cpc::SenderOutcome::kTransition, SenderState::kUnconnected, {}, {}}
+               : cpc::table_sender_step(state, event, waiting);
+  };
+  expect_fault_of("nobody takes over", to_two_of_which_we_close_one(), "connects for ever");
+}
+END_TEST
+
+START_TEST(line_is_not_woken) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    SenderStep step = cpc::table_sender_step(state, event, waiting);
+    if (event == SenderEvent::kOwnerConnected) {
+      step.actions = {};
+    }
+    return step;
+  };
+  expect_fault_of("the line is not woken", to_two(), "connects for ever");
+}
+END_TEST
+
+START_TEST(who_left_stays_in_line) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    SenderStep step = cpc::table_sender_step(state, event, waiting);
+    if (event == SenderEvent::kReleased) {
+      step.actions = {};
+    }
+    return step;
+  };
+  expect_fault_of("who left stays in line", to_two_of_which_we_close_one(), "aborts when all processes end");
+}
+END_TEST
+
+START_TEST(a_dead_sender_is_joined) {
+  cpc::bent_sender_step = [](SenderState state, SenderEvent event, bool waiting) {
+    SenderStep step = cpc::table_sender_step(state, event, waiting);
+    if (event == SenderEvent::kLastReleased) {
+      step.actions = {};
+    }
+    return step;
+  };
+  expect_fault_of("a dead sender is joined", to_two_of_which_we_close_one(), "aborts");
+}
+END_TEST
+
 // ---- Main threads
 
 void expect_mistake(const char* what, Options options, Mistake mistake, const std::string& expected) {
@@ -224,7 +323,7 @@ START_TEST(main_threads_make_mistakes) {
   Options options = both();
   options.plans[0].closes[1] = 1;
   options.nothing_fails = false;
-  expect_mistake("Destroy before Flushing", options, Mistake::kDestroysEarly, "");
+  expect_mistake("Destroy before Flushing", options, Mistake::kDestroysEarly, "Destroy without Close");
   options = both(1);
   options.retries = 0;
   options.nothing_fails = false;
@@ -238,10 +337,27 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("connection_faults",
-                         {both_claim_precedence, nobody_claims_precedence, repeated_requests_not_recognised,
-                          retries_never_made, lost_channel_not_noticed, stale_requests_adopted, passive_wish_forgotten,
-                          handshake_buffer_not_posted, peer_that_left_not_told, queue_pairs_of_a_failed_attempt_kept,
-                          closed_connection_not_flushed, sending_without_waiting_for_cts,
-                          passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen, main_threads_make_mistakes},
+                         {both_claim_precedence,
+                          nobody_claims_precedence,
+                          repeated_requests_not_recognised,
+                          retries_never_made,
+                          lost_channel_not_noticed,
+                          stale_requests_adopted,
+                          passive_wish_forgotten,
+                          handshake_buffer_not_posted,
+                          peer_that_left_not_told,
+                          queue_pairs_of_a_failed_attempt_kept,
+                          closed_connection_not_flushed,
+                          sending_without_waiting_for_cts,
+                          passive_side_of_iwarp_sends_first,
+                          both_sides_of_iwarp_listen,
+                          nobody_waits_in_line,
+                          sender_without_a_target_not_retired,
+                          sender_not_told_of_its_target,
+                          nobody_takes_over,
+                          line_is_not_woken,
+                          who_left_stays_in_line,
+                          a_dead_sender_is_joined,
+                          main_threads_make_mistakes},
                          120);
 }

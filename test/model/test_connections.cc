@@ -3,6 +3,7 @@
 // Every order of events of two processes that connect, over the product's own connections.
 #include <string>
 
+#include "cpc/oob/xoob.h"
 #include "test/model/explore.h"
 #include "test/unit/check_main.h"
 
@@ -19,7 +20,7 @@ using model::with;
 /// As many channels break as there are retries: both always end up connected, to each other.
 START_TEST(both_connect_while_retries_last) {
   for (const auto& sends : model::kWhoSends) {
-    for (std::uint8_t losses = 0; losses <= 2; ++losses) {
+    for (std::uint8_t losses = 0; losses <= (model::is_deep() ? 3 : 2); ++losses) {
       Options options = with(sends);
       options.losses = losses;
       options.retries = losses;
@@ -98,6 +99,84 @@ START_TEST(everybody_is_told_of_an_exchange) {
 }
 END_TEST
 
+// ---- X queues: one process sends to several of another node over one queue pair
+
+Options to_several(std::array<std::uint8_t, 3> sends) {
+  Options options;
+  options.cpc = cpc::kXoob;
+  options.processes = sends[2] != 0 ? 4 : 3;
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    options.plans[0].sends[i + 1] = sends[i];
+  }
+  return options;
+}
+
+/// All that can become of it, or what fits the time.
+void expect_no_fault_of(const std::string& what, const Options& options) {
+  if (model::is_deep()) {
+    expect_no_fault(what, options);
+  } else {
+    model::expect_no_fault_on(5000, what + ", at random", options);
+  }
+}
+
+/// As many channels break as there are retries: all connections come up, over one target.
+START_TEST(all_connect_while_retries_last) {
+  for (std::uint8_t losses = 0; losses <= (model::is_deep() ? 2 : 1); ++losses) {
+    Options options = to_several({1, 1, 0});
+    options.losses = losses;
+    options.retries = losses;
+    options.one_target = true;
+    expect_no_fault("X queues, 2 peers, " + std::to_string(losses) + " losses", options);
+    options.plans[0].sends[3] = 1;
+    options.processes = 4;
+    expect_no_fault_of("X queues, 3 peers, " + std::to_string(losses) + " losses", options);
+  }
+}
+END_TEST
+
+/// One of the peers closes whenever it likes, and takes the target along or not: the other connection comes up.
+START_TEST(a_target_goes) {
+  Options options = to_several({1, 1, 0});
+  options.plans[1].closes[0] = 1;
+  options.retries = 1;
+  expect_no_fault("X queues, a peer closes", options);
+  if (model::is_deep()) {
+    options.losses = 1;
+    options.retries = 2;
+    expect_no_fault("X queues, a peer closes, 1 loss", options);
+    options = to_several({1, 1, 1});
+    options.plans[1].closes[0] = 1;
+    options.retries = 1;
+    expect_no_fault("X queues, 3 peers, one closes", options);
+  }
+}
+END_TEST
+
+/// Our main thread closes one connection, whatever its part, and connects again.
+START_TEST(a_user_goes) {
+  Options options = to_several({2, 1, 0});
+  options.plans[0].closes[1] = 1;
+  options.retries = 1;
+  expect_no_fault("X queues, we close", options);
+  options.failures = 1;
+  options.nothing_fails = false;
+  expect_no_fault_of("X queues, we close, and verbs fail", options);
+}
+END_TEST
+
+/// Worse: both ends close, a channel breaks and there are no retries. Everybody is told.
+START_TEST(everybody_is_told_of_x_queues) {
+  Options options = to_several({1, 1, 0});
+  options.plans[0].closes[1] = 1;
+  options.plans[2].closes[0] = 1;
+  options.losses = 1;
+  options.failures = 1;
+  options.nothing_fails = false;
+  expect_no_fault_of("X queues, harsh", options);
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
@@ -105,6 +184,7 @@ int main() {
   using namespace fabric;
   return test::run_suite("connections",
                          {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                          both_become_clear_to_send, everybody_is_told_of_an_exchange},
+                          both_become_clear_to_send, everybody_is_told_of_an_exchange, all_connect_while_retries_last,
+                          a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
                          model::is_deep() ? 3600 : 300);
 }

@@ -218,6 +218,11 @@ void World::take(const Choice& choice) {
   if ((choice.c & kFails) != 0 && !std::exchange(fabric_.next_fails, false)) {
     --failures_;
   }
+  for (std::uint8_t rank = 0; rank < options_.processes && options_.cpc.one_way; ++rank) {
+    if (at(rank) != nullptr && !at(rank)->senders_know_the_living()) {
+      fault_.add("a shared sender knows a connection that has left it");
+    }
+  }
 }
 
 void World::end_process(std::uint8_t rank, bool with_its_host) {
@@ -232,6 +237,17 @@ void World::end_process(std::uint8_t rank, bool with_its_host) {
   network_.forget_process(rank);
   if (fabric_.has_queue_pairs(rank)) {
     fault_.add("a process has ended, and its queue pairs have not");
+  }
+}
+
+void World::end() {
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    if (at(rank) != nullptr) {
+      end_process(rank, false);
+    }
+  }
+  if (fabric_.has_queue_pairs(kMostProcesses)) {
+    fault_.add("targets outlive all processes");
   }
 }
 
@@ -257,12 +273,14 @@ Fingerprint World::fingerprint() const {
   return digest.value();
 }
 
-/// Whether the peer has done something that lets the connection fail.
+/// Whether an application has done something that lets the connection fail.
 bool World::is_excused(std::uint8_t rank, std::uint8_t peer) const {
-  return at(peer) == nullptr || left_[peer].closes[rank] < options_.plans[peer].closes[rank];
+  return at(peer) == nullptr || left_[peer].closes[rank] < options_.plans[peer].closes[rank] ||
+         left_[rank].closes[peer] < options_.plans[rank].closes[peer];
 }
 
 void World::check_quiet() {
+  bool has_connections = false;
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
     if (at(rank) == nullptr) {
       continue;
@@ -275,7 +293,9 @@ void World::check_quiet() {
       if (at(rank)->main().has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
         fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
       }
-      if (ledger_.has_pending(rank, peer)) {
+      // Who shares a queue pair with others is not told that one of its peers reads no more.
+      const bool may_be_lost = options_.cpc.one_way && is_excused(rank, peer);
+      if (ledger_.has_pending(rank, peer) && !may_be_lost) {
         fault_.add("a message waits for ever");
       }
       for (const cpc::Direction direction : Process::kDirections) {
@@ -293,6 +313,13 @@ void World::check_quiet() {
     if (!has_connection && fabric_.has_queue_pairs(rank)) {
       fault_.add("queue pairs are left over");
     }
+    has_connections = has_connections || has_connection;
+  }
+  if (!has_connections && !fabric_.all().empty()) {
+    fault_.add("targets are left over");
+  }
+  if (options_.one_target && fabric_.targets_made() > 1) {
+    fault_.add("several targets are made for one sender");
   }
 }
 

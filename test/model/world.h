@@ -25,6 +25,8 @@ class World {
   /// What may happen next. Finds fault with a world in which nothing will, if it should not be left so.
   [[nodiscard]] const std::vector<Choice>& choices();
   void take(const Choice& choice);
+  /// Every process ends. Finds fault with what is left then.
+  void end();
   [[nodiscard]] const std::string& fault() const noexcept { return fault_.text(); }
   /// Nothing happens by itself any more.
   [[nodiscard]] bool is_quiet() const noexcept { return due_ == 0; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The connection table as a function: single steps, and rules that hold for all of it. That every cell has exactly one
-// row is checked when the header is compiled; what two peers make of it, in test_connection_model.cc.
+// row is checked when the header is compiled; what two peers make of it, in test/model.
 #include <unistd.h>
 
 #include <cstdio>

@@ -29,6 +29,7 @@ extern "C" {
 #include "opal/mca/base/mca_base_framework.h"
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "opal/mca/base/mca_base_vari.h"
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/base/btl_base_error.h"
 #include "opal/mca/btl/btl.h"

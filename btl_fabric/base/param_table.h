@@ -4,8 +4,14 @@
 // (params.cc), checks their values, and generates the parameter table of the README (test/tools/print_params.cc).
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace fabric {
 
@@ -185,15 +191,39 @@ inline constexpr std::array kParamTable = {
         "contrib/wireup/draw; %r in it stands for the rank, %j for the job's number under mpirun"),
 };
 
+/// "between 0 and 7", "at least 1"
+[[nodiscard]] inline std::string allowed_range(const ParamSpec& spec) {
+  return spec.max == kNoLimit ? "at least " + std::to_string(spec.min)
+                              : "between " + std::to_string(spec.min) + " and " + std::to_string(spec.max);
+}
+
 /// The rule that a number breaks, or nothing: "must be between 0 and 7".
-[[nodiscard]] inline std::string broken_rule(const ParamSpec& spec, int value) {
-  if (value >= spec.min && value <= spec.max) {
-    return {};
+[[nodiscard]] inline std::string broken_rule(const ParamSpec& spec, std::int64_t value) {
+  if (value > kNoLimit) {
+    return "must be at most " + std::to_string(std::min(spec.max, kNoLimit));
   }
-  if (spec.max == kNoLimit) {
-    return "must be at least " + std::to_string(spec.min);
+  return value >= spec.min && value <= spec.max ? "" : "must be " + allowed_range(spec);
+}
+
+/// What the user wrote for a number, as Open MPI reads it: decimal, hexadecimal after 0x or octal after 0, and k, m or g may follow.
+/// Nothing if it is something else, of which Open MPI silently takes what it can, or 0.
+[[nodiscard]] inline std::optional<std::int64_t> read_number(const char* text) {
+  char* end = nullptr;
+  errno = 0;
+  std::int64_t value = std::strtoll(text, &end, 0);
+  if (end == text || errno != 0) {
+    return std::nullopt;
   }
-  return "must be between " + std::to_string(spec.min) + " and " + std::to_string(spec.max);
+  constexpr std::string_view kUnits = "kmg";
+  if (const std::size_t unit = kUnits.find(static_cast<char>(*end | 0x20));
+      *end != 0 && unit != std::string_view::npos) {
+    if (__builtin_mul_overflow(value, std::int64_t{1} << 10 * (unit + 1), &value)) {
+      return std::nullopt;
+    }
+    ++end;
+  }
+  const std::string_view rest = end;
+  return rest.find_first_not_of(" \t\n") == std::string_view::npos ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace fabric

@@ -27,6 +27,45 @@ bool set_by_user(const mca_base_component_t* component, const char* name) {
   return source != MCA_BASE_VAR_SOURCE_DEFAULT;
 }
 
+/// What the user wrote for a parameter; null if nothing. Open MPI's value may be another where it could not read that.
+const char* written(const mca_base_component_t* component, const char* name) {
+  const int index = mca_base_var_find("opal", component->mca_type_name, component->mca_component_name, name);
+  const mca_base_var_t* var = nullptr;
+  char* variable = nullptr;
+  if (index < 0 || mca_base_var_get(index, &var) != OPAL_SUCCESS ||
+      mca_base_var_env_name(var->mbv_full_name, &variable) != OPAL_SUCCESS) {
+    return nullptr;
+  }
+  const char* text = std::getenv(variable);
+  std::free(variable);
+  if (var->mbv_file_value != nullptr && (text == nullptr || var->mbv_source == MCA_BASE_VAR_SOURCE_OVERRIDE)) {
+    text = static_cast<const mca_base_var_file_value_t*>(var->mbv_file_value)->mbvfv_value;
+  }
+  return text;
+}
+
+void check_number(const mca_base_component_t* component, const ParamSpec& spec, std::vector<std::string>& wrong) {
+  const std::string name = "btl_fabric_" + std::string(spec.name) + " is ";
+  const int value = values.*spec.number;
+  if (const char* text = written(component, spec.name); text != nullptr) {
+    const std::optional<std::int64_t> number = read_number(text);
+    if (!number) {
+      wrong.push_back(name + '"' + text + "\", but must be a number " + allowed_range(spec));
+    } else if (const std::string rule = broken_rule(spec, *number); !rule.empty()) {
+      wrong.push_back(name + text + ", but " + rule);
+    }
+  } else if (const std::string rule = broken_rule(spec, value); !rule.empty()) {
+    wrong.push_back(name + std::to_string(value) + ", but " + rule);
+  }
+}
+
+void check_pair(const std::string& prefix, const char* include, const char* exclude, std::vector<std::string>& wrong) {
+  if (include != nullptr && exclude != nullptr) {
+    wrong.push_back("btl_fabric_" + prefix + "include (" + include + ") and btl_fabric_" + prefix + "exclude (" +
+                    exclude + ") are both set: set one of them");
+  }
+}
+
 /// Lowers a limit to what the largest queue takes, unless the user asked for more.
 Status fit(const mca_base_component_t* component, const char* name, size_t largest, size_t& limit) {
   if (limit <= largest) {
@@ -99,34 +138,24 @@ bool chosen_by_name() {
   return false;
 }
 
-Status check_params() {
+std::vector<std::string> check_params(const mca_base_component_t* component) {
+  std::vector<std::string> wrong;
   for (const ParamSpec& spec : kParamTable) {
-    if (spec.number == nullptr) {
-      continue;
-    }
-    const int value = values.*spec.number;
-    const std::string rule = broken_rule(spec, value);
-    if (!rule.empty()) {
-      return failure("btl_fabric_" + std::string(spec.name) + " is " + std::to_string(value) + ", but " + rule);
+    if (spec.number != nullptr) {
+      check_number(component, spec, wrong);
     }
   }
   if (values.tx_contexts == 0) {
-    return failure("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
+    wrong.push_back("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
   }
   if (values.queue_costs != nullptr) {
     if (auto costs = parse_costs(values.queue_costs); !costs) {
-      return failure("btl_fabric_queue_costs", costs.error());
+      wrong.push_back("btl_fabric_queue_costs: " + costs.error().text);
     }
   }
-  if (values.if_include != nullptr && values.if_exclude != nullptr) {
-    return failure("btl_fabric_if_include (" + std::string(values.if_include) + ") and btl_fabric_if_exclude (" +
-                   std::string(values.if_exclude) + ") are both set: set one of them");
-  }
-  if (values.cpc_include != nullptr && values.cpc_exclude != nullptr) {
-    return failure("btl_fabric_cpc_include (" + std::string(values.cpc_include) + ") and btl_fabric_cpc_exclude (" +
-                   std::string(values.cpc_exclude) + ") are both set: set one of them");
-  }
-  return {};
+  check_pair("if_", values.if_include, values.if_exclude, wrong);
+  check_pair("cpc_", values.cpc_include, values.cpc_exclude, wrong);
+  return wrong;
 }
 
 Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues, mca_btl_base_module_t& module) {

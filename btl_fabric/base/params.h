@@ -3,6 +3,9 @@
 // Registration of the MCA parameters of param_table.h, and of those that every BTL has.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/param_table.h"
 #include "common/accounting/receive_queues.h"
@@ -23,9 +26,10 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 /// True if the user chose this BTL by name: --mca btl fabric,self.
 [[nodiscard]] bool chosen_by_name();
 
-/// Checks all values against the table, and the limits of `module` against the receive queues, lowering those limits
-/// that the user did not set. The error names the parameter, its value and the rule.
-[[nodiscard]] Status check_params();
+/// Checks all values against the table. Each text names a parameter, what the user wrote, and the rule that it breaks.
+[[nodiscard]] std::vector<std::string> check_params(const mca_base_component_t* component);
+/// Checks the limits of `module` against the receive queues, and lowers those that the user did not set. The error is such a
+/// text.
 [[nodiscard]] Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues,
                                 mca_btl_base_module_t& module);
 

@@ -4,6 +4,8 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -97,44 +99,40 @@ tl::expected<void, StartFailure> Component::start(const mca_btl_base_component_t
   return {};
 }
 
+/// All that is wrong is told at once.
 Result<PortChoice> Component::read_params() {
-  if (auto checked = check_params(); !checked) {
-    return tl::unexpected(checked.error());
-  }
   const Params& values = params();
-  auto queues = ReceiveQueues::parse(values.receive_queues == nullptr ? "" : values.receive_queues);
-  if (!queues) {
-    return tl::unexpected(queues.error());
-  }
-  queues_ = std::move(*queues);
+  std::vector<std::string> wrong = check_params(&component_->btl_version);
+  const auto take = [&wrong](auto result, auto& into) {
+    if (result) {
+      into = std::move(*result);
+    } else {
+      wrong.push_back(result.error().text);
+    }
+    return result.has_value();
+  };
   limits_ = module_template();
   limits_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
-  if (auto fitted = fit_limits(&component_->btl_version, queues_, limits_); !fitted) {
-    return tl::unexpected(fitted.error());
-  }
-  auto cpcs = chosen_cpcs();
-  if (!cpcs) {
-    return tl::unexpected(cpcs.error());
-  }
-  cpcs_ = *cpcs;
-  auto methods = cpc::make_cpcs(ParamReader(params()));
-  if (!methods) {
-    return tl::unexpected(methods.error());
-  }
-  methods_ = std::move(*methods);
-  if (values.trace != nullptr) {
-    auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME));
-    if (!trace) {
-      return failure("btl_fabric_trace", trace.error());
+  if (take(ReceiveQueues::parse(values.receive_queues == nullptr ? "" : values.receive_queues), queues_)) {
+    if (Status fitted = fit_limits(&component_->btl_version, queues_, limits_); !fitted) {
+      wrong.push_back(fitted.error().text);
     }
-    trace_ = std::move(*trace);
-  }
-  auto filter = port_filter();
-  if (!filter) {
-    return tl::unexpected(filter.error());
   }
   PortChoice choice;
-  choice.filter = std::move(*filter);
+  take(port_filter(), choice.filter);
+  take(chosen_cpcs(), cpcs_);
+  take(cpc::make_cpcs(ParamReader(params())), methods_);
+  if (values.trace != nullptr && wrong.empty()) {
+    if (auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME)); trace) {
+      trace_ = std::move(*trace);
+    } else {
+      wrong.push_back("btl_fabric_trace: " + trace.error().text);
+    }
+  }
+  if (!wrong.empty()) {
+    return failure(std::accumulate(std::next(wrong.begin()), wrong.end(), wrong.front(),
+                                   [](const std::string& all, const std::string& one) { return all + '\n' + one; }));
+  }
   choice.gid_index = values.gid_index;
   choice.mtu = values.mtu;
   choice.pkey = static_cast<std::uint16_t>(values.pkey);

@@ -31,11 +31,30 @@ START_TEST(rules_are_told) {
     if (spec.number == nullptr) {
       continue;
     }
-    ck_assert(!fabric::broken_rule(spec, spec.min - 1).empty());
+    ck_assert(!fabric::broken_rule(spec, std::int64_t{spec.min} - 1).empty());
+    fabric::test::check_text(fabric::broken_rule(spec, std::int64_t{1} << 40),
+                             "must be at most " + std::to_string(spec.max));
     if (spec.max != fabric::kNoLimit) {
       fabric::test::check_text(fabric::broken_rule(spec, spec.max + 1),
                                "must be between " + std::to_string(spec.min) + " and " + std::to_string(spec.max));
     }
+  }
+}
+END_TEST
+
+/// As Open MPI reads them, but wholly.
+START_TEST(numbers_are_read) {
+  using fabric::read_number;
+  ck_assert_int_eq(*read_number("7"), 7);
+  ck_assert_int_eq(*read_number(" -3 "), -3);
+  ck_assert_int_eq(*read_number("0x1f"), 31);
+  ck_assert_int_eq(*read_number("010"), 8);
+  ck_assert_int_eq(*read_number("16k"), 16384);
+  ck_assert_int_eq(*read_number("2M"), 2 * 1024 * 1024);
+  ck_assert_int_eq(*read_number("1g"), 1024 * 1024 * 1024);
+  for (const char* text :
+       {"", " ", "true", "x7", "7x", "7kk", "7 k", "0x", "1.5", "-", "99999999999999999999", "9999999999999999g"}) {
+    ck_assert_msg(!read_number(text), "\"%s\" is taken for a number", text);
   }
 }
 END_TEST
@@ -67,6 +86,6 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("param_table", {every_row_is_whole, rules_are_told,
+  return fabric::test::run_suite("param_table", {every_row_is_whole, rules_are_told, numbers_are_read,
                                                  the_default_receive_queues_are_legal, methods_have_their_parameters});
 }

@@ -55,3 +55,56 @@ case_missing_help_file() {
   fabric 1 "$work/check_help"
   says 'help-that-is-not-there.txt' && says_not btl_fabric
 }
+
+# parameters KIND : those of the README's table, as lines "name min max" of numbers (max is - if there is none), or names of texts.
+parameters() {
+  sed -n '/^| `receive_queues`/,/^$/s/^| `\([a-z_]*\)` | [^|]* | \([^|]*\) |.*/\1 \2/p' "$here/../../README.md" |
+    awk -v kind="$1" '$2 == "text" && kind == "texts" { print $1 }
+      $2 != "text" && kind == "numbers" { print $1, $2, $3 == "to" ? $4 : "-" }'
+}
+# all_wrong : a job with all parameters of the file `settings`, lines of NAME, VALUE, and what is to be said of it.
+all_wrong() {
+  local name value expected options=()
+  while read -r name value expected; do
+    options+=(--mca "btl_fabric_$name" "$value")
+  done < settings
+  fabric 1 "${options[@]}" "$check" --max 100 --flood 10
+  while read -r name value expected; do
+    grep -F "btl_fabric_$name" out | grep -qF -- "$expected" || { echo "of $name = $value: $expected"; return 1; }
+  done < settings
+}
+# Whatever is wrong is told in one message: which parameter, what the user wrote, and the rule.
+case_every_bad_number() {
+  parameters numbers > numbers
+  [ "$(wc -l < numbers)" -gt 20 ] || { echo 'there are no parameters in the README'; return 1; }
+  awk '{ range = $3 == "-" ? "at least " $2 : "between " $2 " and " $3
+         print $1, $2 - 1, "is " $2 - 1 ", but must be " range }' numbers > settings
+  all_wrong || return 1
+  awk '$3 != "-" { print $1, $3 + 1, "is " $3 + 1 ", but must be between " $2 " and " $3 }' numbers > settings
+  all_wrong || return 1
+  awk '{ print $1, $2 "x", "is \"" $2 "x\", but must be a number " }' numbers > settings
+  all_wrong
+}
+case_every_bad_text() {
+  parameters texts | sort > texts
+  cat > settings << 'EOF'
+receive_queues P,128,x rd_num must be a decimal number
+if_include mlx5_0:x "mlx5_0:x" has no port number after the colon: ports are 1 to 255
+cpc_include oob,ob "ob" is no connection method
+oob_if_include 10.0.0.0/33 "10.0.0.0/33" has no prefix length after the slash
+queue_costs 1,2 "1,2" is not op_size,iov_size,alignment
+EOF
+  all_wrong || return 1
+  cp settings tried
+  cat > settings << 'EOF'
+if_exclude /dev/mlx5_0 "/dev/mlx5_0" has a blank or a slash in it
+cpc_exclude oob,,rdmacm "" is no connection method
+oob_if_exclude eth0,,eth1 "" is neither an interface nor a network
+EOF
+  all_wrong || return 1
+  cat settings >> tried
+  echo 'trace /nowhere/trace /nowhere/trace.0: No such file or directory' > settings
+  all_wrong || return 1
+  cat settings >> tried
+  awk '{ print $1 }' tried | sort | diff - texts || { echo 'another parameter is a text'; return 1; }
+}

@@ -220,6 +220,11 @@ std::uint32_t port_bandwidth(const ibv_port_attr& port) noexcept {
   }
 }
 
+std::uint8_t path_mtu(const ibv_port_attr& port, int wanted) noexcept {
+  const int most = wanted > 0 ? std::min<int>(wanted, IBV_MTU_4096) : IBV_MTU_4096;
+  return static_cast<std::uint8_t>(std::clamp<int>(port.active_mtu, IBV_MTU_256, most));
+}
+
 bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding) {
   if (topology == nullptr || binding == nullptr) {
     return true;

@@ -36,6 +36,10 @@ namespace fabric {
 /// disqualifies a port.
 [[nodiscard]] std::uint32_t port_bandwidth(const ibv_port_attr& port) noexcept;
 
+/// The path MTU, enum ibv_mtu: that of the port, at most `wanted` unless that is 0. Codes that are not known count as the nearest
+/// that is.
+[[nodiscard]] std::uint8_t path_mtu(const ibv_port_attr& port, int wanted) noexcept;
+
 /// True if the device hangs off a processor of `binding`, or if that cannot be told.
 [[nodiscard]] bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding);
 

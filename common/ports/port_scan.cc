@@ -96,8 +96,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.address.link = *link;
   port.address.lid = attributes.lid;
   port.address.gid = gid->gid;
-  const int mtu = choice.mtu > 0 ? std::min<int>(attributes.active_mtu, choice.mtu) : attributes.active_mtu;
-  port.address.mtu = static_cast<std::uint8_t>(mtu);
+  port.address.mtu = path_mtu(attributes, choice.mtu);
   const std::vector<InterfaceAddress> interfaces = interface_addresses();
   port.address.subnet = subnet_of(gid->gid, *link, interfaces);
   port.ip = ip_of_port(gid->gid, *link, interfaces);

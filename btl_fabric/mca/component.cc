@@ -102,6 +102,14 @@ Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_p
   return found;
 }
 
+std::uint32_t Component::rdma_outstanding(unsigned context, const ProcessName* peer) const noexcept {
+  std::uint32_t sum = 0;
+  for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
+    sum += modules_[i]->endpoints().rdma_outstanding(peer);
+  }
+  return sum;
+}
+
 Component::Entered Component::enter(Endpoint& first, std::uint8_t order) noexcept {
   if (locks_->contexts() == 1) [[likely]] {
     return {locks_->lock(0), &first};

@@ -73,6 +73,10 @@ class Component {
   /// preferably of `first`. For whoever holds the first context's lock.
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, Module& first) noexcept;
 
+  /// Reads, writes and atomics in a context whose callbacks are to come, through any port: to a peer, or (null) all. For
+  /// whoever holds the context's lock.
+  [[nodiscard]] std::uint32_t rdma_outstanding(unsigned context, const ProcessName* peer) const noexcept;
+
   /// Open MPI is done with a module. With the last one everything is taken down.
   void finalize_module(Module* module) noexcept;
 

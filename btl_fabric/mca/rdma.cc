@@ -274,27 +274,19 @@ int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, 
 }
 
 /// What has been started in a context and has not ended; that a callback holds another context's lock counts as one.
-std::uint32_t outstanding(const Module& module, Endpoint* first, unsigned context) noexcept {
+std::uint32_t outstanding(const Endpoint* endpoint, unsigned context) noexcept {
   const auto guard = Component::get().locks().lock_if_allowed(context);
-  if (!guard) {
-    return 1;
-  }
-  if (first == nullptr) {
-    return module.in_context(context).endpoints().rdma_outstanding();
-  }
-  Endpoint* const endpoint = first->if_in_context(context);
-  return endpoint != nullptr ? endpoint->rdma_outstanding() : 0;
+  return guard ? Component::get().rdma_outstanding(context, endpoint != nullptr ? &endpoint->key().peer : nullptr) : 1;
 }
 
 /// Returns when everything started before has ended, callbacks included. More than was asked for may be waited for. There
 /// is progress also if nothing has been started: somebody may wait for a change of his own memory with nothing but
-/// MPI_Win_flush, and the change be a message that waits for him.
-int flush(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint) noexcept {
+/// MPI_Win_flush, and the change be a message that waits for him. Modules do not matter: route() may have chosen another
+/// one's endpoint for an operation.
+int flush(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint) noexcept {
   opal_progress();
-  auto* const first = static_cast<Endpoint*>(endpoint);
-  const unsigned contexts = first != nullptr ? first->contexts() : Component::get().locks().contexts();
-  for (unsigned context = 0; context < contexts; ++context) {
-    while (outstanding(module_of(btl), first, context) > 0) {
+  for (unsigned context = 0; context < Component::get().locks().contexts(); ++context) {
+    while (outstanding(static_cast<Endpoint*>(endpoint), context) > 0) {
       opal_progress();
     }
   }

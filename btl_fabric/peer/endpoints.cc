@@ -74,7 +74,7 @@ Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const
   auto endpoint = first == nullptr
                       ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
                       : std::make_unique<Endpoint>(*this, key, std::move(target), *first);
-  return endpoints_.emplace(key, std::move(endpoint)).first->second.get();
+  return endpoints_.emplace(key.peer, std::move(endpoint)).first->second.get();
 }
 
 Endpoint* Endpoints::endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not) {
@@ -101,17 +101,19 @@ Endpoint* Endpoints::endpoint_of_unknown(const cpc::ConnectionKey& key, std::str
 
 /// By the key of the endpoint, or of a direction of its connection.
 Endpoint* Endpoints::find(const cpc::ConnectionKey& key) const noexcept {
-  const auto found = endpoints_.find(endpoint_key(key));
+  Endpoint* const endpoint = find(key.peer);
+  return endpoint != nullptr && endpoint->key() == endpoint_key(key) ? endpoint : nullptr;
+}
+
+Endpoint* Endpoints::find(const ProcessName& peer) const noexcept {
+  const auto found = endpoints_.find(peer);
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
 
 Endpoint* Endpoints::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept {
-  for (const auto& [key, endpoint] : endpoints_) {
-    if (key.peer == peer && (remote_ports >> (key.remote_port % 64) & 1) != 0) {
-      return endpoint.get();
-    }
-  }
-  return nullptr;
+  Endpoint* const endpoint = find(peer);
+  const bool reaches = endpoint != nullptr && (remote_ports >> (endpoint->key().remote_port % 64) & 1) != 0;
+  return reaches ? endpoint : nullptr;
 }
 
 bool Endpoints::is_closing(const cpc::ConnectionKey& key) const noexcept {
@@ -129,7 +131,7 @@ void Endpoints::remove(Endpoint* first) {
 }
 
 void Endpoints::close(Endpoint* endpoint) {
-  const auto found = endpoints_.find(endpoint->key());
+  const auto found = endpoints_.find(endpoint->key().peer);
   if (found == endpoints_.end() || found->second.get() != endpoint) {
     return;
   }
@@ -157,9 +159,13 @@ void Endpoints::reap_drained() noexcept try {
   services_.report_no_memory();
 }
 
-std::uint32_t Endpoints::rdma_outstanding() const noexcept {
+std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {
+  if (peer != nullptr) {
+    Endpoint* const endpoint = self_ && self_->key().peer == *peer ? self_.get() : find(*peer);
+    return endpoint != nullptr ? endpoint->rdma_outstanding() : 0;
+  }
   std::uint32_t sum = self_ ? self_->rdma_outstanding() : 0;
-  for (const auto& [key, endpoint] : endpoints_) {
+  for (const auto& [name, endpoint] : endpoints_) {
     sum += endpoint->rdma_outstanding();
   }
   return sum;

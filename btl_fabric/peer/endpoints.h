@@ -55,8 +55,8 @@ class Endpoints final : private PathEvents {
   /// Takes away one of the first context, and those of the others. For whoever holds all locks.
   void remove(Endpoint* first);
 
-  /// Reads, writes and atomics of all endpoints whose callbacks are to come.
-  [[nodiscard]] std::uint32_t rdma_outstanding() const noexcept;
+  /// Reads, writes and atomics whose callbacks are to come: of the endpoint to a peer, or (null) of all.
+  [[nodiscard]] std::uint32_t rdma_outstanding(const ProcessName* peer) const noexcept;
 
   // ---- What happens
 
@@ -92,6 +92,7 @@ class Endpoints final : private PathEvents {
   void connection_failed(Endpoint& endpoint, const std::string& reason) noexcept;
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
+  [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;
   [[nodiscard]] unsigned contexts_with(const Peer& peer) const;
   [[nodiscard]] Endpoint* add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
                               Endpoint* first);
@@ -144,7 +145,7 @@ class Endpoints final : private PathEvents {
   cpc::Trace* trace_ = nullptr;
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
-  std::unordered_map<cpc::ConnectionKey, std::unique_ptr<Endpoint>> endpoints_;
+  std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours
   std::vector<std::unique_ptr<Endpoint>> closing_;
   std::unique_ptr<Endpoint> self_;
   std::optional<cpc::Loopback> loopback_;

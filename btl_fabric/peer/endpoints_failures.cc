@@ -102,7 +102,7 @@ void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
 /// Where nothing is under way no completion tells that a queue pair has failed. Where something is, both do, in either
 /// order.
 void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept {
-  for (const auto& [key, endpoint] : endpoints_) {
+  for (const auto& [name, endpoint] : endpoints_) {
     const Endpoint::State state = endpoint->state();
     if (!endpoint->link_ || !endpoint->link_->uses(qpn) || state == Endpoint::State::kFailed ||
         state == Endpoint::State::kClosing) {

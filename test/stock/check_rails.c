@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Rank 0 reads the memory of rank 1, which has registered it with each of its ports in turn, through each of its own ports: as
-// when two hosts have their devices in different orders, and Open MPI pairs the first with the first. Prints "N reads".
+// when two hosts have their devices in different orders, and Open MPI pairs the first with the first. Waits for each read by
+// its callback, and then for another by a flush. Prints "N reads".
 #include "btl_user.h"
 
 enum { WORDS = 1000, MOST = 16 };
@@ -29,7 +30,14 @@ static int all_modules(mca_btl_base_module_t** modules) {
   return count;
 }
 
-static void read_by(mca_btl_base_module_t* btl, const struct target* target) {
+// Is over when the flush is, of the peer or of all.
+static void flush(mca_btl_base_module_t* btl, struct mca_btl_base_endpoint_t* endpoint) {
+  static int turn;
+  if (btl->btl_flush(btl, turn++ % 2 == 0 ? endpoint : NULL) != 0) fail("a flush has failed");
+  if (!done) fail("a read was under way after the flush");
+}
+
+static void read_by(mca_btl_base_module_t* btl, const struct target* target, int by_flush) {
   static int words[WORDS];
   memset(words, 0, sizeof words);
   struct mca_btl_base_endpoint_t* endpoint = endpoint_of(btl, 1);
@@ -44,6 +52,7 @@ static void read_by(mca_btl_base_module_t* btl, const struct target* target) {
     if (rc != OPAL_ERR_OUT_OF_RESOURCE && rc != OPAL_ERR_TEMP_OUT_OF_RESOURCE) fail("a read is refused");
     opal_progress();
   }
+  if (by_flush) flush(btl, endpoint);
   while (!done) opal_progress();
   for (int i = 0; i < WORDS; i++)
     if (words[i] != 3 * i + 1) fail("what was read is something else");
@@ -70,7 +79,10 @@ int main(int argc, char** argv) {
       MPI_Send(&target, sizeof target, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
     } else if (rank == 0) {
       MPI_Recv(&target, sizeof target, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      for (int ours = 0; ours < count; ours++, reads++) read_by(modules[ours], &target);
+      for (int ours = 0; ours < count; ours++, reads++) {
+        read_by(modules[ours], &target, 1);  // first, while there may be no connection yet
+        read_by(modules[ours], &target, 0);
+      }
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (handle != NULL) btl->btl_deregister_mem(btl, handle);

@@ -87,6 +87,9 @@ inline constexpr auto kModexScope = OPAL_PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = OPAL_PMIX_JOB_SIZE;
 inline constexpr auto kJobSizeType = OPAL_UINT32;
 
+/// The flag of a convertor whose data lie in the memory of an accelerator.
+inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_CUDA;
+
 /// 4.1 takes for granted what this flag says in 5.0; see below.
 inline constexpr std::uint32_t kRemoteCompletion = 0;
 
@@ -108,6 +111,7 @@ inline std::string host_name(const opal_proc_t& proc) {
 inline constexpr pmix_scope_t kModexScope = PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = PMIX_JOB_SIZE;
 inline constexpr pmix_data_type_t kJobSizeType = PMIX_UINT32;
+inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_ACCELERATOR;
 
 /// 5.0's osc/rdma uses a BTL's put, get and atomics itself only if the BTL says so that they have reached the target's
 /// memory when they are reported complete; otherwise it sends messages instead. Ours have:
@@ -134,5 +138,12 @@ inline std::string host_name(const opal_proc_t& proc) {
 }
 
 #endif
+
+/// True if data have to be packed into a buffer: they are not one block, are converted, or lie in the memory of an
+/// accelerator, which is not ours to register. opal_convertor_need_buffers() tells the last in 4.1 only, and if that is
+/// built for CUDA.
+[[nodiscard]] inline bool needs_packing(const opal_convertor_t& convertor) noexcept {
+  return (convertor.flags & kOnAccelerator) != 0 || opal_convertor_need_buffers(&convertor) != 0;
+}
 
 }  // namespace fabric

@@ -143,7 +143,7 @@ size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
 /// Large blocks of data go out from where they are.
 bool wants_in_place(const opal_convertor_t& convertor, size_t size) noexcept {
   const auto limit = static_cast<size_t>(params().in_place_size);
-  return limit != 0 && size >= limit && opal_convertor_need_buffers(&convertor) == 0;
+  return limit != 0 && size >= limit && !needs_packing(convertor);
 }
 
 /// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False,

@@ -70,7 +70,7 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
 
   /// Takes an asynchronous event of its device.
-  void handle(const cpc::AsyncEvent& event);
+  void handle(const cpc::AsyncEvent& event) noexcept;
 
   /// Where errors go, in all contexts; set by the PML on the module of the first.
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;

@@ -2,13 +2,14 @@
 //
 // Asynchronous events of a module's device.
 #include <cstring>
+#include <new>
 
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/report.h"
 
 namespace fabric {
 
-void Module::handle(const cpc::AsyncEvent& event) {
+void Module::handle(const cpc::AsyncEvent& event) noexcept try {
   switch (event.type) {
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       path().srq_limit_reached(event.object);
@@ -41,6 +42,8 @@ void Module::handle(const cpc::AsyncEvent& event) {
     default:
       break;  // news: ports coming up, queue pairs that are drained
   }
+} catch (const std::bad_alloc&) {
+  services_.report_no_memory();
 }
 
 /// The modules of all contexts are told of a port's events; the first speaks for them.

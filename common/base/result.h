@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Results of operations that can fail while setting something up. The packet path does not use them: there, "no
-// resource" is an enumerator (see btl_fabric/peer/endpoint.h).
+// resource" is an enumerator (see btl_fabric/path/link_queue.h).
 #pragma once
 
 #include <string>

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/base/private_file.h"
+
 namespace fabric {
 namespace {
 
@@ -60,10 +62,11 @@ std::string XrcDomain::why_not(const ibv_device_attr& device) {
 }
 
 Result<XrcDomain> XrcDomain::open(ibv_context* device, const std::string& path) {
-  const OpenFile file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (file.get() < 0) {
-    return verbs_failure("opening " + path + " for the XRC domain", errno);
+  const Result<int> opened = open_private_file(path);
+  if (!opened) {
+    return failure("opening the file of the XRC domain", opened.error());
   }
+  const OpenFile file(*opened);
   // Nobody holds it for longer than it takes to read or write eight bytes.
   while (flock(file.get(), LOCK_EX) != 0) {
     if (errno != EINTR) {

@@ -11,6 +11,8 @@
 #include <map>
 #include <utility>
 
+#include "common/base/private_file.h"
+
 namespace fabric::cpc {
 namespace {
 
@@ -79,8 +81,17 @@ std::string trace_path(std::string_view pattern, const ProcessName& self) {
 
 Result<std::unique_ptr<Trace>> Trace::open(std::string_view pattern, const ProcessName& self) {
   std::string path = trace_path(pattern, self);
-  File file(std::fopen(path.c_str(), "we"));
+  const Result<int> opened = open_private_file(path);
+  if (!opened) {
+    return tl::unexpected(opened.error());
+  }
+  File file(fdopen(*opened, "w"));
   if (!file) {
+    const int error_number = errno;
+    ::close(*opened);
+    return failure(path + ": " + std::strerror(error_number));
+  }
+  if (ftruncate(*opened, 0) != 0) {
     return failure(path + ": " + std::strerror(errno));
   }
   return std::unique_ptr<Trace>(new Trace(std::move(file), std::move(path), self));

@@ -56,6 +56,17 @@ START_TEST(a_file_is_a_domain) {
 }
 END_TEST
 
+START_TEST(a_link_is_no_domain) {
+  const Folder folder;
+  ck_assert_int_eq(symlink(folder.file("b").c_str(), folder.file("a").c_str()), 0);
+  const auto open = device();
+  const auto domain = XrcDomain::open(open->context.get(), folder.file("a"));
+  ck_assert(!domain);
+  test::check_text(domain.error().text,
+                   "opening the file of the XRC domain: " + folder.file("a") + ": it is a symbolic link");
+}
+END_TEST
+
 START_TEST(a_file_that_nobody_finished_is_finished) {
   const Folder folder;
   std::ofstream(folder.file("a")) << "abc";
@@ -93,7 +104,8 @@ END_TEST
 START_TEST(errors_name_the_file) {
   const auto domain = XrcDomain::open(device()->context.get(), "/nonexistent/a");
   ck_assert(!domain.has_value());
-  test::check_text(domain.error().text, "opening /nonexistent/a for the XRC domain: No such file or directory");
+  test::check_text(domain.error().text,
+                   "opening the file of the XRC domain: /nonexistent/a: No such file or directory");
 }
 END_TEST
 
@@ -126,6 +138,7 @@ int main() {
     std::puts("skipped: no active port with XRC");
     return 77;
   }
-  return test::run_suite("xrc_domain", {a_file_is_a_domain, a_file_that_nobody_finished_is_finished, processes_agree,
-                                        errors_name_the_file, a_device_without_xrc_says_so});
+  return test::run_suite(
+      "xrc_domain", {a_file_is_a_domain, a_link_is_no_domain, a_file_that_nobody_finished_is_finished, processes_agree,
+                     errors_name_the_file, a_device_without_xrc_says_so});
 }

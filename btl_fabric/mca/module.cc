@@ -228,8 +228,10 @@ void Module::fill_context(const PathQueues& queues) {
   context_.index = place_.index;
   context_.device = port_.device->context.get();
   context_.pd = port_.device->pd.get();
+  context_.limits = port_.device->attributes;
   context_.port_num = port_.port_num;
   context_.gid_index = port_.gid_index;
+  context_.pkey = port_.pkey;
   context_.address = port_.address;
   context_.ip = port_.ip;
   context_.handshakes = &cache_.handshakes();

@@ -161,16 +161,34 @@ std::vector<InterfaceAddress> interface_addresses() {
   return result;
 }
 
-Result<std::uint16_t> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
-                                std::uint16_t pkey) {
-  constexpr std::uint16_t kKeyMask = 0x7fff;  // the top bit says full or limited member
+Result<PartitionKey> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
+                               std::uint16_t pkey) {
+  constexpr std::uint16_t kPartition = 0x7fff;
+  constexpr std::uint16_t kFullMember = 0x8000;
+  std::optional<PartitionKey> limited;
   for (std::uint16_t index = 0; index < port.pkey_tbl_len; ++index) {
-    __be16 found = 0;
-    if (ibv_query_pkey(device, port_num, index, &found) == 0 && (be16toh(found) & kKeyMask) == (pkey & kKeyMask)) {
-      return index;
+    __be16 entry = 0;
+    if (ibv_query_pkey(device, port_num, index, &entry) != 0) {
+      continue;
+    }
+    const PartitionKey found{index, be16toh(entry)};
+    if (index == 0 && pkey == 0) {
+      pkey = found.value;
+    }
+    if ((found.value & kPartition) != (pkey & kPartition)) {
+      continue;
+    }
+    if ((found.value & kFullMember) != 0) {
+      return found;
+    }
+    if (!limited) {
+      limited = found;
     }
   }
-  return failure("partition key " + std::to_string(pkey & kKeyMask) + " is not in its table of " +
+  if (limited) {
+    return *limited;
+  }
+  return failure("partition key " + std::to_string(pkey & kPartition) + " is not in its table of " +
                  std::to_string(port.pkey_tbl_len));
 }
 

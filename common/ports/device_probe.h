@@ -28,9 +28,17 @@ namespace fabric {
 /// The addresses of this host's interfaces, IPv4 ones IPv4-mapped.
 [[nodiscard]] std::vector<InterfaceAddress> interface_addresses();
 
-/// Index of a partition key in the port's table, without regard to the membership bit.
-[[nodiscard]] Result<std::uint16_t> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
-                                              std::uint16_t pkey);
+/// An entry of a port's table of partition keys.
+struct PartitionKey {
+  std::uint16_t index = 0;
+  std::uint16_t value = 0xffff;  ///< the top bit: full member, not limited
+};
+
+/// The entry for the partition of `pkey`, whose membership bit does not matter: as a full member, or else as a limited one,
+/// who reaches full members only (InfiniBand Architecture Specification 1.4, section 10.9.3). 0: the partition of the
+/// first entry.
+[[nodiscard]] Result<PartitionKey> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
+                                             std::uint16_t pkey);
 
 /// Link speed times width in Mbit/s. Codes that are not known yet count as 10 Gbit/s: an unknown speed never
 /// disqualifies a port.

@@ -86,12 +86,11 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.device = device;
   port.port_num = port_num;
   port.gid_index = static_cast<std::uint8_t>(gid->index);
-  if (choice.pkey != 0) {
-    const auto index = find_pkey(context, port_num, attributes, choice.pkey);
-    if (!index) {
-      return tl::unexpected(index.error());
-    }
-    port.pkey_index = *index;
+  if (const auto pkey = find_pkey(context, port_num, attributes, choice.pkey); pkey) {
+    port.pkey_index = pkey->index;
+    port.pkey = pkey->value;
+  } else if (choice.pkey != 0) {
+    return tl::unexpected(pkey.error());
   }
   port.address.link = *link;
   port.address.lid = attributes.lid;

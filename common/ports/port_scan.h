@@ -34,6 +34,7 @@ struct UsablePort {
   std::uint8_t port_num = 1;
   std::uint8_t gid_index = 0;
   std::uint16_t pkey_index = 0;
+  std::uint16_t pkey = 0xffff;  ///< the partition key there
   PortAddress address;
   std::optional<InterfaceAddress> ip;  ///< of its network interface
   std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown

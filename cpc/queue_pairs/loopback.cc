@@ -33,7 +33,7 @@ Status modify(const QueuePair& queue_pair, ibv_qp_attr& attributes, int mask, co
                            : verbs_failure(std::string("moving a queue pair to ourselves to ") + state, error_number);
 }
 
-Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& other, const ibv_device_attr& limits) {
+Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& other) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.pkey_index = port.settings.pkey_index;
@@ -47,7 +47,7 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = static_cast<ibv_mtu>(port.address.mtu);
   attributes.dest_qp_num = other->qp_num;
-  attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(std::clamp(limits.max_qp_rd_atom, 0, kReadsGranted));
+  attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(std::clamp(port.limits.max_qp_rd_atom, 0, kReadsGranted));
   attributes.min_rnr_timer = port.settings.min_rnr_timer;
   attributes.ah_attr.port_num = port.port_num;
   attributes.ah_attr.sl = port.settings.service_level;
@@ -69,7 +69,7 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = port.settings.timeout;
   attributes.retry_cnt = port.settings.retry_count;
-  attributes.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(limits.max_qp_init_rd_atom, 0, kReadsAsked));
+  attributes.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(port.limits.max_qp_init_rd_atom, 0, kReadsAsked));
   return modify(own, attributes,
                 IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
 }
@@ -77,10 +77,6 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
 }  // namespace
 
 Result<Loopback> make_loopback(const PortContext& port, const QueueSpace& sends) {
-  ibv_device_attr limits{};
-  if (const int error_number = ibv_query_device(port.device, &limits); error_number != 0) {
-    return verbs_failure("querying the device", error_number);
-  }
   const auto entries = static_cast<std::uint32_t>(sends.entries());
   Result<CompletionQueueRoom> room = port.completion_queues->reserve(entries);
   if (!room) {
@@ -94,9 +90,9 @@ Result<Loopback> make_loopback(const PortContext& port, const QueueSpace& sends)
   }
   loopback.near = std::move(*near);
   loopback.far = std::move(*far);
-  Status up = bring_up(port, loopback.far, loopback.near, limits);
+  Status up = bring_up(port, loopback.far, loopback.near);
   if (up) {
-    up = bring_up(port, loopback.near, loopback.far, limits);
+    up = bring_up(port, loopback.near, loopback.far);
   }
   if (!up) {
     return tl::unexpected(std::move(up).error());

@@ -41,8 +41,10 @@ struct PortContext {
   std::uint16_t index = 0;  ///< place in this process's list of ports
   ibv_context* device = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_device_attr limits{};  ///< of the device
   std::uint8_t port_num = 1;
   std::uint8_t gid_index = 0;
+  std::uint16_t pkey = 0xffff;  ///< the partition key at settings.pkey_index
   PortAddress address;
   std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM
   HandshakeSlab* handshakes = nullptr;  ///< of the device; null: no CPC that exchanges CTS

@@ -65,7 +65,6 @@ class RcQueuePairs final : public QueuePairs {
   void set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept;
 
   const PortContext& port_;
-  ibv_device_attr limits_{};
   std::vector<RoomAndQueuePair> queue_pairs_;
   std::vector<QueuePairEnd> ends_;
   HandshakeSlot handshake_;
@@ -105,9 +104,6 @@ Status RcQueuePairs::post_handshake() {
 }
 
 Status RcQueuePairs::make() {
-  if (const int error_number = ibv_query_device(port_.device, &limits_); error_number != 0) {
-    return verbs_failure("querying " + device_name(port_), error_number);
-  }
   for (std::size_t i = 0; i < port_.queues->count(); ++i) {
     Result<RoomAndQueuePair> made = make_one(i);
     Status initialised = made ? to_init(made->queue_pair.get()) : Status(tl::unexpected(made.error()));
@@ -121,7 +117,7 @@ Status RcQueuePairs::make() {
 }
 
 Status RcQueuePairs::check_depths(std::size_t index, const QueueDepths& depths) const {
-  const auto most = static_cast<std::uint32_t>(std::max(limits_.max_qp_wr, 0));
+  const auto most = static_cast<std::uint32_t>(std::max(port_.limits.max_qp_wr, 0));
   if (depths.send <= most && depths.receive <= most) {
     return {};
   }
@@ -160,7 +156,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
     return verbs_failure("creating a queue pair with " + std::to_string(depths.send) + " sends, " +
                              std::to_string(depths.receive) + " receives and " +
                              std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
-                             std::to_string(limits_.max_qp) + " for all processes of the node)",
+                             std::to_string(port_.limits.max_qp) + " for all processes of the node)",
                          errno);
   }
   return RoomAndQueuePair{std::move(*room), std::move(made)};
@@ -172,7 +168,7 @@ Status RcQueuePairs::to_init(ibv_qp* queue_pair) const {
   attributes.pkey_index = port_.settings.pkey_index;
   attributes.port_num = port_.port_num;
   MemoryRoles roles = MemoryRole::kReadSource | MemoryRole::kWriteSink;
-  if (limits_.atomic_cap != IBV_ATOMIC_NONE) {
+  if (port_.limits.atomic_cap != IBV_ATOMIC_NONE) {
     roles |= MemoryRole::kAtomicTarget;
   }
   attributes.qp_access_flags = access_flags(roles, port_.address.link);
@@ -244,6 +240,10 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
     }
   }
   receiving.path_mtu = std::min(receiving.path_mtu, static_cast<ibv_mtu>(port_.address.mtu));
+  // What a peer asks for and grants is for its device to keep; the manager does not compare it with ours.
+  receiving.max_dest_rd_atomic =
+      std::min(receiving.max_dest_rd_atomic, clamp_reads(port_.limits.max_qp_rd_atom, kReadsGranted));
+  sending.max_rd_atomic = std::min(sending.max_rd_atomic, clamp_reads(port_.limits.max_qp_init_rd_atom, kReadsAsked));
   receiving.min_rnr_timer = settings.min_rnr_timer;
   if (settings.service_level != 0) {
     receiving.ah_attr.sl = settings.service_level;
@@ -266,7 +266,7 @@ Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& 
   attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, port_.address.mtu));
   attributes.dest_qp_num = end.qpn;
   attributes.rq_psn = end.psn;
-  attributes.max_dest_rd_atomic = clamp_reads(limits_.max_qp_rd_atom, kReadsGranted);
+  attributes.max_dest_rd_atomic = clamp_reads(port_.limits.max_qp_rd_atom, kReadsGranted);
   attributes.min_rnr_timer = port_.settings.min_rnr_timer;
   attributes.ah_attr = path_to(port_, peer);
   const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToReceive);
@@ -285,7 +285,7 @@ Status RcQueuePairs::to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const 
   attributes.qp_state = IBV_QPS_RTS;
   set_transport_limits(attributes, kind);
   attributes.sq_psn = own_end.psn;
-  attributes.max_rd_atomic = clamp_reads(limits_.max_qp_init_rd_atom, kReadsAsked);
+  attributes.max_rd_atomic = clamp_reads(port_.limits.max_qp_init_rd_atom, kReadsAsked);
   const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToSend);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }

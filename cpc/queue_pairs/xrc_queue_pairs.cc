@@ -81,20 +81,16 @@ class XrcSendQueuePair final : public QueuePairs {
   [[nodiscard]] Status bring_up(const PortAddress& peer, const QueuePairEnd& end);
 
   const PortContext& port_;
-  ibv_device_attr limits_{};
   CompletionQueueRoom room_;
   QueuePair queue_pair_;
   std::vector<QueuePairEnd> ends_;
 };
 
 Status XrcSendQueuePair::make() {
-  if (const int error_number = ibv_query_device(port_.device, &limits_); error_number != 0) {
-    return verbs_failure("querying " + device_name(port_), error_number);
-  }
   const QueuePairSettings& settings = port_.settings;
   const auto sends = static_cast<std::uint32_t>(
       sender_space(*port_.queues, settings.costs, settings.max_inline, settings.rdma_depth).entries());
-  const auto most = static_cast<std::uint32_t>(std::max(limits_.max_qp_wr, 0));
+  const auto most = static_cast<std::uint32_t>(std::max(port_.limits.max_qp_wr, 0));
   if (sends > most) {
     return failure("the sum of sd_max of all queues makes " + std::to_string(sends) + " work requests, and " +
                    device_name(port_) + " takes at most " + std::to_string(most) +
@@ -160,7 +156,7 @@ Status XrcSendQueuePair::bring_up(const PortAddress& peer, const QueuePairEnd& e
   attributes.timeout = port_.settings.timeout;
   attributes.retry_cnt = port_.settings.retry_count;
   attributes.rnr_retry = port_.settings.rnr_retry;
-  attributes.max_rd_atomic = clamp_reads(limits_.max_qp_init_rd_atom, kReadsAsked);
+  attributes.max_rd_atomic = clamp_reads(port_.limits.max_qp_init_rd_atom, kReadsAsked);
   return modify(queue_pair_.get(), attributes, IBV_QPS_RTS, kRequester | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, "RTS");
 }
 
@@ -193,7 +189,6 @@ class XrcTargetQueuePair final : public QueuePairs {
 
   const PortContext& port_;
   std::uint32_t psn_;
-  ibv_device_attr limits_{};
   bool is_connected_ = false;
   QueuePair queue_pair_;
   std::vector<QueuePairEnd> ends_;
@@ -201,9 +196,6 @@ class XrcTargetQueuePair final : public QueuePairs {
 };
 
 Status XrcTargetQueuePair::make() {
-  if (const int error_number = ibv_query_device(port_.device, &limits_); error_number != 0) {
-    return verbs_failure("querying " + device_name(port_), error_number);
-  }
   ibv_qp_init_attr_ex attributes{};
   attributes.qp_type = IBV_QPT_XRC_RECV;
   attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
@@ -261,14 +253,14 @@ Status XrcTargetQueuePair::connect(const PortAddress& peer, const std::vector<Qu
 
 Status XrcTargetQueuePair::bring_up(const PortAddress& peer, const QueuePairEnd& end) {
   MemoryRoles roles = MemoryRole::kReadSource | MemoryRole::kWriteSink;
-  if (limits_.atomic_cap != IBV_ATOMIC_NONE) {
+  if (port_.limits.atomic_cap != IBV_ATOMIC_NONE) {
     roles |= MemoryRole::kAtomicTarget;
   }
   if (Status ready = to_init(port_, queue_pair_.get(), roles); !ready) {
     return ready;
   }
   ibv_qp_attr attributes = path_attributes(port_, peer, end);
-  attributes.max_dest_rd_atomic = clamp_reads(limits_.max_qp_rd_atom, kReadsGranted);
+  attributes.max_dest_rd_atomic = clamp_reads(port_.limits.max_qp_rd_atom, kReadsGranted);
   attributes.min_rnr_timer = port_.settings.min_rnr_timer;
   if (Status ready = modify(queue_pair_.get(), attributes, IBV_QPS_RTR, kPath | kResponder, "RTR"); !ready) {
     return ready;

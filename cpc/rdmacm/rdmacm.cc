@@ -14,6 +14,7 @@
 #include "common/ports/device_probe.h"
 #include "cpc/core/unknown_peers.h"
 #include "cpc/loop/progress_thread.h"
+#include "cpc/queue_pairs/queue_pair_path.h"
 
 namespace fabric::cpc {
 namespace {
@@ -22,11 +23,6 @@ namespace {
 constexpr int kBacklog = 1 << 16;
 /// Port numbers tried from RdmaCmSettings::first_port on: a node has as many processes.
 constexpr unsigned kPortsTried = 1024;
-constexpr std::uint16_t kDefaultPkey = 0xffff;
-
-std::uint8_t clamp_reads(int device_maximum, int ours) noexcept {
-  return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
-}
 
 CmEvent to_value(const rdma_cm_event& event) {
   CmEvent value;
@@ -140,19 +136,15 @@ Status RdmaCm::serve(const PortContext& port) {
                      " port, and native InfiniBand addressing (AF_IB) is for InfiniBand only");
     }
     listener->port.address.address = port.address.gid.raw;
-    listener->port.address.pkey = kDefaultPkey;
+    listener->port.address.pkey = port.pkey;
   } else if (const auto ip = port.ip ? port.ip : find_ip(port)) {
     listener->port.address.address = ip->address;
     listener->port.scope = ip->interface;
   } else {
     return failure("its network interface has no IP address, or none was found");
   }
-  ibv_device_attr limits{};
-  if (const int error_number = ibv_query_device(port.device, &limits); error_number != 0) {
-    return verbs_failure("its device does not say what it can do", error_number);
-  }
-  listener->port.reads_granted = clamp_reads(limits.max_qp_rd_atom, kReadsGranted);
-  listener->port.reads_asked = clamp_reads(limits.max_qp_init_rd_atom, kReadsAsked);
+  listener->port.reads_granted = clamp_reads(port.limits.max_qp_rd_atom, kReadsGranted);
+  listener->port.reads_asked = clamp_reads(port.limits.max_qp_init_rd_atom, kReadsAsked);
   if (Status listening = listen(*listener); !listening) {
     return listening;
   }

@@ -48,8 +48,10 @@ class VerbsPort {
     settings_.token.fill(kToken);
     port_.device = usable_.device->context.get();
     port_.pd = usable_.device->pd.get();
+    port_.limits = usable_.device->attributes;
     port_.port_num = usable_.port_num;
     port_.gid_index = usable_.gid_index;
+    port_.pkey = usable_.pkey;
     port_.address = usable_.address;
     port_.ip = usable_.ip;
     port_.queues = &queues_;

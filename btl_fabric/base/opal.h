@@ -80,6 +80,9 @@ inline void takes_over(void* /*object*/) noexcept {}
 
 #if OPAL_MAJOR_VERSION == 4
 
+/// Initializers: the interface of BTLs that a component is written for.
+#define FABRIC_BTL_INTERFACE MCA_BTL_BASE_VERSION_3_1_0
+
 /// What a process publishes is for all processes of its job, on any host.
 inline constexpr auto kModexScope = OPAL_PMIX_GLOBAL;
 
@@ -107,6 +110,8 @@ inline std::string host_name(const opal_proc_t& proc) {
 }
 
 #else
+
+#define FABRIC_BTL_INTERFACE MCA_BTL_BASE_VERSION_3_3_0
 
 inline constexpr pmix_scope_t kModexScope = PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = PMIX_JOB_SIZE;

@@ -25,6 +25,19 @@ static constexpr std::string_view series_of(std::string_view version) noexcept {
 static_assert(series_of("4.1.4") == "4.1" && series_of("5.0.7rc1") == "5.0" && series_of("6.0") == "6.0");
 static_assert(series_of("somebody's own") == "somebody's own");  // Open MPI can be configured to say anything
 
+/// A number of our own version, "0.1.0", for ompi_info.
+static constexpr int part_of_version(int index) noexcept {
+  int number = 0;
+  for (const char c : std::string_view(FABRIC_VERSION)) {
+    if (c == '.') {
+      --index;
+    } else if (index == 0) {
+      number = 10 * number + (c - '0');
+    }
+  }
+  return number;
+}
+
 /// Open MPI loads any component that it finds, whatever it was built for, and would crash with this one: the layouts of
 /// nearly all structures differ between series. So nothing of Open MPI is used before this but the text of its version.
 static bool fits_this_open_mpi() noexcept {
@@ -97,7 +110,9 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
 mca_btl_base_component_t mca_btl_fabric_component = {
     .btl_version =
         {
-            MCA_BTL_DEFAULT_VERSION("fabric"),
+            FABRIC_BTL_INTERFACE,
+            .mca_component_name = "fabric",
+            MCA_BASE_MAKE_VERSION(component, part_of_version(0), part_of_version(1), part_of_version(2)),
             .mca_open_component = fabric_open,
             .mca_close_component = fabric_close,
             .mca_query_component = nullptr,

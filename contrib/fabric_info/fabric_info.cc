@@ -33,6 +33,7 @@ int run(int argc, char** argv) {
   bool json = false;
 
   CLI::App app("Shows the RDMA devices of this host as btl_fabric sees them, and what its queues take.", "fabric_info");
+  app.set_version_flag("--version", "fabric_info " FABRIC_VERSION);
   app.add_option("-q,--receive-queues", list, "the parameter btl_fabric_receive_queues")->capture_default_str();
   app.add_option("-n,--processes", question.node.processes, "processes of the job on this host")
       ->check(CLI::PositiveNumber)

@@ -132,7 +132,7 @@ contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags)
 
 bin_SCRIPTS = contrib/softhca/softhca-run
 contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|;s|@VERSION[@]|$(VERSION)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
 	  chmod +x $@.new && mv $@.new $@
 CLEANFILES = contrib/softhca/softhca-run
 

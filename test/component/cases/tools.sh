@@ -65,3 +65,13 @@ case_real_queue_pairs() { # the connection manager with verbs below it and no MP
   [ -x "$FABRIC_BUILD/test/unit/test_cpc_verbs" ] || { echo 'SKIP FABRIC_BUILD has no test_cpc_verbs'; exit 77; }
   "$FABRIC_BUILD/test/unit/test_cpc_verbs" > out 2>&1
 }
+
+# configure.ac names the version, and everything tells that.
+case_versions() {
+  local version
+  version=$(sed -n 's/^AC_INIT(\[btl_fabric\], \[\(.*\)\])$/\1/p' "$here/../../configure.ac")
+  ompi_info --parsable | grep '^mca:btl:fabric:' > out
+  grep -qE "version:\"?component:$version\"?\$" out || { cat out; return 1; }
+  "$FABRIC_BUILD/contrib/fabric_info/fabric_info" --version > out && says "fabric_info $version" || return 1
+  "$FABRIC_BUILD/contrib/softhca/softhca-run" --version > out && says "softhca-run $version"
+}

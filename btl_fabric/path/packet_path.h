@@ -117,6 +117,7 @@ class PacketPath {
 
   int poll(ibv_cq* cq) noexcept;
   int take_batch() noexcept;
+  int take_rest() noexcept;
   void retry() noexcept;
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;

@@ -52,22 +52,9 @@ int PacketPath::progress() noexcept {
   return total;
 }
 
-/// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
-/// that the order stays, and it lies in one place however deep the calls are.
-int PacketPath::poll(ibv_cq* cq) noexcept {
-  int total = take_batch();
-  const int count = ibv_poll_cq(cq, settings_.poll_batch, batch_.data());
-  if (count > 0) {
-    batch_next_ = 0;
-    batch_end_ = static_cast<unsigned>(count);
-    total += take_batch();
-  }
-  return total;
-}
-
-/// A callback may put other completions in the place of the one that is handled: whoever calls it has taken out what it
-/// needs.
-int PacketPath::take_batch() noexcept {
+/// Takes what has been polled and is not handled yet. A callback may put other completions in the place of the one that is
+/// handled: whoever calls it has taken out what it needs.
+[[gnu::always_inline]] inline int PacketPath::take_batch() noexcept {
   int total = 0;
   for (; batch_next_ < batch_end_; ++total) {
     const ibv_wc& completion = batch_[batch_next_++];
@@ -84,6 +71,23 @@ int PacketPath::take_batch() noexcept {
     }
   }
   return total;
+}
+
+/// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
+/// that the order stays, and it lies in one place however deep the calls are.
+int PacketPath::poll(ibv_cq* cq) noexcept {
+  int total = batch_next_ < batch_end_ ? take_rest() : 0;
+  const int count = ibv_poll_cq(cq, settings_.poll_batch, batch_.data());
+  if (count > 0) {
+    batch_next_ = 0;
+    batch_end_ = static_cast<unsigned>(count);
+    total += take_batch();
+  }
+  return total;
+}
+
+[[gnu::cold]] int PacketPath::take_rest() noexcept {
+  return take_batch();
 }
 
 /// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring

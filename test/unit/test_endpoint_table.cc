@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The table of an endpoint: what holds for whole groups of its cells. That no cell is missing is checked at compile time.
+#include <algorithm>
+#include <vector>
+
+#include "btl_fabric/peer/endpoint_table.h"
+#include "test/unit/check_main.h"
+
+namespace fabric {
+namespace {
+
+using enum EndpointState;
+using enum EndpointEvent;
+using Action = EndpointAction;
+
+struct Cell {
+  EndpointState state;
+  EndpointEvent event;
+  EndpointGuards guards;
+  EndpointStep step;
+  [[nodiscard]] bool does(Action action) const {
+    return std::count(step.actions.begin(), step.actions.end(), action) > 0;
+  }
+};
+
+std::vector<Cell> all_cells() {
+  std::vector<Cell> cells;
+  for (std::size_t state = 0; state < kEndpointStates; ++state) {
+    for (std::size_t event = 0; event < kEndpointEvents; ++event) {
+      for (unsigned bits = 0; bits < 1U << kEndpointGuards; ++bits) {
+        const EndpointGuards guards{(bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0, (bits & 8U) != 0,
+                                    (bits & 16U) != 0};
+        const auto from = static_cast<EndpointState>(state);
+        const auto what = static_cast<EndpointEvent>(event);
+        cells.push_back({from, what, guards, endpoint_step(from, what, guards)});
+      }
+    }
+  }
+  return cells;
+}
+
+EndpointStep go(EndpointState state, EndpointEvent event, EndpointGuards guards = {}) {
+  return endpoint_step(state, event, guards);
+}
+
+/// A CTS that is polled after the endpoint was closed or has failed, in particular.
+START_TEST(nothing_revives_an_endpoint_that_has_ended) {
+  for (const Cell& cell : all_cells()) {
+    if (cell.state == kClosing) {
+      ck_assert(cell.step.next == kClosing && cell.step.outcome == EndpointOutcome::kIgnored);
+    }
+    if (cell.state == EndpointState::kFailed) {
+      ck_assert(cell.step.next == EndpointState::kFailed || (cell.event == kRemoved && cell.step.next == kClosing));
+    }
+    if (cell.state == kLeaving) {
+      ck_assert(cell.step.next == kLeaving || cell.step.next == kClosing);
+    }
+  }
+}
+END_TEST
+
+START_TEST(each_failure_is_reported_once_and_before_anybody_is_told) {
+  for (const Cell& cell : all_cells()) {
+    const bool fails = cell.step.next == EndpointState::kFailed && cell.state != EndpointState::kFailed;
+    ck_assert_int_eq(cell.does(Action::kReport), fails);
+    ck_assert_int_eq(cell.does(Action::kFailAll), fails);
+    if (fails) {
+      ck_assert(cell.step.actions[0] == Action::kReport && cell.step.actions[1] == Action::kFailAll);
+    }
+  }
+}
+END_TEST
+
+START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
+  for (const Cell& cell : all_cells()) {
+    if (cell.does(Action::kDropAll)) {
+      ck_assert(cell.step.next == kClosing);
+      ck_assert(cell.event == kRemoved || cell.state == kLeaving);
+    }
+    if (cell.does(Action::kNote) && cell.state != kPeerLeft) {
+      ck_assert(!cell.guards.missed);
+    }
+  }
+}
+END_TEST
+
+START_TEST(cts_goes_both_ways_before_anything_else) {
+  ck_assert(go(kIdle, kLinked).next == kCtsSent);
+  ck_assert(go(kIdle, kLinked).actions[1] == Action::kSendCts);
+  ck_assert(go(kCtsSent, kCtsArrived, {.missed = true}).next == kConnected);
+  ck_assert(go(kCtsSent, kCtsArrived, {.missed = true}).actions[0] == Action::kStart);
+  ck_assert(go(kConnecting, kLinked, {.may_speak_first = false}).next == kCtsAwaited);
+  ck_assert(go(kCtsAwaited, kCtsArrived, {.missed = true}).actions[0] == Action::kSendCts);
+  ck_assert(go(kCtsAwaited, kCtsArrived, {.missed = true}).actions[1] == Action::kStart);
+  for (const EndpointState state : {kIdle, kConnecting, kClear, kConnected}) {
+    ck_assert(go(state, kCtsArrived).outcome == EndpointOutcome::kProtocolError);
+  }
+}
+END_TEST
+
+START_TEST(a_link_that_carried_nothing_is_missed_by_nobody) {
+  ck_assert(go(kCtsSent, kCtsArrived).next == kClear);
+  ck_assert(go(kClear, kLost).next == kPeerLeft);
+  ck_assert(go(kClear, kSendWanted).next == kConnected);
+  ck_assert(go(kClear, kPeerSpoke).next == kConnected);
+}
+END_TEST
+
+START_TEST(a_connection_that_breaks_without_goodbye_has_failed) {
+  ck_assert(go(kConnected, kLost).next == EndpointState::kFailed);
+  ck_assert(go(kConnected, kGoodbyeArrived).next == kPeerLeft);
+  ck_assert(go(kPeerLeft, kLost).next == kPeerLeft);
+  ck_assert(go(kConnected, kGoodbyeArrived, {.missed = true}).next == EndpointState::kFailed);
+}
+END_TEST
+
+START_TEST(goodbye_comes_before_the_connection_is_given_up) {
+  const EndpointStep removed = go(kConnected, kRemoved);
+  ck_assert(removed.next == kLeaving && removed.actions[0] == Action::kSayGoodbye);
+  for (const EndpointEvent event : {kGoodbyeDone, kGoodbyeArrived, kLost, kLinkFailed}) {
+    ck_assert(go(kLeaving, event).next == kClosing);
+  }
+}
+END_TEST
+
+START_TEST(what_is_ignored_is_explained) {
+  for (const Cell& cell : all_cells()) {
+    ck_assert_int_eq(cell.step.why.empty(), cell.step.outcome == EndpointOutcome::kTransition);
+  }
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite(
+      "endpoint_table",
+      {nothing_revives_an_endpoint_that_has_ended, each_failure_is_reported_once_and_before_anybody_is_told,
+       what_is_waited_for_is_never_dropped_without_an_error, cts_goes_both_ways_before_anything_else,
+       a_link_that_carried_nothing_is_missed_by_nobody, a_connection_that_breaks_without_goodbye_has_failed,
+       goodbye_comes_before_the_connection_is_given_up, what_is_ignored_is_explained});
+}

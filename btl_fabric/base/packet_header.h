@@ -15,9 +15,10 @@ namespace fabric {
 enum class PacketKind : std::uint8_t {
   kMessage = 0,
   kCredits = 1,
-  kClearToSend = 2,  ///< the first message of a connection, where there is one: see cpc/core/cts_table.h
+  kClearToSend = 2,  ///< the first message of a connection, where there is one: see btl_fabric/peer/endpoint_table.h
   kAtomic = 3,       ///< an AtomicMessage
   kAtomicReply = 4,  ///< an AtomicReply
+  kGoodbye = 5,      ///< the last message of a link
 };
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow),
@@ -39,7 +40,7 @@ struct PacketHeader {
 
   /// False if this is not a header of ours.
   [[nodiscard]] bool read(const std::byte* from, std::size_t length) noexcept {
-    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(PacketKind::kAtomicReply)) {
+    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(PacketKind::kGoodbye)) {
       return false;
     }
     kind = static_cast<PacketKind>(from[0]);

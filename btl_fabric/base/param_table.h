@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Every MCA parameter of the component, declared here and nowhere else. The table registers them with Open MPI
-// (params.cc), checks their values, and generates the parameter table of the README (test/tools/print_params.cc).
+// (params.cc), checks their values, and generates the parameter table of the README (contrib/docs/print_params.cc).
 #pragma once
 
 #include <algorithm>
@@ -58,6 +58,7 @@ struct Params {
   int connect_retries = 0;
   int connect_timeout = 0;
   int handshake_timeout = 0;
+  int goodbye_timeout = 0;
   char* trace = nullptr;
 };
 
@@ -183,6 +184,8 @@ inline constexpr std::array kParamTable = {
                  "Times the set-up of a connection is tried again when the peer cannot be reached"),
     number_param("connect_timeout", &Params::connect_timeout, 10000, 1, kNoLimit, 5,
                  "Wait for the TCP connection of a connection's set-up, milliseconds"),
+    number_param("goodbye_timeout", &Params::goodbye_timeout, 1000, 0, 60000, 5,
+                 "Wait at the end for a peer's adapter to take the message that this process leaves, milliseconds"),
     number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                  "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),
     text_param(

@@ -75,6 +75,7 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
         module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
       }
     }
+    Component::get().wait_for_goodbyes();  // now: later, upper layers whose callbacks are due may be gone
     return OPAL_SUCCESS;
   });
 }

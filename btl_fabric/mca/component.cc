@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <new>
 #include <utility>
 #include <variant>
 
@@ -207,8 +209,43 @@ std::vector<Module*> Component::modules() const {
 void Component::finalize_module(Module* module) noexcept {
   module->error_callback = nullptr;
   if (--active_modules_ == 0) {
+    if (connections_ != nullptr) {
+      say_goodbye();
+    }
     take_down();
   }
+}
+
+/// Open MPI takes away the peers that a process was started with before it is done with the modules, but not those that it met
+/// later. Nothing calls the upper layer any more.
+void Component::say_goodbye() noexcept try {
+  const auto guard = locks_->lock_all();
+  for (const auto& module : modules_) {
+    module->endpoints().say_goodbye_to_all();
+  }
+  wait_for_goodbyes([this] {
+    for (const auto& module : modules_) {
+      module->path().poll_goodbyes();
+    }
+  });
+} catch (const std::bad_alloc&) {  // then our peers find out as best they can
+}
+
+void Component::wait_for_goodbyes() noexcept {
+  wait_for_goodbyes([this] { (void)progress(); });
+}
+
+template <class Poll>
+void Component::wait_for_goodbyes(Poll poll) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const auto left = std::chrono::milliseconds(params().goodbye_timeout) - goodbyes_took_;
+  while (Clock::now() - began < left && std::any_of(modules_.begin(), modules_.end(), [](const auto& module) {
+           return module->endpoints().are_leaving();
+         })) {
+    poll();
+  }
+  goodbyes_took_ += Clock::now() - began;
 }
 
 /// Queue pairs first (they go with the progress thread), then what they use.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,6 +77,9 @@ class Component {
   /// Reads, writes and atomics in a context whose callbacks are to come, through any port: to a peer, or (null) all. For
   /// whoever holds the context's lock.
   [[nodiscard]] std::uint32_t rdma_outstanding(unsigned context, const ProcessName* peer) const noexcept;
+  /// Waits until the goodbyes to peers that Open MPI has taken away have arrived. Their adapters take them, so this is
+  /// short; for peers that are dead it goes on for btl_fabric_goodbye_timeout in all.
+  void wait_for_goodbyes() noexcept;
 
   /// Open MPI is done with a module. With the last one everything is taken down.
   void finalize_module(Module* module) noexcept;
@@ -97,6 +101,9 @@ class Component {
   void handle_upcalls();
   void take_upcalls();
   int progress(unsigned context) noexcept;
+  void say_goodbye() noexcept;
+  template <class Poll>
+  void wait_for_goodbyes(Poll poll) noexcept;
   void take_down() noexcept;
 
   const mca_btl_base_component_t* component_;
@@ -113,6 +120,7 @@ class Component {
   std::unique_ptr<cpc::ConnectionManager> connections_;
   std::mutex peers_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
+  std::chrono::steady_clock::duration goodbyes_took_{0};
   std::size_t active_modules_ = 0;
   bool queues_differ_reported_ = false;  ///< one peer is example enough
 };

@@ -238,7 +238,7 @@ Status Component::start_connections() {
   info_.token = settings.token;
   std::vector<const cpc::PortContext*> contexts;
   for (const auto& module : modules_) {
-    module->endpoints().set_trace(trace_.get());
+    module->endpoints().set_observers(trace_.get(), std::chrono::milliseconds(params().goodbye_timeout));
     connections_->add_port(module->context());
     contexts.push_back(&module->context());
   }

@@ -44,11 +44,6 @@ bool Link::uses(std::uint32_t qpn) const noexcept {
          });
 }
 
-SharedSendQueue* Link::shared_sends() const noexcept {
-  const SendShare* const share = queues_.front().share;
-  return share != nullptr ? &share->sends : nullptr;
-}
-
 Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
   for (LinkQueue& queue : queues_) {
     queue.qp = queue_pairs[queue.index];
@@ -114,11 +109,14 @@ void Link::start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
 }
 
 void Link::stop(State how) noexcept {
-  assert(how != State::kOpening && how != State::kUp);
+  assert(how != State::kOpening && how != State::kUp && how != State::kLeaving);
   state_ = how;
-  if (how == State::kPeerLeft) {
-    return;
+  if (how != State::kPeerLeft) {
+    leave_wait_lists();
   }
+}
+
+void Link::leave_wait_lists() noexcept {
   for (LinkQueue& queue : queues_) {
     if (queue.share != nullptr) {
       queue.share->sends.leave(queue);
@@ -130,7 +128,7 @@ void Link::end_waiting() noexcept {
   const auto end_all = [this](FragmentQueue& waiting) {
     while (!waiting.empty()) {
       Fragment* fragment = waiting.pop_front();
-      if (state_ == State::kClosed) {
+      if (state_ == State::kClosed || state_ == State::kLeaving) {
         put_back(fragment);
       } else {
         end_send(upper_, fragment, OPAL_ERR_UNREACH);
@@ -178,7 +176,7 @@ void Link::receive_done(LinkQueue& queue, Fragment* fragment) noexcept {
 
 void Link::refill(LinkQueue& queue) noexcept {
   const std::uint32_t count = queue.credits.receives_to_post();
-  if (count == 0 || (state_ != State::kUp && state_ != State::kOpening)) {
+  if (count == 0 || (!may_post() && state_ != State::kOpening)) {
     return;
   }
   const std::uint32_t posted = queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {

@@ -25,6 +25,7 @@ class Link {
   enum class State : std::uint8_t {
     kOpening,   ///< receives may be posted; nothing is sent yet
     kUp,        ///< messages go, reads, writes and atomics too
+    kLeaving,   ///< goodbye is to be sent, and nothing else but credits
     kPeerLeft,  ///< the peer has closed it: nothing is posted any more
     kFailed,    ///< the same; whoever waits for something is told so
     kClosed,    ///< the same, and nobody waits
@@ -44,8 +45,6 @@ class Link {
   [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }
   /// It sends or receives through the queue pair with this number.
   [[nodiscard]] bool uses(std::uint32_t qpn) const noexcept;
-  /// Of X queues, when connected; else null.
-  [[nodiscard]] SharedSendQueue* shared_sends() const noexcept;
 
   // ---- Sending; the link is up (link_send.cc)
 
@@ -78,6 +77,9 @@ class Link {
   /// The link is up: sends what has waited for it, in order.
   void start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
 
+  /// Drops all that waits, and sends goodbye as soon as there is room. PathEvents::goodbye_done() says when it has
+  /// arrived. False if there is no buffer for it. The link is up.
+  [[nodiscard]] bool say_goodbye() noexcept;
   /// Nothing more is posted from now on. `how`: kPeerLeft, kFailed or kClosed.
   void stop(State how) noexcept;
   /// After that: ends all that waits, with an error for whoever waits for it. The messages of a closed link are dropped.
@@ -88,11 +90,17 @@ class Link {
   [[nodiscard]] bool is_drained() const noexcept;
 
  private:
+  /// What is queued may be posted.
+  [[nodiscard]] bool may_post() const noexcept { return state_ == State::kUp || state_ == State::kLeaving; }
+
   friend class PacketPath;
   friend class LinkRdma;
   friend class SharedSendQueue;
 
   [[nodiscard]] LinkQueue& make_queues();
+  void leave_wait_lists() noexcept;
+  static void goodbye_ended(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
+                            int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;

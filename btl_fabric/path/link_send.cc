@@ -142,13 +142,13 @@ void Link::send_one(LinkQueue& queue) noexcept {
 
 void Link::send_waiting(LinkQueue& queue) noexcept {
   if (queue.share != nullptr) {
-    if (!queue.waiting.empty() && is_up()) {
+    if (!queue.waiting.empty() && may_post()) {
       queue.share->sends.enqueue(queue);
       queue.share->sends.serve();
     }
     return;
   }
-  while (!queue.waiting.empty() && is_up() && queue.room() == Room::kYes) {
+  while (!queue.waiting.empty() && may_post() && queue.room() == Room::kYes) {
     send_one(queue);
   }
   if (!queue.is_shared && queue.credits.explicit_due()) {
@@ -158,7 +158,7 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
 
 /// Cold: only when messages go one way.
 [[gnu::cold]] void Link::send_credits(LinkQueue& queue) noexcept {
-  while (is_up() && queue.sends->has_room() && queue.credits.explicit_due()) {
+  while (may_post() && queue.sends->has_room() && queue.credits.explicit_due()) {
     queue.credits.take_explicit();
     if (!post_credits(queue)) {
       queue.credits.return_explicit();
@@ -194,6 +194,37 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     post_refused(queue, error);
   }
   return true;
+}
+
+// ---- Goodbye
+
+[[gnu::cold]] bool Link::say_goodbye() noexcept {
+  assert(is_up());
+  state_ = State::kLeaving;
+  leave_wait_lists();
+  end_waiting();
+  LinkQueue& queue = queues_.front();
+  Fragment* fragment = path_.get_send(queue.index);
+  if (fragment == nullptr) {
+    return false;
+  }
+  fragment->kind = PacketKind::kGoodbye;
+  fragment->tag = 0;
+  fragment->segments[0].seg_len = 0;
+  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+  fragment->des_cbfunc = goodbye_ended;
+  fragment->callback_due = true;
+  fragment->posted_on = &queue;
+  if (send(*fragment) == OPAL_ERR_UNREACH) {
+    put_back(fragment);  // the link has failed, and PathEvents has heard of it
+  }
+  return true;
+}
+
+[[gnu::cold]] void Link::goodbye_ended(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
+                                       mca_btl_base_descriptor_t* fragment, int /*status*/) {
+  Link& link = static_cast<Fragment*>(fragment)->posted_on->link;
+  link.path_.events().goodbye_done(link);
 }
 
 [[gnu::cold]] void Link::post_refused(LinkQueue& queue, int error_number) noexcept {

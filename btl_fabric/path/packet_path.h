@@ -71,6 +71,9 @@ class PacketPath {
 
   /// Takes what has completed. Gives the number of completions.
   int progress() noexcept;
+  /// At the very end: takes what has completed, and looks at nothing but goodbyes. The upper layer, whose callbacks would be
+  /// due for the rest, is gone.
+  void poll_goodbyes() noexcept;
   /// progress() runs, and has called whoever asks.
   [[nodiscard]] bool is_in_progress() const noexcept { return depth_ > 0; }
 

@@ -49,6 +49,10 @@ class PathEvents {
   virtual void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept = 0;
   /// A message has come over a link that is not up: so the peer's end is.
   virtual void peer_spoke(Link& link) noexcept = 0;
+  /// The peer has said goodbye: it sends nothing more, and takes nothing more.
+  virtual void goodbye_arrived(Link& link) noexcept = 0;
+  /// Our goodbye has arrived, or its transfer has failed.
+  virtual void goodbye_done(Link& link) noexcept = 0;
   /// A CTS, or what should be one, has come over a queue.
   virtual void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept = 0;
   /// The receive of a handshake buffer (cpc::kHandshakeTag) is done, well or not.

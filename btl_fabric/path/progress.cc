@@ -140,6 +140,8 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
     take_atomic(queue, *fragment, length);
   } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
     take_atomic_reply(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kGoodbye) [[unlikely]] {
+    events().goodbye_arrived(queue.link);
   } else if (header.kind == PacketKind::kMessage) [[likely]] {
     ++counters().messages_received;
     counters().bytes_received += length - PacketHeader::kSize;
@@ -208,6 +210,34 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   }
   if (queue.link.rdma().has_waiting()) {
     queue.link.rdma().send_waiting();
+  }
+}
+
+// ---- The end
+
+[[gnu::cold]] void PacketPath::poll_goodbyes() noexcept {
+  std::array<ibv_wc, 16> completions;
+  for (std::size_t i = 0; i < queues_.completion_queues->count(); ++i) {
+    const int count = ibv_poll_cq(queues_.completion_queues->queue(i), completions.size(), completions.data());
+    for (int k = 0; k < count; ++k) {
+      const ibv_wc& completion = completions[static_cast<std::size_t>(k)];
+      if (tag_of(completion.wr_id) != SendTag::kFragment) {
+        continue;
+      }
+      Fragment* fragment = object_of<Fragment>(completion.wr_id);
+      if (!fragment->is_receive) {
+        if (fragment->kind == PacketKind::kGoodbye) {
+          events().goodbye_done(fragment->posted_on->link);
+        }
+        continue;
+      }
+      PacketHeader header;
+      LinkQueue* queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_pairs_.find(completion.qp_num);
+      if (completion.status == IBV_WC_SUCCESS && queue != nullptr &&
+          header.read(fragment->packet, completion.byte_len) && header.kind == PacketKind::kGoodbye) {
+        events().goodbye_arrived(queue->link);
+      }
+    }
   }
 }
 

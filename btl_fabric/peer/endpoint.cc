@@ -22,7 +22,7 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       proc_(proc),
       key_(key),
       target_(std::move(target)),
-      spoke_(target_.cpc.exchanges_cts || target_.cpc.one_way),
+      told_peer_spoke_(target_.cpc.exchanges_cts || target_.cpc.one_way),
       exchanges_cts_(target_.cpc.exchanges_cts),
       is_xrc_(target_.cpc.one_way) {}
 
@@ -70,25 +70,15 @@ EndpointLink& Endpoint::link() {
 // ---- Sending
 
 int Endpoint::send_later(Fragment& fragment) noexcept try {
-  switch (state_) {
-    case State::kIdle:
-    case State::kConnecting:
-      if (state_ == State::kIdle) {
-        want_connection();
-      }
-      ++owner_.path().counters().waits_for_connection;
-      waiting_.push_back(&fragment);
-      break;
-    case State::kConnected:  // never: its link carries
-    case State::kSelf:       // btl/self carries messages to ourselves
-      return OPAL_ERR_UNREACH;
-    case State::kPeerLeft:
-      owner_.connection_failed(*this, "the peer has closed the connection, and there is a message for it");
-      return OPAL_ERR_UNREACH;
-    case State::kFailed:
-    case State::kClosing:
-      return OPAL_ERR_UNREACH;
+  apply(EndpointEvent::kSendWanted, {.text = "the peer has closed the connection, and there is a message for it"});
+  if (carrier_ != nullptr) {
+    return carrier_->send(fragment);
   }
+  if (state_ > EndpointState::kCtsAwaited) {  // kSelf: btl/self carries messages to ourselves
+    return OPAL_ERR_UNREACH;
+  }
+  ++owner_.path().counters().waits_for_connection;
+  waiting_.push_back(&fragment);
   fragment.callback_due = true;
   return OPAL_SUCCESS;
 } catch (const std::bad_alloc&) {
@@ -99,171 +89,55 @@ int Endpoint::submit(RdmaRequest* request) noexcept try {
   if (link_ && link_->is_up()) [[likely]] {
     return link_->rdma().submit(request);
   }
-  switch (state_) {
-    case State::kPeerLeft:
-      owner_.connection_failed(*this, "the peer has closed the connection, and its memory is wanted");
-      return OPAL_ERR_UNREACH;
-    case State::kFailed:
-    case State::kClosing:
-      return OPAL_ERR_UNREACH;
-    case State::kIdle:
-    case State::kConnecting:
-    case State::kConnected:
-    case State::kSelf:
-      break;
-  }
   if (waiting_rdma_.count() >= RdmaRequestQueue::kMost) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
+  apply(EndpointEvent::kSendWanted, {.text = "the peer has closed the connection, and its memory is wanted"});
+  if (link_ && link_->is_up()) {
+    return link_->rdma().submit(request);
+  }
+  if (state_ > EndpointState::kCtsAwaited) {
+    return OPAL_ERR_UNREACH;
+  }
   ++owner_.path().counters().rdma_queued;
   waiting_rdma_.push_back(request);
-  connect_if_wanted();
   return OPAL_SUCCESS;
 } catch (const std::bad_alloc&) {
-  return OPAL_SUCCESS;  // it waits; whatever is sent next to the peer tries to connect again
+  return OPAL_ERR_OUT_OF_RESOURCE;
 }
 
 std::uint32_t Endpoint::rdma_outstanding() noexcept {
   return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0);
 }
 
-// ---- Set-up
-
-void Endpoint::want_connection() {
-  const cpc::Direction direction = is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
-  if (owner_.is_closing(key(direction))) {
-    return;  // the last connection with this peer is still being taken down; when it is gone, this is asked again
-  }
-  (void)link();
-  if (owner_.is_self(*this)) {
-    state_ = State::kConnecting;
-    owner_.connect_self();
-    return;
-  }
-  owner_.submit(cpc::Connect{key(direction), target_});
-  directions_.open(direction);
-  state_ = State::kConnecting;
+bool Endpoint::has_waiting() const noexcept {
+  return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
 }
 
 void Endpoint::connect_if_wanted() {
-  if (state_ == State::kIdle && has_waiting()) {
-    want_connection();
-  }
-}
-
-Status Endpoint::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
-  Link& opening = link();
-  state_ = State::kConnecting;
-  return opening.post_receives(queue_pairs);
-}
-
-void Endpoint::connected(std::vector<cpc::QueuePairEnd> remote_ends) {
-  remote_ends_ = std::move(remote_ends);
-  state_ = State::kConnected;
-  ++owner_.path().counters().connections_made;
-  spoke_ = true;
-  carrier_ = &link();
-  carrier_->start(waiting_, waiting_rdma_);
-}
-
-void Endpoint::connected(const cpc::XrcPath& path, SharedSendQueue& sends, std::vector<cpc::QueuePairEnd> remote_ends) {
-  link().share(sends, path.srq_numbers);
-  connected(std::move(remote_ends));
-}
-
-void Endpoint::connected_to_self(ibv_qp* queue_pair) {
-  link().set_loopback(queue_pair);
-  state_ = State::kSelf;
-  link().start(waiting_, waiting_rdma_);
-}
-
-void Endpoint::peer_spoke() {
-  if (!spoke_) {
-    owner_.submit(cpc::PeerSpoke{key_});
-    spoke_ = true;
+  if (state_ == EndpointState::kIdle && has_waiting()) {
+    apply(EndpointEvent::kSendWanted);
   }
 }
 
 // ---- Teardown
 
-bool Endpoint::is_peers_wish() const noexcept {
-  return (state_ == State::kIdle || state_ == State::kConnecting) && !has_waiting();
-}
-
-bool Endpoint::has_waiting() const noexcept {
-  return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
-}
-
-void Endpoint::forget_peers_wish() noexcept {
-  if (is_xrc_) {
-    return;
-  }
-  state_ = State::kPeerLeft;
-  if (link_) {
-    link_->stop(Link::State::kPeerLeft);
-  }
-}
-
-void Endpoint::give_up(cpc::Direction direction, const std::string& reason) {
+void Endpoint::close(cpc::Direction direction, const std::string& reason) {
   if (directions_.is_open(direction)) {
     owner_.submit(cpc::Close{key(direction), reason});
     directions_.close(direction);
   }
 }
 
-void Endpoint::give_up(const std::string& reason) {
-  for (const cpc::Direction direction : Directions::kAll) {
-    give_up(direction, reason);
-  }
-}
-
 void Endpoint::flushed(cpc::Direction direction) {
   directions_.flushed(direction);
-  if (state_ == State::kClosing && direction == cpc::Direction::kBoth && link_) {
+  if (state_ == EndpointState::kClosing && direction == cpc::Direction::kBoth && link_) {
     link_->post_drain_markers();
   }
 }
 
-void Endpoint::fail() noexcept {
-  state_ = State::kFailed;
-  carrier_ = nullptr;
-  if (link_) {
-    link_->stop(Link::State::kFailed);
-  }
-}
-
-void Endpoint::end_waiting_rdma() noexcept {
-  while (!waiting_rdma_.empty()) {
-    end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
-                [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
-  }
-}
-
-void Endpoint::fail_waiting() noexcept {
-  if (link_) {
-    link_->end_waiting();
-  }
-  end_waiting_rdma();
-  while (!waiting_.empty()) {
-    end_send(upper(), waiting_.pop_front(), OPAL_ERR_UNREACH);
-  }
-}
-
-void Endpoint::close(const std::string& reason) {
-  state_ = State::kClosing;
-  carrier_ = nullptr;
-  while (!waiting_.empty()) {
-    put_back(waiting_.pop_front());
-  }
-  if (link_) {
-    link_->stop(Link::State::kClosed);
-    link_->end_waiting();
-  }
-  end_waiting_rdma();
-  give_up(reason);
-  if (directions_.is_flushed(cpc::Direction::kBoth) && link_) {
-    link_->post_drain_markers();  // it had failed before
-  }
+bool Endpoint::has_left_for(std::chrono::milliseconds time) const noexcept {
+  return state_ == EndpointState::kLeaving && std::chrono::steady_clock::now() - leaving_since_ >= time;
 }
 
 bool Endpoint::is_drained() const noexcept {

@@ -4,15 +4,17 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/path/link.h"
+#include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/directions.h"
+#include "btl_fabric/peer/endpoint_table.h"
 #include "cpc/core/cpc.h"
-#include "cpc/core/cts_table.h"
 
 namespace fabric {
 
@@ -25,6 +27,17 @@ class Endpoints;
   return key;
 }
 
+/// Why something happens to an endpoint, for the user and for the rows of the table that ask.
+struct EndpointCause {
+  std::string text{};                                 ///< what has failed
+  std::string history{};                              ///< how the connection came there
+  const LinkFailure* failure = nullptr;               ///< of kLinkFailed; says more than `text`
+  bool is_missed = false;                             ///< somebody waits for what has failed
+  bool is_reported = false;                           ///< the user knows already
+  cpc::Direction direction = cpc::Direction::kBoth;   ///< of X queues: of the connection that it is about
+  const std::vector<ibv_qp*>* queue_pairs = nullptr;  ///< of kReceivesWanted and kLinked
+};
+
 /// A link, and whose it is.
 class EndpointLink final : public Link {
  public:
@@ -34,20 +47,9 @@ class EndpointLink final : public Link {
 };
 
 /// Lives until Open MPI takes the peer away. Everything here belongs to whoever holds the lock of its context, except
-/// where noted. What a connection goes through on the progress thread is in cpc/core/connection_table.h; this is only what
-/// sending needs to know of it.
+/// where noted. What may happen to it, and what follows, is in endpoint_table.h.
 class Endpoint final : public mca_btl_base_endpoint_t {
  public:
-  enum class State {
-    kIdle,        ///< nobody has sent anything yet
-    kConnecting,  ///< messages wait
-    kConnected,
-    kSelf,      ///< the peer is this process: RDMA only, through a connection of the port with itself
-    kPeerLeft,  ///< the peer has closed the connection: all right, as long as nobody has a message for it
-    kFailed,    ///< reported; messages are refused
-    kClosing,   ///< being taken down
-  };
-
   /// An endpoint that Open MPI is to know, of the first context, for a peer that is reached in so many.
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
            unsigned contexts);
@@ -107,7 +109,19 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
            unsigned contexts, Endpoint* first);
 
-  [[nodiscard]] State state() const noexcept { return state_; }
+  [[nodiscard]] EndpointState state() const noexcept { return state_; }
+
+  /// Does what the table says follows from `event`. The only function that writes the state.
+  void apply(EndpointEvent event, const EndpointCause& cause = {});
+  [[nodiscard]] EndpointGuards guards(const EndpointCause& cause) const noexcept;
+  [[nodiscard]] Status perform(EndpointAction action, const EndpointCause& cause);
+  [[nodiscard]] Status send_cts();
+  void say_goodbye();
+  void start();
+  void fail_all();
+  void drop_all() noexcept;
+  void close_all(const std::string& reason);
+
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;
   [[nodiscard]] int send_later(Fragment& fragment) noexcept;
@@ -116,48 +130,26 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   /// The link, made if there is none.
   [[nodiscard]] EndpointLink& link();
-  void want_connection();
-  /// Connects if messages wait for it; for when the last connection with this peer is gone at last.
+  /// Connects if something waits and nothing is connected or connecting; for when the last connection with this peer is
+  /// gone at last.
   void connect_if_wanted();
-  /// The queue pairs are there: posts every receive. The error says what could not be posted.
-  [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
-  void connected(std::vector<cpc::QueuePairEnd> remote_ends);
-  /// The same with X queues, as far as sending is concerned: through `sends`.
-  void connected(const cpc::XrcPath& path, SharedSendQueue& sends, std::vector<cpc::QueuePairEnd> remote_ends);
-  /// The peer is this process, and `queue_pair` is connected to another of ours.
-  void connected_to_self(ibv_qp* queue_pair);
-  /// Tells the progress thread that the peer is there, since its message is, if that is news.
-  void peer_spoke();
-
-  // The same for CPCs that exchange CTS (endpoint_cts.cc). An error: the connection has failed.
-  /// The queue pairs are up: posts every receive, and CTS if it is our turn.
-  [[nodiscard]] Status linked(const cpc::Linked& linked);
+  /// With X queues, before kMade: messages go through `sends`.
+  void share(const cpc::XrcPath& path, SharedSendQueue& sends) { link().share(sends, path.srq_numbers); }
+  /// With CPCs that exchange CTS, before kLinked.
+  void take(const cpc::Linked& linked);
   /// The peer's CTS has arrived on one of the queues that it goes over.
-  [[nodiscard]] Status cts_arrived();
-  [[nodiscard]] Status peer_left();
-  [[nodiscard]] Status apply(cpc::CtsEvent event);
-
-  /// The connection that is being made is the peer's wish alone: nothing waits for it here.
-  [[nodiscard]] bool is_peers_wish() const noexcept;
+  void cts_arrived();
   [[nodiscard]] bool has_waiting() const noexcept;
-  /// It comes to nothing, and is not missed. With X queues we can still make ours.
-  void forget_peers_wish() noexcept;
-  /// Says Close, if it has not been said.
-  void give_up(cpc::Direction direction, const std::string& reason);
-  void give_up(const std::string& reason);
   /// Close is answered.
   void flushed(cpc::Direction direction);
-  /// Gives the connection up. Messages that wait are dropped; none is accepted any more.
-  void close(const std::string& reason);
-  /// Nothing more is sent or accepted.
-  void fail() noexcept;
-  /// After that: ends all that waits, with an error for whoever waits for it.
-  void fail_waiting() noexcept;
+  /// Says Close, if it has not been said.
+  void close(cpc::Direction direction, const std::string& reason);
+  /// Our goodbye has been under way for long enough.
+  [[nodiscard]] bool has_left_for(std::chrono::milliseconds time) const noexcept;
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
   /// Once drained: the link goes, and the progress thread hears Destroy.
   void destroy();
-  void end_waiting_rdma() noexcept;
 
   Endpoints& owner_;
   Endpoint* const first_;
@@ -168,15 +160,15 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected
-  State state_ = State::kIdle;
-  bool spoke_ = false;  ///< PeerSpoke is sent, or makes no difference
+  EndpointState state_ = EndpointState::kIdle;
+  bool told_peer_spoke_ = false;  ///< or it makes no difference
   const bool exchanges_cts_;
   const bool is_xrc_;
   bool may_speak_first_ = true;
-  cpc::CtsState cts_ = cpc::CtsState::kUnlinked;
   unsigned cts_received_ = 0;  ///< of handshake_.queues
   cpc::HandshakeSlot handshake_;
   Directions directions_;
+  std::chrono::steady_clock::time_point leaving_since_;
   std::vector<cpc::QueuePairEnd> remote_ends_;
   // Sent before the connection was up, in order
   FragmentQueue waiting_;

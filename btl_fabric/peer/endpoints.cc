@@ -137,12 +137,33 @@ void Endpoints::close(Endpoint* endpoint) {
   }
   closing_.push_back(std::move(found->second));
   endpoints_.erase(found);
-  endpoint->close("the process has disconnected");
+  endpoint->apply(EndpointEvent::kRemoved, {.text = "the process has disconnected"});
+}
+
+void Endpoints::say_goodbye_to_all() {
+  std::vector<Endpoint*> idle;
+  for (const auto& [key, endpoint] : endpoints_) {
+    const bool is_up = endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kClear;
+    if (is_up && !endpoint->has_waiting()) {
+      idle.push_back(endpoint.get());
+    }
+  }
+  for (Endpoint* endpoint : idle) {
+    close(endpoint);
+  }
+}
+
+bool Endpoints::are_leaving() const noexcept {
+  return std::any_of(closing_.begin(), closing_.end(),
+                     [](const auto& endpoint) { return endpoint->state() == EndpointState::kLeaving; });
 }
 
 /// Endpoints whose last completion is in can go. Without memory they stay until the next time.
 void Endpoints::reap_drained() noexcept try {
   for (std::size_t i = 0; i < closing_.size();) {
+    if (closing_[i]->has_left_for(goodbye_timeout_)) {
+      closing_[i]->apply(EndpointEvent::kGoodbyeDone);
+    }
     if (!closing_[i]->is_drained()) {
       ++i;
       continue;
@@ -181,18 +202,18 @@ Endpoint* Endpoints::self_endpoint(opal_proc_t* self) {
   return self_.get();
 }
 
-void Endpoints::connect_self() {
+Status Endpoints::connect_self() {
   const ReceiveQueues& queues = path_->receive_queues();
   const PathSettings& settings = path_->settings();
   auto loopback = cpc::make_loopback(port_, cpc::send_space(queues, cpc::rdma_queue(queues), settings.costs,
                                                             settings.max_inline, settings.rdma_depth));
   if (!loopback) {
-    services_.report_connection_failed(*self_, loopback.error().text, "");
-    fail(*self_);
-    return;
+    return tl::unexpected(std::move(loopback).error());
   }
   loopback_.emplace(std::move(*loopback));
-  self_->connected_to_self(loopback_->near.get());
+  self_->link().set_loopback(loopback_->near.get());
+  self_->apply(EndpointEvent::kMade);
+  return {};
 }
 
 }  // namespace fabric

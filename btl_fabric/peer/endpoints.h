@@ -4,6 +4,7 @@
 // connections, and what becomes of them when their links fail.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <new>
 #include <optional>
@@ -36,8 +37,11 @@ class Endpoints final : private PathEvents {
   /// The endpoints of the same port in all contexts, by number; all are there before the first is used. `upper_module`:
   /// Open MPI's name of the port.
   void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);
-  /// `trace`: hears of CTS; null: nobody does.
-  void set_trace(cpc::Trace* trace) noexcept { trace_ = trace; }
+  /// `trace`: hears of every transition; null: nobody does. `goodbye_timeout`: the longest wait for a goodbye to arrive.
+  void set_observers(cpc::Trace* trace, std::chrono::milliseconds goodbye_timeout) noexcept {
+    trace_ = trace;
+    goodbye_timeout_ = goodbye_timeout;
+  }
 
   [[nodiscard]] PacketPath& path() noexcept { return *path_; }
   [[nodiscard]] const cpc::PortContext& port() const noexcept { return port_; }
@@ -52,8 +56,13 @@ class Endpoints final : private PathEvents {
   /// The endpoint to this process itself, made if need be, for one-sided operations.
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
   [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
-  /// Takes away one of the first context, and those of the others. For whoever holds all locks.
+  /// Takes away one of the first context, and those of the others: says goodbye, and gives their connections up. For
+  /// whoever holds all locks.
   void remove(Endpoint* first);
+  /// At the very end: takes away those that can say goodbye at once.
+  void say_goodbye_to_all();
+  /// Some that have been taken away have said goodbye, and it has not arrived.
+  [[nodiscard]] bool are_leaving() const noexcept;
 
   /// Reads, writes and atomics whose callbacks are to come: of the endpoint to a peer, or (null) of all.
   [[nodiscard]] std::uint32_t rdma_outstanding(const ProcessName* peer) const noexcept;
@@ -87,9 +96,11 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* add_to(Endpoint& first);
   /// The progress thread still knows that direction of an endpoint that is gone.
   [[nodiscard]] bool is_closing(const cpc::ConnectionKey& key) const noexcept;
-  void connect_self();
-  /// Reports that an endpoint's connection is of no use, and gives it up.
-  void connection_failed(Endpoint& endpoint, const std::string& reason) noexcept;
+  [[nodiscard]] Status connect_self();
+  void report(const Endpoint& endpoint, const EndpointCause& cause);
+  void note(const Endpoint& endpoint, const std::string& reason) { services_.report_not_missed(endpoint, reason); }
+  /// Its link has failed: tells the PML.
+  void failed(const Endpoint& endpoint) noexcept;
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;
@@ -110,22 +121,21 @@ class Endpoints final : private PathEvents {
   void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
   void take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept;
   void check_early_cts(Endpoint& endpoint) noexcept;
-  void cts_arrived(Endpoint& endpoint) noexcept;
 
   // What the packet path says (endpoints_cts.cc, endpoints_failures.cc)
   void connection_wanted(Link& link) noexcept override;
   void link_failed(Link& link, const LinkFailure& failure) noexcept override;
   void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept override;
   void peer_spoke(Link& link) noexcept override;
+  void goodbye_arrived(Link& link) noexcept override;
+  void goodbye_done(Link& link) noexcept override;
   void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
   void handshake_completed(const ibv_wc& completion) noexcept override;
   void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
 
   void completion_failed(Endpoint& endpoint, const LinkFailure& failure) noexcept;
   void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
-  void peer_left(Endpoint& endpoint) noexcept;
-  void forget_peers_wish(Endpoint& endpoint, const std::string& reason) noexcept;
-  void fail(Endpoint& endpoint) noexcept;
+
   /// Runs what may find no memory. Then the endpoint fails; without one (null), all do.
   template <class Function>
   void guarded(Endpoint* endpoint, Function function) noexcept {
@@ -143,6 +153,7 @@ class Endpoints final : private PathEvents {
   std::vector<Endpoints*> contexts_;
   mca_btl_base_module_t* upper_module_ = nullptr;
   cpc::Trace* trace_ = nullptr;
+  std::chrono::milliseconds goodbye_timeout_{0};
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
   std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours

@@ -34,7 +34,7 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
         {.kind = LinkFailure::Kind::kBadPacket, .qpn = endpoint.link().queue(0).qpn, .packet = {packet, length}});
     return;
   }
-  cts_arrived(endpoint);
+  guarded(&endpoint, [&] { endpoint.cts_arrived(); });
 }
 
 /// The first queue is a shared one: CTS takes one of its receives.
@@ -44,15 +44,7 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
     link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket, .qpn = queue.qpn, .packet = packet});
     return;
   }
-  cts_arrived(endpoint);
-}
-
-void Endpoints::cts_arrived(Endpoint& endpoint) noexcept {
-  guarded(&endpoint, [&] {
-    if (Status taken = endpoint.cts_arrived(); !taken) {
-      connection_failed(endpoint, taken.error().text);
-    }
-  });
+  guarded(&endpoint, [&] { endpoint.cts_arrived(); });
 }
 
 /// On a shared queue. Before CTS nothing else is sent.
@@ -75,7 +67,7 @@ void Endpoints::check_early_cts(Endpoint& endpoint) noexcept {
     take_handshake(endpoint, one.length);
   }
   if (std::erase(early_cts_, endpoint.link().queue(0).qpn) > 0) {
-    cts_arrived(endpoint);
+    guarded(&endpoint, [&] { endpoint.cts_arrived(); });
   }
 }
 

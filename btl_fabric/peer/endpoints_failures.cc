@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What becomes of an endpoint when its link or its connection fails, or the peer leaves. All failures come here; here they
-// are reported, once.
+// What the packet path says of links: failures and goodbyes, as events of their endpoints; and what endpoints have said to
+// the user and to the PML.
 #include <algorithm>
 #include <new>
 
+#include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
@@ -26,45 +27,53 @@ void Endpoints::connection_wanted(Link& link) noexcept {
 
 void Endpoints::peer_spoke(Link& link) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  guarded(&endpoint, [&] { endpoint.peer_spoke(); });
+  guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kPeerSpoke); });
+}
+
+void Endpoints::goodbye_arrived(Link& link) noexcept {
+  Endpoint& endpoint = endpoint_of(link);
+  guarded(&endpoint, [&] {
+    endpoint.apply(EndpointEvent::kGoodbyeArrived,
+                   {.text = "the peer has closed the connection, and messages for it wait"});
+  });
+}
+
+void Endpoints::goodbye_done(Link& link) noexcept {
+  Endpoint& endpoint = endpoint_of(link);
+  guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kGoodbyeDone); });
 }
 
 void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  switch (failure.kind) {
-    case LinkFailure::Kind::kCompletion:
-      completion_failed(endpoint, failure);
-      return;
-    case LinkFailure::Kind::kRefusedPost:
-    case LinkFailure::Kind::kDeviceEvent:
-      services_.report_link_failed(endpoint, failure);
-      if (SharedSendQueue* const sends = link.shared_sends(); sends != nullptr && sends->qp->qp_num == failure.qpn) {
-        fail_sharers(*sends, endpoint);
-      } else {
-        fail(endpoint);
-      }
-      return;
-    case LinkFailure::Kind::kBadPacket:
-    case LinkFailure::Kind::kNoMemory:
-      services_.report_link_failed(endpoint, failure);
-      fail(endpoint);
-      return;
+  if (failure.kind == LinkFailure::Kind::kCompletion) {
+    completion_failed(endpoint, failure);
+    return;
+  }
+  const SendShare* const share = link.queue(0).share;  // of X queues
+  SharedSendQueue* const sends = share != nullptr ? &share->sends : nullptr;
+  const EndpointState before = endpoint.state();
+  guarded(&endpoint,
+          [&] { endpoint.apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = failure.is_missed}); });
+  if (before != EndpointState::kFailed && sends != nullptr && sends->qp->qp_num == failure.qpn) {
+    fail_sharers(*sends, endpoint);
   }
 }
 
 void Endpoints::completion_failed(Endpoint& endpoint, const LinkFailure& failure) noexcept {
-  const Endpoint::State state = endpoint.state();
-  if (state == Endpoint::State::kClosing || state == Endpoint::State::kFailed) {
-    return;  // has been dealt with
+  // On iWARP each queue pair is a TCP connection. When it goes, what is posted on it is flushed; on other transports that
+  // follows an error of ours. Goodbye comes over the first queue, so it has come when that one is flushed, and the
+  // others say nothing.
+  if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Transport::kIwarp &&
+      !failure.is_missed) {
+    if (endpoint.link().queue(0).qpn == failure.qpn) {
+      guarded(&endpoint, [&] {
+        endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
+      });
+    }
+    return;
   }
-  // An iWARP connection that the peer closes flushes what is posted here; on other links that follows an error of ours.
-  const bool is_goodbye = failure.completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Transport::kIwarp;
-  if (is_goodbye && !failure.is_missed) {
-    peer_left(endpoint);
-  } else if (state != Endpoint::State::kPeerLeft || failure.is_missed) {
-    services_.report_link_failed(endpoint, failure);
-    fail(endpoint);
-  }
+  guarded(&endpoint,
+          [&] { endpoint.apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = failure.is_missed}); });
 }
 
 /// A request to an endpoint (or to one that is gone) has failed, and with it the queue pair. One report is enough, and the
@@ -77,23 +86,24 @@ void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFail
     link = alive != sends.shares().end() ? alive->link : nullptr;
   }
   if (link != nullptr && !sends.has_failed()) {
-    services_.report_link_failed(endpoint_of(*link), failure);
-    fail_sharers(sends, endpoint_of(*link));
+    Endpoint& first = endpoint_of(*link);
+    guarded(&first,
+            [&] { first.apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = failure.is_missed}); });
+    fail_sharers(sends, first);
   }
 }
 
-/// Nobody can send through it any more, neither `first` nor the others.
+/// Nobody can send through it any more, neither `first`, which has failed, nor the others.
 void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
   sends.fail();
-  fail(first);
   for (std::size_t i = 0; i < sends.shares().size(); ++i) {  // the upper layer, being told, may add to them
     Link* const link = sends.shares()[i].link;
     if (link != nullptr && link->is_up()) {
       Endpoint& endpoint = endpoint_of(*link);
-      fail(endpoint);
       guarded(&endpoint, [&] {
-        endpoint.give_up(cpc::Direction::kOutgoing, "the queue pair that it shared with rank " +
-                                                        std::to_string(first.key().peer.rank) + " has failed");
+        endpoint.apply(EndpointEvent::kLinkFailed, {.is_missed = true, .is_reported = true});
+        endpoint.close(cpc::Direction::kOutgoing, "the queue pair that it shared with rank " +
+                                                      std::to_string(first.key().peer.rank) + " has failed");
       });
     }
   }
@@ -103,9 +113,7 @@ void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
 /// order.
 void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept {
   for (const auto& [name, endpoint] : endpoints_) {
-    const Endpoint::State state = endpoint->state();
-    if (!endpoint->link_ || !endpoint->link_->uses(qpn) || state == Endpoint::State::kFailed ||
-        state == Endpoint::State::kClosing) {
+    if (!endpoint->link_ || !endpoint->link_->uses(qpn)) {
       continue;
     }
     link_failed(*endpoint->link_, {.kind = LinkFailure::Kind::kDeviceEvent, .qpn = qpn, .event = event});
@@ -113,59 +121,34 @@ void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexc
   }
 }
 
-// ---- What the progress thread says
+// ---- What endpoints say
 
-[[gnu::cold]] void Endpoints::peer_left(Endpoint& endpoint) noexcept {
-  if (endpoint.state() == Endpoint::State::kFailed || endpoint.state() == Endpoint::State::kClosing) {
+void Endpoints::report(const Endpoint& endpoint, const EndpointCause& cause) {
+  if (cause.is_reported) {
     return;
   }
-  guarded(&endpoint, [&] {
-    const bool is_peers_wish = endpoint.is_peers_wish();
-    if (Status fine = endpoint.peer_left(); !fine && is_peers_wish) {
-      forget_peers_wish(endpoint, fine.error().text);
-      endpoint.give_up(fine.error().text);
-    } else if (!fine) {
-      connection_failed(endpoint, fine.error().text);
-    }
-  });
-}
-
-void Endpoints::connection_failed(Endpoint& endpoint, const std::string& reason) noexcept {
-  if (endpoint.state() == Endpoint::State::kFailed) {
-    return;
+  if (cause.failure != nullptr) {
+    services_.report_link_failed(endpoint, *cause.failure);
+  } else {
+    services_.report_connection_failed(endpoint, cause.text, cause.history);
   }
-  guarded(&endpoint, [&] {
-    std::string doing;
-    if (endpoint.exchanges_cts_) {
-      doing.append("clear-to-send exchange: ").append(cpc::to_string(endpoint.cts_));
-    }
-    services_.report_connection_failed(endpoint, reason, doing);
-    fail(endpoint);
-    endpoint.give_up(reason);
-  });
 }
 
-/// A peer that wants to talk to us may change its mind, or be gone before it has: that is no reason to end the job.
-void Endpoints::forget_peers_wish(Endpoint& endpoint, const std::string& reason) noexcept {
-  services_.report_not_missed(endpoint, reason);
-  endpoint.forget_peers_wish();
-}
-
-/// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that waits
-/// for the endpoint fails, and what is under way as its completions come. The endpoint refuses everything from now on.
-void Endpoints::fail(Endpoint& endpoint) noexcept {
+void Endpoints::failed(const Endpoint& endpoint) noexcept {
   ++path_->counters().connections_failed;
-  endpoint.fail();
   services_.tell_upper_layer(endpoint.proc());
-  endpoint.fail_waiting();
 }
 
 void Endpoints::no_memory(Endpoint* endpoint) noexcept {
   services_.report_no_memory();
   if (endpoint == nullptr) {
     services_.tell_upper_layer(nullptr);
-  } else if (endpoint->state() != Endpoint::State::kFailed && endpoint->state() != Endpoint::State::kClosing) {
-    fail(*endpoint);
+    return;
+  }
+  try {
+    endpoint->apply(EndpointEvent::kLinkFailed, {.is_missed = true, .is_reported = true});
+  } catch (const std::bad_alloc&) {  // only where there is a trace to write
+    services_.tell_upper_layer(endpoint->proc());
   }
 }
 

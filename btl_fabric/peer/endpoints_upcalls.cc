@@ -24,7 +24,7 @@ void Endpoints::post_receives(Endpoint& endpoint, const cpc::PostReceives& upcal
   Status posted;
   switch (upcall.key.direction) {
     case cpc::Direction::kBoth:
-      posted = endpoint.post_receives(upcall.queue_pairs);
+      endpoint.apply(EndpointEvent::kReceivesWanted, {.queue_pairs = &upcall.queue_pairs});
       break;
     case cpc::Direction::kOutgoing:
       posted = path_->start_shared_queues();
@@ -34,10 +34,11 @@ void Endpoints::post_receives(Endpoint& endpoint, const cpc::PostReceives& upcal
       break;
   }
   if (!posted) {
-    connection_failed(endpoint, posted.error().text);
-    return;
+    endpoint.apply(EndpointEvent::kSetUpFailed, {.text = posted.error().text, .direction = upcall.key.direction});
   }
-  submit(cpc::ReceivesPosted{upcall.key});
+  if (endpoint.directions_.is_open(upcall.key.direction)) {
+    submit(cpc::ReceivesPosted{upcall.key});
+  }
 }
 
 void Endpoints::on(const cpc::PostReceives& upcall) {
@@ -50,31 +51,34 @@ void Endpoints::on(const cpc::PostReceives& upcall) {
     endpoint = endpoint_of_unknown(endpoint_key(upcall.key), why_not);
   }
   if (endpoint == nullptr ||
-      (endpoint->state() == Endpoint::State::kFailed && !endpoint->directions_.has(upcall.key.direction))) {
+      (endpoint->state() == EndpointState::kFailed && !endpoint->directions_.has(upcall.key.direction))) {
     submit(cpc::Close{upcall.key, why_not});
     return;
   }
   endpoint->directions_.open(upcall.key.direction);
-  if (endpoint->state() != Endpoint::State::kFailed) {  // else our Close has crossed this
+  if (endpoint->state() != EndpointState::kFailed) {  // else our Close has crossed this
     post_receives(*endpoint, upcall);
   }
 }
 
 void Endpoints::on(const cpc::Connected& upcall) {
   Endpoint* endpoint = find(upcall.key);
-  if (endpoint == nullptr || endpoint->state() != Endpoint::State::kConnecting) {
+  if (endpoint == nullptr || upcall.key.direction == cpc::Direction::kIncoming ||
+      endpoint->state() != EndpointState::kConnecting) {
     return;  // crossed our Close, or the direction that only the peer sends in
   }
-  if (upcall.key.direction == cpc::Direction::kBoth) {
-    endpoint->connected(upcall.remote_ends);
-  } else if (upcall.key.direction == cpc::Direction::kOutgoing) {
+  if (upcall.key.direction == cpc::Direction::kOutgoing) {
     SharedSendQueue& sends = path_->sender(upcall.xrc);
     if (sends.has_failed()) {
-      connection_failed(*endpoint, "the queue pair that it shares with other processes of the peer's host has failed");
+      endpoint->apply(EndpointEvent::kSetUpFailed,
+                      {.text = "the queue pair that it shares with other processes of the peer's host has failed",
+                       .direction = upcall.key.direction});
       return;
     }
-    endpoint->connected(upcall.xrc, sends, upcall.remote_ends);
+    endpoint->share(upcall.xrc, sends);
   }
+  endpoint->remote_ends_ = upcall.remote_ends;
+  endpoint->apply(EndpointEvent::kMade);
 }
 
 void Endpoints::on(const cpc::Linked& upcall) {
@@ -86,23 +90,32 @@ void Endpoints::on(const cpc::Linked& upcall) {
   if (endpoint == nullptr) {
     endpoint = endpoint_of_unknown(upcall.key, why_not);
   }
-  if (endpoint == nullptr || endpoint->state() == Endpoint::State::kFailed) {
+  if (endpoint == nullptr || endpoint->state() == EndpointState::kFailed) {
     submit(cpc::Close{upcall.key, why_not});
     return;
   }
   endpoint->directions_.open(upcall.key.direction);
   handshakes_[upcall.handshake.serial] = endpoint;
-  if (Status linked = endpoint->linked(upcall); !linked) {
-    connection_failed(*endpoint, linked.error().text);
-    return;
-  }
+  endpoint->take(upcall);
+  endpoint->apply(EndpointEvent::kLinked, {.queue_pairs = &upcall.queue_pairs});
   check_early_cts(*endpoint);
 }
 
+/// What the peer has sent before it left is in the completion queues already, its goodbye above all; on iWARP it may still
+/// be on its way, and comes before the receives of its queue pair are flushed.
 void Endpoints::on(const cpc::PeerLeft& upcall) {
-  if (Endpoint* endpoint = find(upcall.key); endpoint != nullptr) {
-    peer_left(*endpoint);
+  constexpr int kMost = 1000;  // others may send all the time
+  for (int i = 0; i < kMost && path_->progress() > 0; ++i) {
   }
+  Endpoint* endpoint = find(upcall.key);
+  if (endpoint == nullptr ||
+      (port_.address.link == Transport::kIwarp && endpoint->state() == EndpointState::kConnected)) {
+    return;
+  }
+  const bool is_up = endpoint->state() == EndpointState::kConnected;
+  endpoint->apply(EndpointEvent::kLost,
+                  {.text = is_up ? "the connection is gone, and the peer has not said goodbye"
+                                 : "the peer closed the connection before it was ready to receive"});
 }
 
 void Endpoints::on(const cpc::Failed& upcall) {
@@ -114,16 +127,8 @@ void Endpoints::on(const cpc::Failed& upcall) {
     return;
   }
   endpoint->directions_.open(upcall.key.direction);
-  if (endpoint->is_peers_wish()) {  // who wants it has been told
-    forget_peers_wish(*endpoint, upcall.reason);
-    endpoint->give_up(upcall.key.direction, upcall.reason);
-    return;
-  }
-  if (endpoint->state() != Endpoint::State::kFailed) {
-    services_.report_connection_failed(*endpoint, upcall.reason, upcall.history);
-    fail(*endpoint);
-  }
-  endpoint->give_up(upcall.reason);
+  endpoint->apply(EndpointEvent::kSetUpFailed,
+                  {.text = upcall.reason, .history = upcall.history, .direction = upcall.key.direction});
 }
 
 void Endpoints::on(const cpc::Flushing& upcall) {

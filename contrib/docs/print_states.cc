@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "btl_fabric/peer/endpoint_table.h"
 #include "cpc/core/connection_table.h"
-#include "cpc/core/cts_table.h"
 #include "cpc/queue_pairs/xrc_sender_table.h"
 
 namespace {
@@ -123,31 +123,82 @@ void print_connections() {
   print_rows(Outcome::kProtocolError);
 }
 
-const char* may_speak_text(int may_speak_first) {
-  return may_speak_first < 0 ? "" : may_speak_first == cts_detail::kMaySpeak ? "may speak first" : "must listen first";
-}
-
-void print_cts() {
-  print("\n## Clear to send\n");
-  print(
-      "What follows Linked where the connection method exchanges CTS: [cpc/core/cts_table.h](../../cpc/core/cts_table.h). Only "
-      "the");
-  print("passive side of an iWARP connection must listen first.\n");
-  print("```mermaid\nstateDiagram-v2\n  [*] --> Unlinked");
-  for (const cts_detail::CtsRow& row : cts_detail::kCtsTable) {
-    if (row.state != row.step.next) {
-      const std::string condition = may_speak_text(row.may_speak_first);
-      print("  " + std::string(to_string(row.state)) + " --> " + std::string(to_string(row.step.next)) + ": " +
-            std::string(to_string(row.event)) + (condition.empty() ? "" : ", " + condition));
+template <class E>
+std::string names(const fabric::EnumSet<E>& set, std::size_t count) {
+  std::string all;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const E one = static_cast<E>(i); set.has(one)) {
+      all.append(all.empty() ? "" : ", ").append(to_string(one));
     }
   }
-  print("```\n");
-  print("| state | event | if | next state | actions | because |\n|---|---|---|---|---|---|");
-  for (const cts_detail::CtsRow& row : cts_detail::kCtsTable) {
-    print("| " + std::string(to_string(row.state)) + " | " + std::string(to_string(row.event)) + " | " +
-          may_speak_text(row.may_speak_first) + " | " + std::string(to_string(row.step.next)) + " | " +
-          text_of_actions(row.step.actions) + " | " + std::string(row.step.why) + " |");
+  return all;
+}
+
+std::string text_of(const fabric::endpoint_detail::When& when) {
+  std::string all;
+  for (std::size_t i = 0; i < fabric::kEndpointGuards; ++i) {
+    if ((when.care >> i & 1U) != 0) {
+      all.append(all.empty() ? "" : ", ")
+          .append((when.want >> i & 1U) != 0 ? "" : "not ")
+          .append(fabric::endpoint_detail::kGuardNames[i]);
+    }
   }
+  return all;
+}
+
+void print_endpoint_rows(fabric::EndpointOutcome outcome) {
+  for (const fabric::endpoint_detail::Row& row : fabric::endpoint_detail::kTable) {
+    if (row.step.outcome != outcome) {
+      continue;
+    }
+    std::string line = "| " + names(row.states, fabric::kEndpointStates) + " | " +
+                       names(row.events, fabric::kEndpointEvents) + " | " + text_of(row.when) + " | ";
+    if (outcome == fabric::EndpointOutcome::kTransition) {
+      line.append(to_string(row.step.next)).append(" | ").append(text_of_actions(row.step.actions));
+    } else {
+      line.append(row.step.why);
+    }
+    print(line + " |");
+  }
+}
+
+void print_endpoints() {
+  print("\n## Endpoints\n");
+  print(
+      "The main thread's half: [btl_fabric/peer/endpoint_table.h](../../btl_fabric/peer/endpoint_table.h) says how it is "
+      "meant, and");
+  print("[endpoint_states.h](../../btl_fabric/peer/endpoint_states.h) what states, events and actions are.\n");
+  print("```mermaid\nstateDiagram-v2\n  [*] --> Idle");
+  for (std::size_t from = 0; from < fabric::kEndpointStates; ++from) {
+    for (std::size_t to = 0; to < fabric::kEndpointStates; ++to) {
+      std::string events;
+      for (std::size_t event = 0; event < fabric::kEndpointEvents && from != to; ++event) {
+        const auto what = static_cast<fabric::EndpointEvent>(event);
+        for (const fabric::endpoint_detail::Row& row : fabric::endpoint_detail::kTable) {
+          if (row.step.outcome == fabric::EndpointOutcome::kTransition &&
+              row.states.has(static_cast<fabric::EndpointState>(from)) && row.events.has(what) &&
+              row.step.next == static_cast<fabric::EndpointState>(to)) {
+            events.append(events.empty() ? "" : ", ").append(to_string(what));
+            break;
+          }
+        }
+      }
+      if (!events.empty()) {
+        print("  " + std::string(to_string(static_cast<fabric::EndpointState>(from))) + " --> " +
+              std::string(to_string(static_cast<fabric::EndpointState>(to))) + ": " + events);
+      }
+    }
+  }
+  print("```\n\n### Transitions\n");
+  print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
+  print_endpoint_rows(fabric::EndpointOutcome::kTransition);
+  print("\n### Ignored\n");
+  print("| state | event | if | because |\n|---|---|---|---|");
+  print_endpoint_rows(fabric::EndpointOutcome::kIgnored);
+  print("\n### Protocol errors\n");
+  print("The next state is Failed; the actions are Report, FailAll, CloseAll.\n");
+  print("| state | event | if | because |\n|---|---|---|---|");
+  print_endpoint_rows(fabric::EndpointOutcome::kProtocolError);
 }
 
 const char* line_text(sender_detail::Line line) {
@@ -200,6 +251,6 @@ int main() {
   print("# The states of a connection\n");
   print("<!-- Generated by contrib/docs/print_states.cc: run make update-readme instead of editing. -->\n");
   print_connections();
-  print_cts();
+  print_endpoints();
   print_senders();
 }

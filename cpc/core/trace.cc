@@ -103,7 +103,7 @@ Trace::Trace(File file, std::string path, const ProcessName& self)
       self_(self),
       realtime_offset_(nanoseconds(CLOCK_REALTIME) - nanoseconds(CLOCK_MONOTONIC)) {}
 
-void Trace::List::add(const ConnectionKey& key, std::uint8_t from, std::uint8_t event, std::uint8_t to) {
+void Trace::List::add(const ConnectionKey& key, std::string_view from, std::string_view event, std::string_view to) {
   if (kept.size() < kMost) {
     kept.push_back({nanoseconds(CLOCK_MONOTONIC), key, from, event, to});
   } else {
@@ -112,12 +112,12 @@ void Trace::List::add(const ConnectionKey& key, std::uint8_t from, std::uint8_t 
 }
 
 void Trace::add(const ConnectionKey& key, State from, Event event, State to) {
-  connections_.add(key, static_cast<std::uint8_t>(from), static_cast<std::uint8_t>(event),
-                   static_cast<std::uint8_t>(to));
+  connections_.add(key, to_string(from), to_string(event), to_string(to));
 }
 
-void Trace::add(const ConnectionKey& key, CtsState from, CtsEvent event, CtsState to) {
-  cts_.add(key, static_cast<std::uint8_t>(from), static_cast<std::uint8_t>(event), static_cast<std::uint8_t>(to));
+void Trace::add(const ConnectionKey& key, std::string_view from, std::string_view event, std::string_view to) {
+  const std::lock_guard guard(endpoints_mutex_);
+  endpoints_.add(key, from, event, to);
 }
 
 void Trace::write_name(const char* what, int thread, const std::string& name) {
@@ -128,45 +128,43 @@ void Trace::write_name(const char* what, int thread, const std::string& name) {
 
 /// An instant on the thread for each transition, with all that is known of it, and a span for each stay in a state, which
 /// a viewer shows a row per connection.
-template <class TableState, class TableEvent>
 void Trace::write_list(const List& list, int thread, const char* table) {
-  constexpr auto kRest = TableState{};  // nothing is under way: no span
+  const std::string_view rest = list.rest;  // nothing is under way: no span
   std::FILE* const out = file_.get();
-  const auto write_span = [&](char phase, std::int64_t when, const std::string& id, TableState state) {
+  const auto write_span = [&](char phase, std::int64_t when, const std::string& id, std::string_view state) {
     std::fprintf(out,
                  "{\"ph\": \"%c\", \"cat\": \"%s\", \"name\": \"%s\", \"id\": \"%s\", \"pid\": %u, \"tid\": %d, "
                  "\"ts\": %" PRId64 ".%03d},\n",
-                 phase, table, to_string(state).data(), id.c_str(), self_.rank, thread, when / 1000,
+                 phase, table, state.data(), id.c_str(), self_.rank, thread, when / 1000,
                  static_cast<int>(when % 1000));
   };
-  std::map<ConnectionKey, TableState> open;
+  std::map<ConnectionKey, std::string_view> open;
   for (const Transition& one : list.kept) {
-    const auto from = static_cast<TableState>(one.from);
-    const auto to = static_cast<TableState>(one.to);
+    const std::string_view from = one.from;
+    const std::string_view to = one.to;
     const std::string id = std::string(table) + " to " + text_of(one.key);
     std::fprintf(out,
                  "{\"ph\": \"i\", \"s\": \"t\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": %u, \"tid\": %d, "
                  "\"ts\": %" PRId64
                  ".%03d, \"args\": {\"from\": \"%s\", \"to\": \"%s\", \"peer_job\": %u, "
                  "\"peer_rank\": %u, \"local_port\": %u, \"remote_port\": %u, \"direction\": \"%s\"}},\n",
-                 table, to_string(static_cast<TableEvent>(one.event)).data(), self_.rank, thread,
-                 one.nanoseconds / 1000, static_cast<int>(one.nanoseconds % 1000), to_string(from).data(),
-                 to_string(to).data(), one.key.peer.job, one.key.peer.rank, one.key.local_port, one.key.remote_port,
-                 name_of(one.key.direction));
+                 table, one.event.data(), self_.rank, thread, one.nanoseconds / 1000,
+                 static_cast<int>(one.nanoseconds % 1000), from.data(), to.data(), one.key.peer.job, one.key.peer.rank,
+                 one.key.local_port, one.key.remote_port, name_of(one.key.direction));
     if (from == to) {
       continue;
     }
-    if (from != kRest) {
+    if (from != rest) {
       write_span('e', one.nanoseconds, id, from);
     }
-    if (to != kRest) {
+    if (to != rest) {
       write_span('b', one.nanoseconds, id, to);
     }
     open[one.key] = to;
   }
   const std::int64_t end = nanoseconds(CLOCK_MONOTONIC);
   for (const auto& [key, state] : open) {
-    if (state != kRest) {
+    if (state != rest) {
       write_span('e', end, std::string(table) + " to " + text_of(key), state);
     }
   }
@@ -180,9 +178,9 @@ Status Trace::write() {
                "\"clock\": \"CLOCK_MONOTONIC\", \"realtime_offset_us\": %" PRId64
                ", \"dropped\": %zu},\n"
                "\"traceEvents\": [\n",
-               host.c_str(), self_.job, self_.rank, realtime_offset_ / 1000, connections_.dropped + cts_.dropped);
-  write_list<State, Event>(connections_, kProgressThread, "connection");
-  write_list<CtsState, CtsEvent>(cts_, kMainThread, "cts");
+               host.c_str(), self_.job, self_.rank, realtime_offset_ / 1000, connections_.dropped + endpoints_.dropped);
+  write_list(connections_, kProgressThread, "connection");
+  write_list(endpoints_, kMainThread, "endpoint");
   write_name("process_name", kProgressThread, "rank " + std::to_string(self_.rank) + " on " + host);
   write_name("thread_name", kProgressThread, "progress thread");
   // The last one: JSON allows no comma after it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The timeline of connection set-up (btl_fabric_trace): every transition of every connection, of the connection table on
-// the progress thread and of the CTS table on the main thread, kept in memory and written when the process ends, as the
+// The timeline of connection set-up (btl_fabric_trace): every transition of every connection on the progress thread, and of
+// every endpoint on the main thread, kept in memory and written when the process ends, as the
 // JSON of Chrome's and Perfetto's trace viewers. contrib/wireup/draw makes a picture of the files of a job.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,11 +18,10 @@
 #include "common/base/result.h"
 #include "cpc/core/connection_states.h"
 #include "cpc/core/cpc.h"
-#include "cpc/core/cts_table.h"
 
 namespace fabric::cpc {
 
-/// Each thread writes a list of its own, so there is nothing to lock. Nothing here is on the packet path.
+/// Nothing here is on the packet path.
 class Trace {
  public:
   /// Transitions kept of either thread: some megabytes. What comes after is counted, and the file says so.
@@ -33,8 +33,8 @@ class Trace {
 
   /// Progress thread.
   void add(const ConnectionKey& key, State from, Event event, State to);
-  /// Main thread.
-  void add(const ConnectionKey& key, CtsState from, CtsEvent event, CtsState to);
+  /// Main thread, in whatever transmit context: of an endpoint. The names live for ever.
+  void add(const ConnectionKey& key, std::string_view from, std::string_view event, std::string_view to);
 
   /// Writes the file. When the progress thread has ended; once.
   [[nodiscard]] Status write();
@@ -43,14 +43,15 @@ class Trace {
   struct Transition {
     std::int64_t nanoseconds;
     ConnectionKey key;
-    std::uint8_t from;
-    std::uint8_t event;
-    std::uint8_t to;
+    std::string_view from;
+    std::string_view event;
+    std::string_view to;
   };
   struct List {
-    std::vector<Transition> kept;
+    std::string_view rest;  ///< the state in which nothing is under way
+    std::vector<Transition> kept{};
     std::size_t dropped = 0;
-    void add(const ConnectionKey& key, std::uint8_t from, std::uint8_t event, std::uint8_t to);
+    void add(const ConnectionKey& key, std::string_view from, std::string_view event, std::string_view to);
   };
   struct FileCloser {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
@@ -58,7 +59,6 @@ class Trace {
   using File = std::unique_ptr<std::FILE, FileCloser>;
 
   Trace(File file, std::string path, const ProcessName& self);
-  template <class TableState, class TableEvent>
   void write_list(const List& list, int thread, const char* table);
   void write_name(const char* what, int thread, const std::string& name);
 
@@ -66,8 +66,9 @@ class Trace {
   std::string path_;
   ProcessName self_;
   std::int64_t realtime_offset_;  ///< CLOCK_REALTIME less CLOCK_MONOTONIC, at the start
-  List connections_;
-  List cts_;
+  List connections_{"Closed"};
+  std::mutex endpoints_mutex_;  ///< transmit contexts have locks of their own
+  List endpoints_{"Idle"};
 };
 
 /// `pattern` with %r and %j replaced.

@@ -182,6 +182,8 @@ class PathBench final : private PathEvents {
   std::vector<std::byte> last_message;
   unsigned connections_wanted = 0;
   unsigned spoke = 0;
+  int goodbyes_arrived = 0;
+  int goodbyes_done = 0;
   unsigned cts = 0;
   unsigned handshakes = 0;
   unsigned unknown = 0;
@@ -223,6 +225,8 @@ class PathBench final : private PathEvents {
     }
   }
   void peer_spoke(Link& /*link*/) noexcept override { ++spoke; }
+  void goodbye_arrived(Link& /*link*/) noexcept override { ++goodbyes_arrived; }
+  void goodbye_done(Link& /*link*/) noexcept override { ++goodbyes_done; }
   void cts_received(LinkQueue& /*queue*/, std::span<const std::byte> /*packet*/) noexcept override { ++cts; }
   void handshake_completed(const ibv_wc& /*completion*/) noexcept override { ++handshakes; }
   void unknown_queue_pair_spoke(std::uint32_t /*qpn*/, std::span<const std::byte> /*packet*/) noexcept override {

@@ -300,7 +300,7 @@ START_TEST(a_trace_is_bounded_and_says_so) {
   for (std::size_t i = 0; i < Trace::kMost + 3; ++i) {
     (*trace)->add({{1, 6}, 0, 0}, State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
   }
-  (*trace)->add({{1, 6}, 0, 0}, CtsState::kUnlinked, CtsEvent::kLinked, CtsState::kSpoken);
+  (*trace)->add({{1, 6}, 0, 0}, "Idle", "Linked", "CtsSent");
   ck_assert((*trace)->write().has_value());
   std::ifstream file(path + "5");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -179,6 +179,10 @@ class EndpointsBench final : private EndpointServices {
 /// Everything ends, and nothing is left of it.
 void take_away(EndpointsBench& bench) {
   bench.endpoints.remove(&bench.endpoint());
+  for (FakeQueuePair& pair : bench.device.queue_pairs) {
+    bench.device.complete_send(pair);  // our goodbye, if the peer was connected
+  }
+  bench.endpoints.progress();
   bench.flush();
   if (bench.said<cpc::Close>() > 0) {
     bench.tell(cpc::Flushing{EndpointsBench::key()});
@@ -190,6 +194,69 @@ void take_away(EndpointsBench& bench) {
 }
 
 }  // namespace
+
+/// It is the last message, and the queue pairs are given up when it has arrived.
+START_TEST(goodbye_comes_first) {
+  EndpointsBench bench;
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.post_receives();
+  bench.connected();
+  bench.device.complete_send(bench.pair());
+  bench.endpoints.progress();
+  bench.endpoints.remove(&bench.endpoint());
+  ck_assert_uint_eq(bench.pair().sends.size(), 1);
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  bench.device.complete_send(bench.pair());
+  bench.endpoints.progress();
+  ck_assert(!bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
+/// A peer that has said goodbye takes nothing more: we do not wait for it to take ours.
+START_TEST(goodbyes_cross) {
+  EndpointsBench bench;
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.post_receives();
+  bench.connected();
+  bench.device.complete_send(bench.pair());
+  bench.endpoints.progress();
+  bench.endpoints.remove(&bench.endpoint());
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
+  bench.device.receive(bench.pair(), packet);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// A CTS that is polled when the endpoint has been closed. Without the table it was Connected again.
+START_TEST(a_late_cts_revives_nothing) {
+  EndpointsBench bench("S,256,32,16,4,16,2:S,4096,32,16,4,16,2", cpc::kRdmaCm);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  for (std::size_t i = 0; i < bench.queues.count(); ++i) {
+    bench.handles.push_back(&bench.device.make_queue_pair().verbs);
+  }
+  cpc::Linked linked;
+  linked.key = EndpointsBench::key();
+  linked.queue_pairs = bench.handles;
+  linked.remote_ends.resize(bench.queues.count());
+  linked.handshake.queues = 1;
+  alignas(8) std::array<std::byte, PacketHeader::kSize> to_send{};
+  linked.handshake.send = to_send.data();
+  bench.tell(linked);
+  bench.endpoints.remove(&bench.endpoint());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kClearToSend, 0, {}}.write(packet.data());
+  bench.device.receive(*bench.shared[0], bench.pair(), packet);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.counters.connections_made, 0);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
 
 START_TEST(messages_wait_for_their_connection) {
   EndpointsBench bench;
@@ -307,6 +374,9 @@ int main() {
   Suite* suite = suite_create("endpoints");
   TCase* tcase = tcase_create("endpoints");
   tcase_add_test(tcase, messages_wait_for_their_connection);
+  tcase_add_test(tcase, goodbye_comes_first);
+  tcase_add_test(tcase, goodbyes_cross);
+  tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);
   tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 6);
   tcase_add_loop_test(tcase, no_memory_for_an_early_cts, 0, 2);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Carries out endpoint_table.h.
+#include <cstring>
+#include <new>
+
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoints.h"
+#include "cpc/core/trace.h"
+
+namespace fabric {
+
+EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
+  return {.may_speak_first = may_speak_first_,
+          .missed = cause.is_missed || has_waiting(),
+          .blocked = owner_.is_closing(key(is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth)),
+          .is_self = owner_.is_self(*this),
+          .one_way = is_xrc_};
+}
+
+void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
+  const EndpointStep step = endpoint_step(state_, event, guards(cause));
+  if (step.outcome == EndpointOutcome::kIgnored) {
+    return;
+  }
+  const EndpointState from = state_;
+  if (cpc::Trace* const trace = owner_.trace(); trace != nullptr) {
+    trace->add(key_, to_string(from), to_string(event), to_string(step.next));
+  }
+  EndpointCause known = cause;
+  if (step.outcome == EndpointOutcome::kProtocolError) {
+    known.text = "protocol error: " + std::string(step.why);
+  }
+  if (known.history.empty() && !known.is_reported) {
+    known.history = "endpoint: " + std::string(to_string(from));
+  }
+  state_ = step.next;
+  for (const EndpointAction action : step.actions) {
+    Status done;
+    try {
+      done = perform(action, known);
+    } catch (const std::bad_alloc&) {
+      if (action == EndpointAction::kConnect) {
+        state_ = from;  // whoever sends is told, and may try again
+        throw;
+      }
+      done = failure("out of memory");
+    }
+    if (!done) {
+      apply(EndpointEvent::kSetUpFailed, {.text = done.error().text, .direction = cause.direction});
+      return;
+    }
+  }
+}
+
+Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
+  switch (action) {
+    case EndpointAction::kNone:
+      return {};
+    case EndpointAction::kConnect: {
+      (void)link();
+      if (owner_.is_self(*this)) {
+        return owner_.connect_self();
+      }
+      const cpc::Direction direction = is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
+      owner_.submit(cpc::Connect{key(direction), target_});
+      directions_.open(direction);
+      return {};
+    }
+    case EndpointAction::kPostReceives:
+      return link().post_receives(*cause.queue_pairs);
+    case EndpointAction::kSendCts:
+      return send_cts();
+    case EndpointAction::kTellPeerSpoke:
+      if (!told_peer_spoke_) {
+        owner_.submit(cpc::PeerSpoke{key_});
+        told_peer_spoke_ = true;
+      }
+      return {};
+    case EndpointAction::kStart:
+      start();
+      return {};
+    case EndpointAction::kSayGoodbye:
+      say_goodbye();
+      return {};
+    case EndpointAction::kStop:
+      carrier_ = nullptr;
+      if (link_) {
+        link_->stop(Link::State::kPeerLeft);
+      }
+      return {};
+    case EndpointAction::kReport:
+      owner_.report(*this, cause);
+      return {};
+    case EndpointAction::kNote:
+      owner_.note(*this, cause.text);
+      return {};
+    case EndpointAction::kFailAll:
+      fail_all();
+      return {};
+    case EndpointAction::kDropAll:
+      drop_all();
+      return {};
+    case EndpointAction::kCloseDirection:
+      close(cause.direction, cause.text);
+      return {};
+    case EndpointAction::kCloseAll:
+      close_all(cause.text);
+      return {};
+  }
+  return {};
+}
+
+// ---- Set-up
+
+void Endpoint::take(const cpc::Linked& linked) {
+  handshake_ = linked.handshake;
+  remote_ends_ = linked.remote_ends;
+  may_speak_first_ = linked.may_speak_first;
+}
+
+void Endpoint::cts_arrived() {
+  if (++cts_received_ == handshake_.queues) {
+    apply(EndpointEvent::kCtsArrived);
+  }
+}
+
+Status Endpoint::send_cts() {
+  ++owner_.path().counters().cts_messages;
+  for (std::size_t i = 0; i < handshake_.queues; ++i) {
+    if (const int error = link().queue(i).post_cts(handshake_); error != 0) {
+      return failure(std::string("posting the first message: ") + std::strerror(error));
+    }
+  }
+  return {};
+}
+
+void Endpoint::start() {
+  ++owner_.path().counters().connections_made;
+  told_peer_spoke_ = true;
+  if (state_ != EndpointState::kSelf) {
+    carrier_ = &link();
+  }
+  link().start(waiting_, waiting_rdma_);
+}
+
+// ---- The end
+
+void Endpoint::say_goodbye() {
+  carrier_ = nullptr;
+  leaving_since_ = std::chrono::steady_clock::now();
+  if (!link().say_goodbye()) {
+    apply(EndpointEvent::kGoodbyeDone);
+  }
+}
+
+/// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that
+/// waits for the endpoint fails, and what is under way as its completions come.
+void Endpoint::fail_all() {
+  carrier_ = nullptr;
+  if (link_) {
+    link_->stop(Link::State::kFailed);
+  }
+  owner_.failed(*this);
+  if (link_) {
+    link_->end_waiting();
+  }
+  while (!waiting_rdma_.empty()) {
+    end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
+                [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
+  }
+  while (!waiting_.empty()) {
+    end_send(upper(), waiting_.pop_front(), OPAL_ERR_UNREACH);
+  }
+}
+
+void Endpoint::drop_all() noexcept {
+  carrier_ = nullptr;
+  while (!waiting_.empty()) {
+    put_back(waiting_.pop_front());
+  }
+  if (link_) {
+    link_->stop(Link::State::kClosed);
+    link_->end_waiting();
+  }
+  while (!waiting_rdma_.empty()) {
+    end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
+                [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
+  }
+}
+
+void Endpoint::close_all(const std::string& reason) {
+  for (const cpc::Direction direction : Directions::kAll) {
+    close(direction, reason);
+  }
+  if (state_ == EndpointState::kClosing && directions_.is_flushed(cpc::Direction::kBoth) && link_) {
+    link_->post_drain_markers();  // it had failed before
+  }
+}
+
+}  // namespace fabric

@@ -157,6 +157,9 @@ Status Component::open_ports(PortChoice choice) {
   if (Status made = make_modules(scan.ports, scan.refusals); !made) {
     return made;
   }
+  if (scan.beyond_maximum > 0) {
+    report_too_many_ports(scan.beyond_maximum);
+  }
   std::vector<std::string> used;
   for (const auto& module : modules_) {
     used.push_back(module->name());
@@ -167,7 +170,7 @@ Status Component::open_ports(PortChoice choice) {
 
 /// Adds to `refusals` those whose modules cannot be made: one bad port is no reason to give up the others.
 Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals) {
-  std::size_t contexts = kMaxPorts / std::min(ports.size(), kMaxPorts);
+  std::size_t contexts = kMaxPorts / ports.size();
   for (const UsablePort& port : ports) {
     contexts = std::min<std::size_t>(contexts, grant_contexts(port, queues_, params().tx_contexts));
   }

@@ -29,6 +29,7 @@ std::array<char, 4096> help_file;
 // Topics of the help file; each function below shows one.
 constexpr const char* kNotUsable = "not usable";
 constexpr const char* kNamedPortsNotUsed = "named ports not used";
+constexpr const char* kTooManyPorts = "too many ports";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesDiffer = "receive queues differ";
@@ -158,6 +159,10 @@ void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<
   if (!named.empty()) {
     show(kNamedPortsNotUsed, local_host(), list.c_str());
   }
+}
+
+void report_too_many_ports(std::size_t beyond) {
+  show(kTooManyPorts, local_host(), std::to_string(kMaxPorts + beyond).c_str(), std::to_string(kMaxPorts).c_str());
 }
 
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {

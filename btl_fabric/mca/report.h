@@ -30,6 +30,8 @@ void find_help_file(const char* folder) noexcept;
 void report_start_failure(const StartFailure& failure);
 /// Of the ports that are not used, while others are: those that the user named, and all of them in verbose output.
 void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
+/// The host has so many more usable ports than a process can have.
+void report_too_many_ports(std::size_t beyond);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
 

@@ -6,16 +6,11 @@
 
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
+#include "common/ports/process_info.h"
 
 namespace fabric {
 
 namespace {
-
-/// A usable port and whether its device is near this process.
-struct Candidate {
-  UsablePort port;
-  bool near = true;
-};
 
 Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortChoice& choice) {
   auto open = std::make_shared<OpenDevice>();
@@ -103,7 +98,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   return port;
 }
 
-void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector<Candidate>& candidates,
+void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector<PortCandidate>& candidates,
                  std::vector<PortRefusal>& refusals) {
   const std::string name = ibv_get_device_name(verbs_device);
   if (!choice.filter.may_pass(name)) {
@@ -156,21 +151,29 @@ PortScan scan_ports(const PortChoice& choice) {
   const std::unique_ptr<ibv_device*, VerbsDeleter<ibv_free_device_list>> owner(devices);
   refuse_unknown_names(choice.filter, devices, count, scan.refusals);
 
-  std::vector<Candidate> candidates;
+  std::vector<PortCandidate> candidates;
   for (int i = 0; i < count; ++i) {
     scan_device(devices[i], choice, candidates, scan.refusals);
   }
-  const bool any_near = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.near; });
-  for (Candidate& candidate : candidates) {
+  select_ports(std::move(candidates), choice.max_ports, scan);
+  return scan;
+}
+
+void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan) {
+  const bool any_near = std::any_of(candidates.begin(), candidates.end(), [](const auto& one) { return one.near; });
+  for (PortCandidate& candidate : candidates) {
     if (any_near && !candidate.near) {
       scan.refusals.push_back({candidate.port.name(), "a device nearer to this process's processor is there"});
-    } else if (choice.max_ports >= 0 && scan.ports.size() >= static_cast<std::size_t>(choice.max_ports)) {
+    } else if (max_ports >= 0 && scan.ports.size() >= static_cast<std::size_t>(max_ports)) {
       scan.refusals.push_back({candidate.port.name(), "btl_fabric_max_ports ports are in use already"});
+    } else if (scan.ports.size() == kMaxPorts) {
+      scan.refusals.push_back({candidate.port.name(), std::to_string(kMaxPorts) +
+                                                          " ports are in use already, and a process can have no more"});
+      ++scan.beyond_maximum;
     } else {
       scan.ports.push_back(std::move(candidate.port));
     }
   }
-  return scan;
 }
 
 std::vector<PortRefusal> unused_items(const PortFilter& filter, const std::vector<std::string>& used,

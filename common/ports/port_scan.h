@@ -66,9 +66,20 @@ struct PortChoice {
 inline constexpr std::uint32_t kAutoInline = 256;
 
 struct PortScan {
-  std::vector<UsablePort> ports;
+  std::vector<UsablePort> ports;  ///< at most kMaxPorts
   std::vector<PortRefusal> refusals;
+  std::size_t beyond_maximum = 0;  ///< ports that are refused only because there are kMaxPorts without them
 };
+
+/// A usable port and whether its device is near this process.
+struct PortCandidate {
+  UsablePort port;
+  bool near = true;
+};
+
+/// Adds those to `scan` that are used: the near ones, if there are any, and of these the first `max_ports` (-1: as many as
+/// a process can have).
+void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan);
 
 /// Looks at all devices of this host. A port is usable if it is active, its device can make RC queue pairs, the filter
 /// lets it pass, and no nearer device is there for this process. Vendor, model and link speed play no part. Devices are

@@ -78,11 +78,43 @@ START_TEST(items_that_bring_no_port_are_found) {
 }
 END_TEST
 
+std::vector<fabric::PortCandidate> candidates(int count) {
+  std::vector<fabric::PortCandidate> made;
+  for (int i = 0; i < count; ++i) {
+    fabric::PortCandidate one;
+    one.port.device = std::make_shared<fabric::OpenDevice>();
+    one.port.device->name = "dev" + std::to_string(i);
+    made.push_back(std::move(one));
+  }
+  return made;
+}
+
+START_TEST(no_more_ports_than_a_process_can_have) {
+  fabric::PortScan scan;
+  fabric::select_ports(candidates(70), -1, scan);
+  ck_assert_uint_eq(scan.ports.size(), 64);
+  ck_assert_uint_eq(scan.beyond_maximum, 6);
+  ck_assert_uint_eq(scan.refusals.size(), 6);
+  fabric::test::check_text(scan.refusals[0].port, "dev64:1");
+  fabric::test::check_text(scan.refusals[0].reason, "64 ports are in use already, and a process can have no more");
+  fabric::PortScan few;
+  auto far = candidates(70);
+  for (std::size_t i = 1; i < far.size(); ++i) {
+    far[i].near = i > 66;
+  }
+  fabric::select_ports(std::move(far), 3, few);
+  ck_assert_uint_eq(few.ports.size(), 3);
+  fabric::test::check_text(few.ports[1].name(), "dev67:1");
+  ck_assert_uint_eq(few.beyond_maximum, 0);
+  ck_assert_uint_eq(few.refusals.size(), 67);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   return fabric::test::run_suite(
       "port_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
-       a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found});
+       a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found, no_more_ports_than_a_process_can_have});
 }

@@ -36,7 +36,7 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
     return known;
   }
   const ProcessInfo& ours = services_.own_info();
-  const CpcOffer* offer = cpc::choose_cpc(ours, port_.index, peer.info, key.remote_port);
+  const CpcOffer* offer = cpc::choose_cpc(cpc::kCpcTraits, ours, port_.index, peer.info, key.remote_port);
   if (offer == nullptr) {
     why_not = "no connection method serves both " + services_.port_name() + " and the peer's port: " +
               cpc::why_no_cpc(cpc::kCpcTraits, ours, port_.index, peer.info, key.remote_port);
@@ -49,7 +49,8 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
 Endpoint* Endpoints::add_to(Endpoint& first) {
   const Peer& peer = *services_.peer_of(*first.proc());  // which is known since `first` was made
   const cpc::ConnectionKey key{first.key().peer, port_.index, *peer.pairs[port_.index]};
-  const CpcOffer* offer = cpc::choose_cpc(services_.own_info(), key.local_port, peer.info, key.remote_port);
+  const CpcOffer* offer =
+      cpc::choose_cpc(cpc::kCpcTraits, services_.own_info(), key.local_port, peer.info, key.remote_port);
   return add(first.proc(), key, peer, *offer, &first);
 }
 
@@ -58,7 +59,8 @@ unsigned Endpoints::contexts_with(const Peer& peer) const {
   unsigned count = 1;
   while (count < contexts_.size()) {
     const auto ours = static_cast<std::uint16_t>(port_.index + count);
-    if (!peer.pairs[ours] || cpc::choose_cpc(services_.own_info(), ours, peer.info, *peer.pairs[ours]) == nullptr) {
+    if (!peer.pairs[ours] ||
+        cpc::choose_cpc(cpc::kCpcTraits, services_.own_info(), ours, peer.info, *peer.pairs[ours]) == nullptr) {
       break;
     }
     ++count;

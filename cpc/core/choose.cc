@@ -32,6 +32,17 @@ bool offers(const ProcessInfo& side, CpcKind kind, std::uint16_t port) noexcept 
                      [&](const CpcOffer& offer) { return offer.kind == kind && serves(offer, port); });
 }
 
+/// True if both ports are InfiniBand ports, of different subnets.
+bool are_apart(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
+               std::uint16_t their_port) noexcept {
+  if (our_port >= ours.ports.size() || their_port >= theirs.ports.size()) {
+    return false;
+  }
+  const PortAddress& here = ours.ports[our_port];
+  const PortAddress& there = theirs.ports[their_port];
+  return here.link == Transport::kInfiniBand && there.link == Transport::kInfiniBand && here.subnet != there.subnet;
+}
+
 }  // namespace
 
 std::string why_no_cpc(std::span<const CpcTraits> known, const ProcessInfo& ours, std::uint16_t our_port,
@@ -47,17 +58,26 @@ std::string why_no_cpc(std::span<const CpcTraits> known, const ProcessInfo& ours
     if (!there) {
       text += std::string(here ? "" : ", ") + "not at the peer (" + refusal_of(theirs, one.kind) + ")";
     }
+    if (here && there) {
+      text += "it connects InfiniBand ports by LID, and these are of different subnets";
+    }
   }
   return text;
 }
 
-const CpcOffer* choose_cpc(const ProcessInfo& ours, std::uint16_t our_port, const ProcessInfo& theirs,
-                           std::uint16_t their_port) noexcept {
+const CpcOffer* choose_cpc(std::span<const CpcTraits> known, const ProcessInfo& ours, std::uint16_t our_port,
+                           const ProcessInfo& theirs, std::uint16_t their_port) noexcept {
+  const bool apart = are_apart(ours, our_port, theirs, their_port);
   const CpcOffer* best = nullptr;
   std::uint8_t best_priority = 0;
   for (const CpcOffer& their : theirs.offers) {
     for (const CpcOffer& our : ours.offers) {
       if (our.kind != their.kind || !serves(our, our_port) || !serves(their, their_port)) {
+        continue;
+      }
+      const auto traits =
+          std::find_if(known.begin(), known.end(), [&](const CpcTraits& one) { return one.kind == our.kind; });
+      if (traits == known.end() || (apart && traits->within_subnet)) {
         continue;
       }
       // Symmetric in both sides, and so is the choice.

@@ -12,7 +12,7 @@
 
 namespace fabric::cpc {
 
-inline constexpr CpcTraits kOob{CpcKind{1}, "oob"};
+inline constexpr CpcTraits kOob{CpcKind{1}, "oob", false, false, true};
 
 /// Of oob and xoob.
 struct OobSettings {

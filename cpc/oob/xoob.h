@@ -13,7 +13,7 @@
 
 namespace fabric::cpc {
 
-inline constexpr CpcTraits kXoob{CpcKind{2}, "xoob", false, true};
+inline constexpr CpcTraits kXoob{CpcKind{2}, "xoob", false, true, true};
 
 class Xoob final : public Cpc {
  public:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/result.h"
 #include "common/ports/port_address.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
@@ -24,7 +25,18 @@ namespace fabric::cpc {
   return static_cast<std::uint8_t>(std::clamp(device_maximum, 0, ours));
 }
 
-/// The way from `port` to the peer's. RoCE routes by GID always, InfiniBand only between subnets.
+/// The error says why path_to() leads from `port` to no such peer.
+[[nodiscard]] inline Status check_path(const PortContext& port, const PortAddress& peer) {
+  if (peer.link != port.address.link) {
+    return failure(device_name(port) + " and the peer's port are on different kinds of link");
+  }
+  if (peer.link == Transport::kInfiniBand && peer.subnet != port.address.subnet) {
+    return failure(device_name(port) + " and the peer's port are on different InfiniBand subnets");
+  }
+  return {};
+}
+
+/// The way from `port` to the peer's: on InfiniBand by LID, within the subnet; on RoCE by GID.
 [[nodiscard]] inline ibv_ah_attr path_to(const PortContext& port, const PortAddress& peer) {
   constexpr std::uint8_t kHopLimit = 64;
   ibv_ah_attr path{};
@@ -33,7 +45,7 @@ namespace fabric::cpc {
   if (peer.link == Transport::kInfiniBand) {
     path.dlid = peer.lid;
   }
-  if (peer.link == Transport::kRoce || peer.subnet != port.address.subnet) {
+  if (peer.link == Transport::kRoce) {
     path.is_global = 1;
     std::copy(peer.gid.raw.begin(), peer.gid.raw.end(), path.grh.dgid.raw);
     path.grh.sgid_index = port.gid_index;

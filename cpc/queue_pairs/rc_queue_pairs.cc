@@ -192,8 +192,8 @@ Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePai
     return failure(device_name(port_) +
                    " is an iWARP port, whose queue pairs only a communication manager can connect");
   }
-  if (peer.link != port_.address.link) {
-    return failure(device_name(port_) + " and the peer's port are on different kinds of link");
+  if (Status leads_there = check_path(port_, peer); !leads_there) {
+    return leads_there;
   }
   if (ends.size() != queue_pairs_.size()) {
     return failure(std::to_string(ends.size()) + " ends for " + std::to_string(queue_pairs_.size()) + " queue pairs");

@@ -49,8 +49,8 @@ ibv_qp_attr path_attributes(const PortContext& port, const PortAddress& peer, co
 }
 
 Status check_peer(const PortContext& port, const PortAddress& peer, const std::vector<QueuePairEnd>& ends) {
-  if (peer.link != port.address.link) {
-    return failure(device_name(port) + " and the peer's port are on different kinds of link");
+  if (Status leads_there = check_path(port, peer); !leads_there) {
+    return leads_there;
   }
   return ends.size() == 1 ? Status() : Status(failure(std::to_string(ends.size()) + " ends for an XRC queue pair"));
 }

@@ -159,6 +159,21 @@ START_TEST(reads_of_a_communication_manager_fit_the_device) {
 }
 END_TEST
 
+START_TEST(nobody_goes_to_another_subnet_by_lid) {
+  Port port(Transport::kInfiniBand);
+  PortAddress peer = port.port().address;
+  peer.lid = 7;
+  peer.subnet.prefix[7] = 1;
+  on_progress_thread([&] {
+    auto pairs = cpc::make_rc_queue_pairs(port.port());
+    ck_assert(pairs.has_value());
+    const Status connected = (*pairs)->connect(peer, {{1, 1}, {2, 2}});
+    ck_assert(!connected);
+    test::check_text(connected.error().text, "test0 port 1 and the peer's port are on different InfiniBand subnets");
+  });
+}
+END_TEST
+
 START_TEST(full_members_of_a_partition_go_first) {
   ibv_context context{};
   ibv_port_attr port{};
@@ -189,5 +204,5 @@ int main() {
   using namespace fabric;
   return test::run_suite("queue_pairs",
                          {the_device_is_asked_once_for_all_connections, reads_of_a_communication_manager_fit_the_device,
-                          full_members_of_a_partition_go_first});
+                          nobody_goes_to_another_subnet_by_lid, full_members_of_a_partition_go_first});
 }

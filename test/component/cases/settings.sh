@@ -50,9 +50,8 @@ case_parameters_are_documented() {
 
 # Help files of Open MPI that are missing are not looked for in our folder, or it would be ours that users are told of.
 case_missing_help_file() {
-  once
   btl_user check_help || return 1
-  fabric 1 "$work/check_help"
+  fabric 1 "$programs/check_help"
   says 'help-that-is-not-there.txt' && says_not btl_fabric
 }
 

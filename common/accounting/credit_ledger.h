@@ -16,7 +16,8 @@ namespace fabric {
 /// batch of inline messages, an RDMA operation.
 class TxLedgerBook {
  public:
-  explicit TxLedgerBook(std::uint64_t total = 0) noexcept : total_(total), free_(total) {}
+  /// Takes memory.
+  explicit TxLedgerBook(std::uint64_t total = 0) : total_(total), free_(total) {}
 
   /// An operation without a completion takes `amount`: it belongs to whoever asks for the next completion.
   void take(std::uint64_t amount);

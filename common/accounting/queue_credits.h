@@ -20,7 +20,7 @@ namespace fabric {
 class TxCredits {
  public:
   TxCredits() = default;
-  explicit TxCredits(const QueueSpace& space) noexcept
+  explicit TxCredits(const QueueSpace& space) noexcept(!kHasLedger)
       : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
 
   [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }

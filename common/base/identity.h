@@ -19,7 +19,7 @@ struct ProcessName {
 };
 
 /// 16 random bytes that a process publishes in its modex, which only its job (and jobs that MPI connects to it) can
-/// read. Who sends them back over a connection channel belongs to us; port scanners, strangers and other jobs do not.
+/// read. Who sends them back over a connection channel belongs to us; port scanners and other jobs do not.
 using JobToken = std::array<std::byte, 16>;
 
 /// Compares in a time that does not depend on where the tokens differ.

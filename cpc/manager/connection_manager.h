@@ -25,7 +25,7 @@ class ConnectionManager {
                                                                         QueuePairMaker maker,
                                                                         XrcMaker xrc_maker = make_xrc_queue_pairs());
 
-  /// Stops the thread, destroys all queue pairs and drops every connection without a word to the peer.
+  /// Stops the thread, destroys all queue pairs and drops every connection; no peer is told.
   ~ConnectionManager();
 
   /// Serves `port` from now on: its connections and its device's asynchronous events (of each device once). Waits until

@@ -23,7 +23,7 @@ class CpcServices {
 
   /// Starts every CPC that can run on this host and that the user lets be used.
   void start(const CpcContext& context);
-  /// Drops every listener without a word. Channels are gone by then.
+  /// Drops every listener; nobody is told. Channels are gone by then.
   void stop() noexcept;
   /// Has every CPC that can serve the port from now on.
   void add(const PortContext& port);

@@ -62,7 +62,7 @@ std::set<int> open_descriptors() {
   return found;
 }
 
-/// A process that ends closes its channels without a word.
+/// A process that ends closes its channels and tells nobody.
 START_TEST(end_of_a_process_is_seen) {
   auto options = Node::options(2);
   options.settings.handshake_timeout_ms = 100;

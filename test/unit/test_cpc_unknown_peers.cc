@@ -47,13 +47,13 @@ cpc::Message request_to(const Node& node) {
   return request;
 }
 
-START_TEST(strangers_do_not_disturb) {
+START_TEST(garbage_does_not_disturb) {
   std::minstd_rand random(3);
   Node a(1);
   Node b(2);
-  std::vector<cpc::FileDescriptor> strangers;
+  std::vector<cpc::FileDescriptor> unknown;
   for (int i = 0; i < 40; ++i) {
-    strangers.push_back(Relay::connect_to(port_of(b)));
+    unknown.push_back(Relay::connect_to(port_of(b)));
     const std::vector<std::byte> good = encode(request_to(b));
     switch (i % 4) {
       case 0: {
@@ -61,16 +61,16 @@ START_TEST(strangers_do_not_disturb) {
         for (std::byte& byte : garbage) {
           byte = static_cast<std::byte>(random());
         }
-        send_bytes(strangers.back(), garbage);
+        send_bytes(unknown.back(), garbage);
         break;
       }
       case 1:
-        send_bytes(strangers.back(), std::span(good).first(random() % good.size()));
+        send_bytes(unknown.back(), std::span(good).first(random() % good.size()));
         break;
       case 2: {
         cpc::Message wrong = request_to(b);
         wrong.header.token[3] ^= std::byte{1};
-        send_bytes(strangers.back(), encode(wrong));
+        send_bytes(unknown.back(), encode(wrong));
         break;
       }
       default:
@@ -93,11 +93,11 @@ START_TEST(wrong_words_are_turned_away_at_once) {
   wrong[4].header.type = cpc::MessageType::kRefuse;
   const std::uint64_t before = cpc::unknown_peers_refused;
   for (const cpc::Message& message : wrong) {
-    const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
+    const cpc::FileDescriptor unknown = Relay::connect_to(port_of(b));
     // The header is enough.
     const std::vector<std::byte> bytes = encode(message);
-    send_bytes(stranger, std::span(bytes).first(cpc::kMessageHeaderBytes));
-    ck_assert(is_turned_away(stranger, 1000));
+    send_bytes(unknown, std::span(bytes).first(cpc::kMessageHeaderBytes));
+    ck_assert(is_turned_away(unknown, 1000));
   }
   // It is counted just after the socket is closed, by the progress thread.
   for (int i = 0; i < 1000 && cpc::unknown_peers_refused < before + wrong.size(); ++i) {
@@ -111,14 +111,14 @@ START_TEST(silence_is_turned_away_in_time) {
   auto options = Node::options(2);
   options.settings.connect_timeout_ms = 200;
   Node b(options);
-  const cpc::FileDescriptor stranger = Relay::connect_to(port_of(b));
-  ck_assert(!is_turned_away(stranger, 50));
-  ck_assert(is_turned_away(stranger, 1000));
+  const cpc::FileDescriptor unknown = Relay::connect_to(port_of(b));
+  ck_assert(!is_turned_away(unknown, 50));
+  ck_assert(is_turned_away(unknown, 1000));
 }
 END_TEST
 
-/// More strangers than are let in at once: the rest, and a friend, wait until the first run out of time.
-START_TEST(a_crowd_of_strangers) {
+/// More unknown peers than are let in at once: the rest, and a peer of the job, wait until the first run out of time.
+START_TEST(more_unknown_than_places) {
   auto options = Node::options(2);
   options.settings.connect_timeout_ms = 300;
   Node b(options);
@@ -229,7 +229,7 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("cpc_unknown_peers",
-                         {strangers_do_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
-                          a_crowd_of_strangers, no_descriptor_left, rude_peers_fail_alone, other_versions_are_told},
+                         {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
+                          more_unknown_than_places, no_descriptor_left, rude_peers_fail_alone, other_versions_are_told},
                          120);
 }

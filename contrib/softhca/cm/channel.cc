@@ -116,20 +116,20 @@ namespace {
 
 // A request's id whose event is dropped: nobody will ever know of it.
 void drop_channel(Channel& channel) {
-  std::vector<Id*> strangers;
+  std::vector<Id*> unaccepted;
   {
     Lock lock(manager().mutex);
     for (const auto& [number, id] : manager().ids)
       if (id->on == &channel) id->on = nullptr;
     channel.queue.remove_if([&](Event* event) {
       --event->owner->unacked;
-      if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) strangers.push_back(Id::of(event->id));
+      if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) unaccepted.push_back(Id::of(event->id));
       delete event;
       return true;
     });
     manager().acked.notify_all();
   }
-  for (Id* id : strangers) destroy_id(*id);
+  for (Id* id : unaccepted) destroy_id(*id);
 }
 
 int migrate(Id& id, Channel* channel) {

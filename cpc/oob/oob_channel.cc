@@ -2,6 +2,7 @@
 #include "cpc/oob/oob_channel.h"
 
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -155,6 +156,11 @@ bool OobChannel::receive() {
     lose(remote_ + ": " + std::strerror(errno));
   }
   return false;
+}
+
+bool OobChannel::all_is_read() const noexcept {
+  int unread = 0;
+  return ioctl(socket_.get(), FIONREAD, &unread) == 0 && unread == 0;
 }
 
 /// Hands on the next message if it is complete. True if that, or the end of the channel, has been reported.

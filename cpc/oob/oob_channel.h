@@ -43,6 +43,8 @@ class OobChannel final : public Channel {
   void send(Message message) override;
   /// True if a byte has come from the peer.
   [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
+  /// True if nothing waits in the socket to be read.
+  [[nodiscard]] bool all_is_read() const noexcept;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override {
     return queue_pairs.connect(from_peer.address, from_peer.ends);
   }

@@ -2,6 +2,7 @@
 #include "cpc/oob/oob_listener.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,13 +17,26 @@ namespace fabric::cpc {
 namespace {
 
 /// How long to leave the backlog alone when the process has no descriptor left.
-constexpr unsigned kPauseMilliseconds = 100;
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 
 SocketAddress local_end(int socket) noexcept {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   return getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) == 0 ? from_sockaddr(storage)
                                                                                 : SocketAddress();
+}
+
+SocketAddress remote_end(int socket) noexcept {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  return getpeername(socket, reinterpret_cast<sockaddr*>(&storage), &size) == 0 ? from_sockaddr(storage)
+                                                                                : SocketAddress();
+}
+
+/// True if a peer waits in the backlog of a listening socket.
+bool somebody_waits(int socket) noexcept {
+  pollfd asked{socket, POLLIN, 0};
+  return poll(&asked, 1, 0) == 1;
 }
 
 }  // namespace
@@ -41,6 +55,12 @@ Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const S
 
 OobListener::OobListener(event_base* loop, const Settings& settings, OnRequest on_request)
     : loop_(loop), settings_(settings), on_request_(std::move(on_request)), pause_over_(loop, [this] { resume(); }) {}
+
+OobListener::~OobListener() {
+  while (unknown_ > 0) {
+    drop(std::find_if(accepted_.begin(), accepted_.end(), [](const Accepted& one) { return one.unknown != nullptr; }));
+  }
+}
 
 Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
   const char* const name = family == AF_INET6 ? "listening on IPv6: " : "listening on IPv4: ";
@@ -68,11 +88,20 @@ Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
 }
 
 bool OobListener::is_full() const noexcept {
-  return strangers_.size() >= kMaxStrangers || open_ >= settings_.limit;
+  return unknown_ >= kMaxUnknown || accepted_.size() >= settings_.limit;
 }
 
 void OobListener::accept_from(int fd) {
-  while (!is_full()) {
+  for (;;) {
+    if (is_full()) {
+      if (!somebody_waits(fd)) {
+        return;
+      }
+      if (!make_room()) {
+        pause(kPatience);
+        return;
+      }
+    }
     FileDescriptor accepted(accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted) {
       admit(std::move(accepted));
@@ -83,12 +112,11 @@ void OobListener::accept_from(int fd) {
       continue;
     }
     if (error_number != EAGAIN) {
-      pause();  // no descriptor left, most likely: the socket stays readable, and without a pause the loop would spin
-      pause_over_.start(kPauseMilliseconds);
+      pause(
+          kPauseWithoutDescriptors);  // most likely: the socket stays readable, and without a pause the loop would spin
     }
     return;
   }
-  pause();
 }
 
 void OobListener::admit(FileDescriptor socket) {
@@ -99,41 +127,82 @@ void OobListener::admit(FileDescriptor socket) {
     return;
   }
   set_channel_options(socket.get());
-  ++open_;
-  auto channel = std::make_unique<OobChannel>(loop_, settings_.cpc, std::move(socket), settings_.token, settings_.self,
-                                              [this] { closed(); });
-  channel->set_handler(this);
-  const Channel* const key = channel.get();
-  auto timer = std::make_unique<Timer>(loop_, [this, key] { turn_away(key); });
-  timer->start(settings_.stranger_timeout_ms);
-  strangers_.emplace(key, Stranger{std::move(channel), std::move(timer)});
+  const Place place = accepted_.insert(accepted_.end(), Accepted());
+  place->from = remote_end(socket.get()).host;
+  place->since = Clock::now();
+  place->unknown = std::make_unique<OobChannel>(loop_, settings_.cpc, std::move(socket), settings_.token,
+                                                settings_.self, [this, place] { forget(place); });
+  place->channel = place->unknown.get();
+  place->channel->set_handler(this);
+  place->timer = std::make_unique<Timer>(loop_, [this, place] { turn_away(place); });
+  place->timer->start(settings_.unknown_timeout_ms);
+  ++unknown_;
 }
 
-void OobListener::turn_away(const Channel* channel) {
-  strangers_.erase(channel);
+/// Others wait. True if a socket that was accepted has been closed for them.
+bool OobListener::make_room() {
+  return turn_one_away();
+}
+
+/// Of the host that has the most unknown peers here, the one that has been silent for longest: a host all of whose sockets
+/// are silent keeps out nobody but itself.
+bool OobListener::turn_one_away() {
+  const auto due = Clock::now() - kPatience;
+  Place chosen = accepted_.end();
+  std::ptrdiff_t most = 0;
+  for (Place place = accepted_.begin(); place != accepted_.end() && place->since <= due; ++place) {
+    if (!place->unknown || !place->channel->all_is_read()) {
+      continue;
+    }
+    const std::ptrdiff_t count = std::count_if(accepted_.begin(), accepted_.end(), [&](const Accepted& one) {
+      return one.unknown != nullptr && one.from == place->from;
+    });
+    if (count > most) {
+      most = count;
+      chosen = place;
+    }
+  }
+  if (chosen == accepted_.end()) {
+    return false;
+  }
+  turn_away(chosen);
+  return true;
+}
+
+void OobListener::turn_away(Place place) {
+  drop(place);
   unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// There is room for another.
-void OobListener::closed() {
-  --open_;
-  if (!pause_over_.running()) {
-    resume();
-  }
+/// Closes an unknown one.
+void OobListener::drop(Place place) {
+  --unknown_;
+  const std::unique_ptr<OobChannel> gone = std::move(place->unknown);  // forgets the place when it goes
 }
 
-void OobListener::pause() {
+/// A channel is gone, whoever had it: there is room for another.
+void OobListener::forget(Place place) {
+  accepted_.erase(place);
+  resume();
+}
+
+OobListener::Place OobListener::place_of(const Channel& channel) noexcept {
+  return std::find_if(accepted_.begin(), accepted_.end(),
+                      [&](const Accepted& one) { return one.unknown.get() == &channel; });
+}
+
+/// Accepts nobody for a while, or until a socket is closed.
+void OobListener::pause(std::chrono::milliseconds length) {
   for (const Socket* socket : {&v4_, &v6_}) {
     if (socket->watch) {
       socket->watch->stop();
     }
   }
+  pause_over_.start(static_cast<unsigned>(length.count()));
 }
 
 void OobListener::resume() {
-  if (is_full()) {
-    return;
-  }
+  pause_over_.stop();
   for (const Socket* socket : {&v4_, &v6_}) {
     if (socket->watch) {
       socket->watch->start();
@@ -142,20 +211,19 @@ void OobListener::resume() {
 }
 
 void OobListener::on_message(Channel& channel, Message message) {
-  const auto found = strangers_.find(&channel);
-  std::unique_ptr<Channel> known = std::move(found->second.channel);
-  strangers_.erase(found);
-  if (!pause_over_.running()) {
-    resume();
-  }
+  const Place place = place_of(channel);
+  std::unique_ptr<Channel> known = std::move(place->unknown);
+  place->timer.reset();
+  --unknown_;
   on_request_(std::move(known), std::move(message));
 }
 
 void OobListener::on_lost(Channel& channel, std::string, bool) {
-  if (static_cast<const OobChannel&>(channel).was_spoken_to()) {
-    turn_away(&channel);
+  const Place place = place_of(channel);
+  if (place->channel->was_spoken_to()) {
+    turn_away(place);
   } else {
-    strangers_.erase(&channel);  // a peer that changed its mind: its turn came, and with it our own request
+    drop(place);  // a peer that changed its mind: its turn came, and with it our own request
   }
 }
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The listening side of the oob CPC. Whoever connects is a stranger until it has sent a whole REQUEST with our token
-// and our name; a stranger has little time for that, and whatever else it does ends with a closed socket and a count (strangers.h).
+// The listening side of the oob CPC. Whoever connects is unknown until it has sent a whole REQUEST with our token and our
+// name. It has little time for that, and whatever else it does ends with a closed socket and a count (unknown_peers.h).
+//
+// So many sockets at once are accepted; more peers wait in the backlogs of the listening sockets. While some do, a socket
+// keeps its place for a short time only: an unknown peer is turned away, and one that waits for our main thread is told to
+// come back.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "common/base/identity.h"
@@ -18,47 +23,59 @@
 
 namespace fabric::cpc {
 
-/// Progress thread only.
+/// Progress thread only. Outlives the channels that it has handed on.
 class OobListener final : private ChannelHandler {
  public:
-  static constexpr std::size_t kMaxStrangers = 64;  ///< at once; more wait in the backlogs of the sockets
+  static constexpr std::size_t kMaxUnknown = 64;  ///< unknown peers at once
+  /// How long an accepted socket keeps its place while others wait.
+  static constexpr std::chrono::milliseconds kPatience{100};
 
   struct Settings {
     const CpcTraits& cpc;  ///< of the channels
     JobToken token{};
     ProcessName self;
-    unsigned stranger_timeout_ms = 10000;
-    std::size_t limit = 128;        ///< sockets that were accepted and are still open; more wait in the backlogs
-    std::vector<HostAddress> only;  ///< addresses of this host on which peers are heard; empty: all
+    unsigned unknown_timeout_ms = 10000;  ///< for a peer to say who it is
+    std::size_t limit = 128;              ///< sockets that were accepted and are still open
+    std::vector<HostAddress> only;        ///< addresses of this host on which peers are heard; empty: all
   };
   /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
   [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
                                                                  OnRequest on_request);
-  ~OobListener() = default;
+  ~OobListener();
 
   /// TCP ports; 0 if the host does not have the family.
   [[nodiscard]] std::uint16_t port_v4() const noexcept { return port_v4_; }
   [[nodiscard]] std::uint16_t port_v6() const noexcept { return port_v6_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Socket {
     FileDescriptor fd;
     std::unique_ptr<Watch> watch;  ///< after fd, to be gone before it is closed
   };
-  struct Stranger {
-    std::unique_ptr<OobChannel> channel;
-    std::unique_ptr<Timer> timer;
+  /// A socket that was accepted and is still open.
+  struct Accepted {
+    HostAddress from;
+    Clock::time_point since;
+    OobChannel* channel = nullptr;
+    std::unique_ptr<OobChannel> unknown;  ///< the same, until its REQUEST has arrived; then it belongs to somebody else
+    std::unique_ptr<Timer> timer;         ///< of an unknown one
   };
+  using Place = std::list<Accepted>::iterator;
 
   OobListener(event_base* loop, const Settings& settings, OnRequest on_request);
   [[nodiscard]] Status listen(int family, Socket& socket, std::uint16_t& port);
   [[nodiscard]] bool is_full() const noexcept;
   void accept_from(int fd);
   void admit(FileDescriptor socket);
-  void turn_away(const Channel* channel);
-  void closed();
+  [[nodiscard]] bool make_room();
+  [[nodiscard]] bool turn_one_away();
+  void turn_away(Place place);
+  void drop(Place place);
+  void forget(Place place);
+  [[nodiscard]] Place place_of(const Channel& channel) noexcept;
   void resume();
-  void pause();
+  void pause(std::chrono::milliseconds length);
 
   void on_message(Channel& channel, Message message) override;
   void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
@@ -70,9 +87,9 @@ class OobListener final : private ChannelHandler {
   Socket v6_;
   std::uint16_t port_v4_ = 0;
   std::uint16_t port_v6_ = 0;
-  std::size_t open_ = 0;  ///< channels that peers have opened, strangers' included
   Timer pause_over_;
-  std::unordered_map<const Channel*, Stranger> strangers_;  ///< first to go: they say so
+  std::list<Accepted> accepted_;  ///< oldest first
+  std::size_t unknown_ = 0;       ///< of accepted_
 };
 
 }  // namespace fabric::cpc

@@ -64,15 +64,18 @@ class Relay {
   [[nodiscard]] const cpc::PeerTarget& target() const { return target_; }
   [[nodiscard]] int connections() const { return connections_; }
 
-  static sockaddr_in loopback(std::uint16_t port) {
+  static sockaddr_in loopback(std::uint16_t port, std::uint32_t host = INADDR_LOOPBACK) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = htonl(host);
     return address;
   }
-  static cpc::FileDescriptor connect_to(std::uint16_t port) {
+  /// `from`: an address of the loopback interface.
+  static cpc::FileDescriptor connect_to(std::uint16_t port, std::uint32_t from = INADDR_LOOPBACK) {
     cpc::FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in source = loopback(0, from);
+    ck_assert_int_eq(bind(made.get(), reinterpret_cast<const sockaddr*>(&source), sizeof source), 0);
     const sockaddr_in address = loopback(port);
     if (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
       return {};

@@ -4,11 +4,13 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <deque>
 #include <random>
 #include <thread>
 
 #include "cpc/core/message.h"
 #include "cpc/core/unknown_peers.h"
+#include "cpc/oob/oob_listener.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -133,6 +135,46 @@ START_TEST(more_unknown_than_places) {
 }
 END_TEST
 
+/// As many silent sockets as unknown peers are let in, and one that goes away by itself: a peer takes its place at once.
+START_TEST(one_of_a_full_house_leaves) {
+  auto options = Node::options(2);
+  options.settings.connect_timeout_ms = 60000;  // no silent one runs out of time
+  Node b(options);
+  Node a(1);
+  std::vector<cpc::FileDescriptor> silent;
+  for (std::size_t i = 0; i < cpc::OobListener::kMaxUnknown; ++i) {
+    silent.push_back(Relay::connect_to(port_of(b)));
+    ck_assert(static_cast<bool>(silent.back()));
+  }
+  a.connect(b);
+  test::run_for({&a, &b}, 20);
+  silent.pop_back();
+  check_connected(a, b, 0, 5);
+}
+END_TEST
+
+/// Two hosts; the sockets of one are silent and take every place. Those of the other have places as soon as they come.
+START_TEST(a_silent_host_keeps_out_only_itself) {
+  auto options = Node::options(2);
+  options.settings.connect_timeout_ms = 60000;
+  Node b(options);
+  std::deque<cpc::FileDescriptor> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(Relay::connect_to(port_of(b), 0x7f000002));
+    ck_assert(static_cast<bool>(silent.back()));
+  }
+  const cpc::FileDescriptor slow = Relay::connect_to(port_of(b));  // one of another host, which is slow only
+  for (std::uint32_t rank = 3; rank < 6; ++rank) {
+    Node a(rank);
+    a.connect(b);
+    check_connected(a, b, 0, 5);
+  }
+  const std::vector<std::byte> request = encode(request_to(b));
+  send_bytes(slow, request);
+  ck_assert(run_until({&b}, [&] { return b.seen({{7, 77}, 0, 0}).fate == Fate::kPosted; }));
+}
+END_TEST
+
 /// The process has no descriptor left for a while: nothing spins or breaks, and connections come about afterwards.
 START_TEST(no_descriptor_left) {
   Node a(1);
@@ -230,6 +272,7 @@ int main() {
   using namespace fabric;
   return test::run_suite("cpc_unknown_peers",
                          {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
-                          more_unknown_than_places, no_descriptor_left, rude_peers_fail_alone, other_versions_are_told},
+                          more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
+                          no_descriptor_left, rude_peers_fail_alone, other_versions_are_told},
                          120);
 }

@@ -79,6 +79,13 @@ SOFTHCA_EXPORT int open64(const char* path, int flags, ...) {
   va_end(list);
   return REAL(open64)(Name(path).get(), flags, mode);
 }
+SOFTHCA_EXPORT int openat(int directory, const char* path, int flags, ...) {  // hwloc's way, with complete paths
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return REAL(openat)(directory, Name(path).get(), flags, mode);
+}
 SOFTHCA_EXPORT FILE* fopen(const char* path, const char* mode) {
   return REAL(fopen)(Name(path).get(), mode);
 }

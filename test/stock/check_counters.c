@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads the component's counters as any MPI program would, through MPI_T, around traffic whose amount it knows:
-//   mpirun -np 2 check_counters [NAME=LEAST | NAME=LEAST-MOST]...
-// Prints every counter that is not zero, summed over the processes. Status 1 if what was counted is not what was done, or
+//   mpirun -np 2 check_counters [--one-sided] [NAME=LEAST | NAME=LEAST-MOST]...
+// With --one-sided each process adds to a number of the other one 100 times, and writes and reads 4 KiB of its memory 100 times. Prints every counter that is not zero, summed over the processes. Status 1 if what was counted is not what was done, or
 // a named sum is out of its range.
 #include <mpi.h>
 #include <stdint.h>
@@ -16,7 +16,9 @@ enum {
   small_size = 64,
   large_size = 1 << 20,
   small_count = 3000,
-  large_count = 8
+  large_count = 8,
+  block_size = 4096,
+  one_sided_count = 100
 };
 
 static const char prefix[] = "btl_fabric_";
@@ -113,6 +115,35 @@ static void exchange(void) {
   free(buffer);
 }
 
+// Each process to the other: atomics one after the other, then puts and gets with nothing to wait for between them.
+static void access_windows(void) {
+  static unsigned char in[one_sided_count * block_size], out[one_sided_count * block_size];
+  unsigned char* memory = calloc(1, sizeof in + sizeof(int64_t));
+  const int64_t one = 1;
+  int64_t before = -1, last = -1;
+  MPI_Win window;
+  if (memory == NULL) fail("there is not enough memory");
+  MPI_Win_create(memory, sizeof in + sizeof(int64_t), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+  MPI_Win_lock_all(0, window);
+  for (int i = 0; i < one_sided_count; i++) {
+    MPI_Fetch_and_op(&one, &before, MPI_INT64_T, !rank, sizeof in, MPI_SUM, window);
+    MPI_Win_flush(!rank, window);
+    if (before != last + 1) fail("an atomic has returned another number");
+    last = before;
+  }
+  for (size_t i = 0; i < sizeof out; i++) out[i] = (unsigned char)(i * 7 + i / block_size + (size_t)rank);
+  for (int i = 0; i < one_sided_count; i++)
+    MPI_Put(out + i * block_size, block_size, MPI_BYTE, !rank, i * block_size, block_size, MPI_BYTE, window);
+  MPI_Win_flush_all(window);
+  for (int i = 0; i < one_sided_count; i++)
+    MPI_Get(in + i * block_size, block_size, MPI_BYTE, !rank, i * block_size, block_size, MPI_BYTE, window);
+  MPI_Win_flush_all(window);
+  if (memcmp(in, out, sizeof out) != 0) fail("what was read is not what was written");
+  MPI_Win_unlock_all(window);
+  MPI_Win_free(&window);
+  free(memory);
+}
+
 static int expect(int good, const char* what) {
   if (!good) printf("wrong: rank %d: %s\n", rank, what);
   return !good;
@@ -153,6 +184,7 @@ static int check_range(const char* text) {
 }
 
 int main(int argc, char** argv) {
+  const int one_sided = argc > 1 && strcmp(argv[1], "--one-sided") == 0;
   int size, provided, bad, any;
   MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Init(&argc, &argv);
@@ -161,10 +193,10 @@ int main(int argc, char** argv) {
   if (size != 2) fail("it takes two processes");
   find_counters();
   meet();
-  exchange();
+  one_sided ? access_windows() : exchange();
   read_counters();
-  bad = check_traffic();
-  for (int i = 1; i < argc; i++) bad += check_range(argv[i]);
+  bad = one_sided ? 0 : check_traffic();
+  for (int i = 1 + one_sided; i < argc; i++) bad += check_range(argv[i]);
   for (int i = 0; rank == 0 && i < counter_count; i++)
     if (counters[i].sum != 0) printf("%-36s %llu\n", counters[i].name, counters[i].sum);
   MPI_Allreduce(&bad, &any, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

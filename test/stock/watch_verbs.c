@@ -6,8 +6,14 @@
 //   to rtr: DEVICE:PORT mtu N min_rnr_timer N sl N traffic_class N pkey 0xN
 //   to rts: DEVICE:PORT timeout N retry_count N rnr_retry N
 //   gone: DEVICE:PORT BYTES        those of all its send requests
+// and, when the connection manager listens, when it connects, and when a device is closed,
+//   listens: PORT
+//   connects: ip | gid             what the peer is addressed by
+//   polled: DEVICE N               completions that were asked for at once, at most
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rsocket.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +31,8 @@ static struct queue_pair queue_pairs[most_queue_pairs];
 struct device {
   struct ibv_context* context;
   int (*post_send)(struct ibv_qp*, struct ibv_send_wr*, struct ibv_send_wr**);
+  int (*poll_cq)(struct ibv_cq*, int, struct ibv_wc*);
+  int most_polled;
 };
 static struct device devices[most_contexts];
 
@@ -60,6 +68,12 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* requests, struct ibv
   return device_of(qp->context)->post_send(qp, requests, bad);
 }
 
+static int poll_cq(struct ibv_cq* cq, int count, struct ibv_wc* completions) {
+  struct device* device = device_of(cq->context);
+  if (count > device->most_polled) device->most_polled = count;
+  return device->poll_cq(cq, count, completions);
+}
+
 struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* attributes) {
   struct ibv_qp* (*next)(struct ibv_pd*, struct ibv_qp_init_attr*) =
       (struct ibv_qp * (*)(struct ibv_pd*, struct ibv_qp_init_attr*)) dlsym(RTLD_NEXT, "ibv_create_qp");
@@ -69,7 +83,9 @@ struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* attribu
     struct device* device = device_of(NULL);
     device->context = pd->context;
     device->post_send = pd->context->ops.post_send;
+    device->poll_cq = pd->context->ops.poll_cq;
     pd->context->ops.post_send = post_send;
+    pd->context->ops.poll_cq = poll_cq;
   }
   struct queue_pair* mine = find(NULL);
   if (mine == NULL) abort();
@@ -109,4 +125,28 @@ int ibv_destroy_qp(struct ibv_qp* qp) {
     atomic_store(&known->qp, NULL);
   }
   return next(qp);
+}
+
+int ibv_close_device(struct ibv_context* context) {
+  int (*next)(struct ibv_context*) = (int (*)(struct ibv_context*))dlsym(RTLD_NEXT, "ibv_close_device");
+  for (int i = 0; i < most_contexts; i++)
+    if (devices[i].context == context) {
+      fprintf(output(), "polled: %s %d\n", ibv_get_device_name(context->device), devices[i].most_polled);
+      devices[i].context = NULL;
+    }
+  return next(context);
+}
+
+int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameters) {
+  int (*next)(struct rdma_cm_id*, struct rdma_conn_param*) =
+      (int (*)(struct rdma_cm_id*, struct rdma_conn_param*))dlsym(RTLD_NEXT, "rdma_connect");
+  fprintf(output(), "connects: %s\n", rdma_get_peer_addr(id)->sa_family == AF_IB ? "gid" : "ip");
+  return next(id, parameters);
+}
+
+int rdma_listen(struct rdma_cm_id* id, int backlog) {
+  int (*next)(struct rdma_cm_id*, int) = (int (*)(struct rdma_cm_id*, int))dlsym(RTLD_NEXT, "rdma_listen");
+  int status = next(id, backlog);
+  if (status == 0) fprintf(output(), "listens: %d\n", ntohs(rdma_get_src_port(id)));
+  return status;
 }

@@ -3,7 +3,7 @@
 #
 # The counters, read through MPI_T.
 
-# counts [MPIRUN ARGUMENT...] -- NAME=LEAST[-MOST]... : sums over two processes, after traffic of a known amount.
+# counts [MPIRUN ARGUMENT...] -- [--one-sided] NAME=LEAST[-MOST]... : sums over two processes, after traffic of a known amount.
 counts() {
   local settings=()
   while [ "$1" != -- ]; do
@@ -15,6 +15,36 @@ counts() {
 }
 case_counters() {
   counts -- connections_failed=0-0 connections_made=1 registrations=1 unknown_peers_refused=0-0
+}
+case_counters_of_messages() { # 3000 of 64 bytes each, the first of which wait for the connection
+  counts -- messages_received=3000 bytes_received=192000 bytes_sent=192000 messages_sent_inline=1 waits_for_connection=1 &&
+    counts --mca btl_fabric_max_inline_data 0 -- messages_sent_inline=0-0 messages_sent_copied=3000
+}
+case_counters_of_a_full_send_queue() {
+  [ "$link" != iwarp ] || { echo 'SKIP on iWARP shared queues are run as P queues, whose senders wait for credits'; exit 77; }
+  counts --mca btl_fabric_receive_queues S,4096,256,192,1:S,65536,64 -- waits_for_slot=1000
+}
+case_counters_of_puts_and_gets() {
+  counts --mca osc rdma -- --one-sided puts=200-200 put_bytes=819200-819200 gets=200-200 get_bytes=819200-819200 &&
+    counts --mca osc rdma --mca btl_fabric_rdma_depth 1 -- --one-sided rdma_queued=300 puts=200-200 gets=200-200
+}
+case_counters_of_atomics_as_messages() {
+  counts --mca osc rdma --mca btl_fabric_device_atomics 0 -- \
+    --one-sided atomics_by_message=200-200 atomics_executed=200-200 atomics_by_device=0-0
+}
+case_counters_of_atomics_by_the_device() { # if it has any
+  local wanted='atomics_by_device=200-200 atomics_by_message=0-0 atomics_executed=0-0'
+  [ "$link" != iwarp ] || wanted='atomics_by_device=0-0 atomics_by_message=200-200 atomics_executed=200-200'
+  # shellcheck disable=SC2086 # several words
+  counts --mca osc rdma --mca btl_fabric_device_atomics 1 -- --one-sided $wanted
+}
+# Messages that wait have buffers, 3000 here; the receiver has a few. A registration is of as many as are made at once.
+case_counters_of_buffers() {
+  local few=S,4096,16,12,2:S,65536,16
+  [ "$link" != iwarp ] || few=P,4096,16:P,65536,8
+  counts --mca btl_fabric_receive_queues $few -- registrations=80 &&
+    counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_num 4000 -- registrations=0-60 &&
+    counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_inc 2 -- registrations=1000
 }
 case_counters_of_reads() { # the large messages, which the receiver reads
   counts -- gets=8 get_bytes=8388608-8388608 puts=0-0

@@ -10,9 +10,9 @@ case_peer_computes() { fabric 3 "$check" --compute 3 && says 'checks passed'; }
 # objects any more.
 prepare_life() {
   stock check_life || return 1
-  local ctl
   case $dev_a in
     softhca*)
+      local ctl
       ctl=$(command -v softhca-ctl || echo "$FABRIC_BUILD/contrib/softhca/softhca-ctl")
       # shellcheck disable=SC2016 # for awk and the other shell
       printf '#!/bin/sh\n"%s" list | awk -v pid="$1" %s\n' "$ctl" \

@@ -7,6 +7,22 @@ case_unknown_connection_method() {
   fabric 2 --mca btl_fabric_cpc_include oob,carrier "$check" $small
   says '"carrier" is no connection method: there are oob, xoob, rdmacm and ibcm'
 }
+# connected_by WHAT [MPIRUN ARGUMENT...] : by the connection manager with peers addressed by `ip` or `gid`, or not by it: `none`.
+connected_by() {
+  local wanted=$1 seen
+  shift
+  watched 2 --mca btl_fabric_if_include "$dev_a" "$@" "$check" --max 4096 --flood 100 && says 'checks passed' || return 1
+  seen=$(sed -n 's/^connects: //p' verbs.* | sort -u | tr '\n' ' ')
+  [ "${seen:-none }" = "$wanted " ] || { echo "$*: connected by ${seen:-none}"; return 1; }
+}
+case_connection_methods_have_priorities() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP ports have one connection method'; exit 77; }
+  connected_by none && connected_by ip --mca btl_fabric_oob_priority 0 && connected_by ip --mca btl_fabric_rdmacm_priority 51 || return 1
+  [ "$link" = roce ] || {
+    connected_by gid --mca btl_fabric_ibcm_priority 51 &&
+      connected_by none --mca btl_fabric_receive_queues "$x_queues" --mca btl_fabric_xoob_priority 0 # they have no other
+  }
+}
 case_connection_methods_include_and_exclude() {
   fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_cpc_exclude rdmacm "$check" $small
   says 'btl_fabric_cpc_include (oob) and btl_fabric_cpc_exclude (rdmacm) are both set'

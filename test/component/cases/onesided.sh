@@ -9,7 +9,7 @@ rma() { # NP [MPIRUN ARGUMENT...]
 case_rma_two_processes() { rma 2; }
 case_rma_four_processes() { rma 4; }
 case_rma_one_device() { rma 3 --mca btl_fabric_if_include "$dev_a"; }
-case_rma_atomics_as_messages() { rma 3 --mca btl_fabric_device_atomics 0; }
+case_rma_atomics_as_messages() { case_counters_of_atomics_as_messages && rma 3 --mca btl_fabric_device_atomics 0; }
 case_rma_registers_everything() { rma 2 --mca btl_fabric_force_mr 1; }
 case_rma_one_at_a_time() { rma 2 --mca btl_fabric_rdma_depth 1; }
 case_rma_without_inline() { rma 2 --mca btl_fabric_max_inline_data 0; }

@@ -4,15 +4,30 @@
 # Processes, devices and ports, and lists of receive queues.
 
 case_two_processes() { fabric 2 "$check" && says 'checks passed'; }
-case_four_processes_two_devices() { fabric 4 "$check" $small && says 'checks passed'; }
+case_four_processes_two_devices() {
+  watched 4 "$check" $small && says 'checks passed' && carries "$dev_a" && carries "$dev_b"
+}
 case_eight_processes() { fabric 8 "$check" --max 16384 --flood 500 && says 'checks passed'; }
 case_thirty_two_processes() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only on softhca: elsewhere it takes too long'; exit 77 ;; esac
   fabric 32 "$check" --max 4096 --flood 50 && says 'checks passed'
 }
-case_one_device() { fabric 2 --mca btl_fabric_if_include "$dev_a" "$check" $small && says 'checks passed'; }
-case_device_and_port() { fabric 2 --mca btl_fabric_if_include "$dev_b:1" "$check" $small && says 'checks passed'; }
-case_excluded_device() { fabric 2 --mca btl_fabric_if_exclude "$dev_a" "$check" $small && says 'checks passed'; }
+# over_devices USED NOT [MPIRUN ARGUMENT...] : a job of two processes over the one device, with not a byte through the other.
+over_devices() {
+  watched 2 "${@:3}" "$check" $small && says 'checks passed' && carries "$1" && carries_not "$2"
+}
+case_one_device() { over_devices "$dev_a" "$dev_b" --mca btl_fabric_if_include "$dev_a"; }
+case_device_and_port() { over_devices "$dev_b" "$dev_a" --mca btl_fabric_if_include "$dev_b:1"; }
+case_excluded_device() { over_devices "$dev_b" "$dev_a" --mca btl_fabric_if_exclude "$dev_a"; }
+case_most_ports() { # of each process
+  watched 2 --mca btl_fabric_max_ports 1 "$check" $small && says 'checks passed' && carries "$dev_a" && carries_not "$dev_b"
+}
+# Both ports of a device, in a fabric that has such.
+case_two_ports() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with two ports'; exit 77 ;; esac
+  new_fabric --ports 2
+  watched 2 "$check" $small && says 'checks passed' && carries softhca0:1 && carries softhca0:2
+}
 case_between_devices() { # packets really leave one device and enter the other
   fabric_pair if_include="$dev_a" if_include="$dev_b" $small && says 'checks passed'
 }

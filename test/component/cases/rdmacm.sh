@@ -26,27 +26,26 @@ queue_lists() {
       says 'checks passed' || { echo "with $list"; return 1; }
   done
 }
-# kills_a_peer HOW : what is left of a job whose process is killed ends, with an error, and soon.
+# kills_a_peer HOW : a process is killed while the two exchange messages. What is left of the job ends, and mpirun says that it is for
+# that signal and no other.
 kills_a_peer() {
-  "$1" 2 "$check" --max 65536 --flood 100000 --rounds 50 &
-  local job=$! i=0 victim=
-  while [ -z "$(ranks_of $job)" ] && kill -0 $job 2> /dev/null && [ $i -lt 200 ]; do
+  local job victim status
+  "$1" 2 "$check" -v --max 65536 --flood 100000 --rounds 50 > said_by_job 2>&1 &
+  job=$!
+  until grep -qs ' s flood$' out; do
+    kill -0 $job 2> /dev/null || break
     sleep 0.1
-    i=$((i + 1))
   done
-  if [ -z "$(ranks_of $job)" ]; then
-    wait $job
-    [ $? -ne 77 ] || exit 77  # it has said why
-    echo 'there is no process to be killed'
-    return 1
-  fi
-  sleep 4
-  victim=$(ranks_of $job | tail -1)
-  kill -9 "$victim" || { echo 'the job has ended before a process could be killed'; wait $job; return 1; }
+  victim=$(ranks_of $job | tail -n 1)
+  [ -z "$victim" ] || kill -9 "$victim"
   wait $job
-  local status=$?
+  status=$?
+  cat said_by_job
+  [ $status -ne 77 ] || exit 77 # it has said why
+  [ -n "$victim" ] || { echo 'the job has ended before a process could be killed'; return 1; }
   [ $status -ne 124 ] || { echo 'the job hung'; return 1; }
-  refuses $status
+  [ $status -eq 137 ] || { echo "status $status, not that of signal 9"; return 1; }
+  says 'exited on signal 9' && says_not MISMATCH
 }
 roce_only() { [ "$link" = roce ] || { echo 'SKIP the devices are not RoCE'; exit 77; }; }
 
@@ -74,8 +73,12 @@ case_rdmacm_link_local_address() { # needs the interface's index on both sides
   case $dev_a in softhca*) echo 'SKIP no interface has the link-local addresses of softhca'; exit 77 ;; esac
   rdmacm 2 --mca btl_fabric_gid_index 0 --mca btl_fabric_if_include "$dev_a" "$check" $small && says 'checks passed'
 }
-case_rdmacm_chosen_port() {
-  rdmacm 4 --mca btl_fabric_rdmacm_port 23456 "$check" $small && says 'checks passed'
+case_rdmacm_chosen_port() { # and the next ones, for the other processes
+  local port=$((20000 + RANDOM % 40000)) ports
+  watched 4 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_cpc_include rdmacm --mca btl_fabric_rdmacm_port $port "$check" $small &&
+    says 'checks passed' || return 1
+  ports=$(sed -n 's/^listens: //p' verbs.* | sort -n | tr '\n' ' ')
+  [ "$ports" = "$port $((port + 1)) $((port + 2)) $((port + 3)) " ] || { echo "from $port on they listen on $ports"; return 1; }
 }
 case_rdmacm_killed_peer() { kills_a_peer rdmacm; }
 

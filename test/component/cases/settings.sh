@@ -39,11 +39,70 @@ case_verbose_says_why_a_peer_is_not_reached() { # GID 0 is link-local, the other
   refuses $? && says 'no port of the peer is on the subnet of'
 }
 
+# Every queue pair that the component connects by itself is made as the parameters say; the connection manager makes those of iWARP.
+case_queue_pairs_are_as_set() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  local settings=(mtu=2 min_rnr_timer=20 timeout=16 retry_count=5 rnr_retry=6 service_level=3 traffic_class=104) options=() one
+  local rtr='mtu 2 min_rnr_timer 20 sl 3 traffic_class 104 pkey 0xffff' rts='timeout 16 retry_count 5 rnr_retry 6'
+  # Packets of InfiniBand have no global header, and so no traffic class, within a subnet; softhca's second partition is 0x8001.
+  [ "$link" != ib ] || rtr=${rtr/traffic_class 104/traffic_class 0}
+  case $link,$dev_a in
+    ib,softhca*) settings+=(pkey=1) rtr=${rtr/0xffff/0x8001} ;;
+    *) settings+=(pkey=0x7fff) ;; # the first of the table, whose bit of full membership does not count
+  esac
+  for one in "${settings[@]}"; do
+    options+=(--mca "btl_fabric_${one%%=*}" "${one#*=}")
+  done
+  # More receives than there are messages: no receiver is ever not ready. (Senders to P queues do not try again.)
+  watched 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_receive_queues S,4096,4096,3072,64,4096:S,65536,256,192,16,256 \
+    "${options[@]}" "$check" $small && says 'checks passed' || return 1
+  grep -q 'to rtr' verbs.0 && ! grep 'to rtr' verbs.* | grep -v " $rtr\$" && ! grep 'to rts' verbs.* | grep -v " $rts\$"
+}
+case_completions_at_once() {
+  local most
+  for most in 1 200; do
+    watched 2 --mca btl_fabric_cq_poll_batch $most "$check" $small && says 'checks passed' || return 1
+    sed -n 's/^polled: .* //p' verbs.* | sort -u | grep -qx $most || { echo "not $most at once:"; grep polled: verbs.*; return 1; }
+  done
+}
+# A GID of a link-local address and one of an IPv4 address are of two subnets, which the user may know to be connected.
+case_different_subnets_are_paired_if_allowed() {
+  [ "$link" = roce ] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP there is no route between the subnets'; exit 77 ;; esac
+  OMPI_MCA_btl_fabric_allow_different_subnets=1 fabric_pair gid_index=1 gid_index="$FABRIC_IPV4_GID" $small && says 'checks passed'
+}
+# Two devices, each near to a processor, in a fabric that has such, and a process bound to each processor.
+case_near_devices() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices whose place can be chosen'; exit 77 ;; esac
+  local cpus=() cpu ignored rank
+  for ((cpu = 0; cpu < 32 && ${#cpus[@]} < 2; cpu++)); do
+    ! taskset -c $cpu true 2> /dev/null || cpus+=($cpu)
+  done
+  [ ${#cpus[@]} -eq 2 ] || { echo 'SKIP there are no two processors'; exit 77; }
+  new_fabric --devices 2 --fs
+  # shellcheck disable=SC2016 # for the other bash
+  launcher+=(bash -c 'for device in 0 1; do
+      place=$SOFTHCA_DIR/sys/class/infiniband/softhca$device/device
+      printf "%x\n" $((1 << ${@:1 + device:1})) > "$place/local_cpus" || exit
+    done; exec "${@:3}"' - "${cpus[@]}")
+  for ignored in 0 1; do
+    # shellcheck disable=SC2016 # for the other bash
+    watched 2 --mca btl_fabric_ignore_locality $ignored bash -c 'cpus=("${@:1:2}")
+        exec taskset -c ${cpus[OMPI_COMM_WORLD_RANK]} "${@:3}"' - "${cpus[@]}" "$check" $small && says 'checks passed' || return 1
+    for rank in 0 1; do
+      carries softhca$rank verbs.$rank &&
+        if [ $ignored = 1 ]; then carries softhca$((!rank)) verbs.$rank; else carries_not softhca$((!rank)) verbs.$rank; fi ||
+        { echo "rank $rank, ignore_locality $ignored"; return 1; }
+    done
+  done
+}
+
 case_parameters_are_documented() {
   ompi_info --param btl fabric --level 9 > out 2>&1
   local name names
   names=$("$FABRIC_BUILD/contrib/docs/print_params" 2> /dev/null | sed -n 's/^| `\([a-z_]*\)`.*/\1/p')
-  for name in ${names:-receive_queues} eager_limit max_send_size; do
+  [ -n "$names" ] || { echo "there is no $FABRIC_BUILD/contrib/docs/print_params"; return 1; }
+  for name in $names eager_limit max_send_size; do
     says "\"btl_fabric_$name\"" || return 1
   done
 }

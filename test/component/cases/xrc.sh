@@ -7,7 +7,7 @@ x_queues=X,256,512:X,4096,512:X,65536,128
 fabric_options=() # of softhca-run
 need_xrc() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
-  ibv_devinfo -v -d "$dev_a" 2> /dev/null | grep -qw XRC || { echo "SKIP $dev_a has no XRC"; exit 77; }
+  [ ${#launcher[@]} -gt 0 ] || ibv_devinfo -v -d "$dev_a" 2> /dev/null | grep -qw XRC || { echo "SKIP $dev_a has no XRC"; exit 77; }
 }
 xrc() { # NP [MPIRUN ARGUMENT...]
   need_xrc
@@ -19,22 +19,11 @@ xrc() { # NP [MPIRUN ARGUMENT...]
 on_hosts() {
   need_xrc
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has several hosts'; exit 77 ;; esac
-  local hosts=$1 devices=$2 run=${SOFTHCA_RUN:-$FABRIC_BUILD/contrib/softhca/softhca-run}
-  shift 2
-  [ -x "$run" ] || { echo 'SKIP SOFTHCA_RUN names no softhca-run'; exit 77; }
-  softhca=("$run" --personality "$link" --nodes "$hosts" --devices "$devices" "${fabric_options[@]}" --)
-  # The fabric that this runs in, if any, is left.
-  (unset SOFTHCA_DIR LD_PRELOAD; "$@")
-}
-# hosts_xrc NP [MPIRUN ARGUMENT...] : to be called by on_hosts.
-hosts_xrc() {
-  local np=$1
-  shift
-  runs "${softhca[@]}" mpirun --allow-run-as-root --oversubscribe --bind-to none \
-    --mca mpi_yield_when_idle 1 --mca btl fabric,self --mca btl_fabric_receive_queues "$x_queues" -np "$np" "$@"
+  new_fabric --nodes "$1" --devices "$2" "${fabric_options[@]}"
+  "${@:3}"
 }
 hosts_check() { # NP ARGUMENT...
-  hosts_xrc "$1" "$check" "${@:2}" && says 'checks passed'
+  xrc "$1" "$check" "${@:2}" && says 'checks passed'
 }
 
 case_xrc_two_processes() { xrc 2 "$check" && says 'checks passed'; }
@@ -83,15 +72,15 @@ case_xrc_hosts_two_devices() { on_hosts 2 2 hosts_check 4 $small; }
 case_xrc_hosts_threads() { on_hosts 2 1 hosts_check 4 --threads 3; }
 case_xrc_hosts_spawn() { on_hosts 2 1 hosts_check 2 --spawn; }
 case_xrc_hosts_rma() {
-  on_hosts 2 1 hosts_xrc 8 --mca osc rdma "$check" --rma --max 65536 && says 'checks passed'
+  on_hosts 2 1 xrc 8 --mca osc rdma "$check" --rma --max 65536 && says 'checks passed'
 }
 case_xrc_hosts_thirty_two_processes() {
-  on_hosts 4 1 hosts_xrc 32 --mca mpi_add_procs_cutoff 0 "$check" --max 4096 --flood 50 && says 'checks passed'
+  on_hosts 4 1 xrc 32 --mca mpi_add_procs_cutoff 0 "$check" --max 4096 --flood 50 && says 'checks passed'
 }
 case_xrc_failed_sender() { # all who share it have failed; one says so, and the job ends
   echo 'error status=IBV_WC_RETRY_EXC_ERR op=send nth=2000' > faults
   fabric_options=(--faults "$work/faults")
-  on_hosts 2 1 hosts_xrc 4 "$check" --max 4096 --flood 20000
+  on_hosts 2 1 xrc 4 "$check" --max 4096 --flood 20000
   local status=$?
   [ $status -ne 124 ] || { echo 'the job hung'; return 1; }
   refuses $status && says 'X queues, QPN 0x' && says 'transport retry counter exceeded'
@@ -105,7 +94,7 @@ count_queue_pairs() {
   senders=$(sed -n 's/.*"senders_per_process": \([0-9]*\).*/\1/p' <<< "$promised")
   targets=$(sed -n 's/.*"targets_per_host": \([0-9]*\).*/\1/p' <<< "$promised")
   rm -rf meeting && mkdir meeting
-  hosts_xrc "$np" "$programs/check_queue_pairs" "$work/meeting" || return 1
+  xrc "$np" "$programs/check_queue_pairs" "$work/meeting" || return 1
   # Every pair of processes has a connection each way; a target that is not made for it is one that was there.
   says "senders $((np * senders)) targets $(($1 * targets)) opened $((np * (np - 1) - $1 * targets)) connections $((np * (np - 1)))"
 }

@@ -1,8 +1,9 @@
 /*
  * check_waits FOLDER: every process exchanges messages with all others, makes
  * the file FOLDER/ready.RANK, and stays inside MPI until somebody makes the
- * file FOLDER/go. Then they exchange messages again. Meanwhile something may
- * happen to their devices. Prints "N processes have waited".
+ * file FOLDER/go. Then they exchange messages again, but not with CHECK_WAITS_SILENT
+ * in the environment. Meanwhile something may happen to their devices. Prints
+ * "N processes have waited".
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
     usleep(1000);
     if (tries == 60000) MPI_Abort(MPI_COMM_WORLD, 4);
   }
-  exchange(2);
+  if (getenv("CHECK_WAITS_SILENT") == NULL) exchange(2);
   if (rank == 0) printf("check_waits: %d processes have waited\n", size);
   MPI_Finalize();
   return 0;

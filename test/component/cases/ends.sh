@@ -142,3 +142,21 @@ processes_own_something() {
   grep -q 'left by .* qp 0x' found && let_go
 }
 kernel_lists_queue_pairs() { rdma resource show qp | grep check_waits > found && let_go; }
+
+# The goodbyes of two processes take as long as a rule says: MPI_Finalize waits for them, but not longer than the parameter allows.
+case_goodbye_timeout() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca delays packets on demand'; exit 77 ;; esac
+  ends_after 3 60000 && [ "$took" -ge 3 ] || { echo "MPI_Finalize waited for $took of 3 s"; return 1; }
+  # Longer than a job may take.
+  ends_after 3600 100
+}
+# ends_after SECONDS TIMEOUT : sets `took`, the seconds.
+ends_after() {
+  local delay="delay us=$(($1 * 1000000)) op=send" before
+  ends() { echo "$delay" | ctl faults - && before=$SECONDS && let_go; }
+  CHECK_WAITS_SILENT=1 meanwhile ends --mca btl_fabric_goodbye_timeout "$2" && says 'check_waits: 2 processes have waited'
+  local status=$?
+  took=$((SECONDS - before))
+  ctl faults - < /dev/null > /dev/null
+  return $status
+}

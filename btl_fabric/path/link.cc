@@ -122,6 +122,9 @@ void Link::leave_wait_lists() noexcept {
       queue.share->sends.leave(queue);
     }
   }
+  if (SendShare* const share = queues_.front().share; share != nullptr) {
+    share->sends.leave(rdma_);
+  }
 }
 
 void Link::end_waiting() noexcept {

@@ -92,6 +92,19 @@ class EndpointsBench final : private EndpointServices {
     }
     return result;
   }
+  /// Submits a write; what Endpoint::submit() said.
+  int submit() {
+    RdmaRequest* const request = rdma.requests.get(Transport::kInfiniBand);
+    request->operation.pieces = 1;
+    request->operation.local[0] = request->operation.confirm;
+    request->callback = [](mca_btl_base_module_t*, mca_btl_base_endpoint_t*, void*, mca_btl_base_registration_handle_t*,
+                           void*, void*, int) { ++current->requests_ended; };
+    const int result = endpoint().submit(request);
+    if (result != OPAL_SUCCESS) {
+      rdma.requests.put(request);
+    }
+    return result;
+  }
   /// The progress thread connects: both halves of it.
   void post_receives() {
     handles.clear();
@@ -139,6 +152,7 @@ class EndpointsBench final : private EndpointServices {
 
   std::vector<cpc::Command> commands;
   std::vector<int> sends_ended;
+  unsigned requests_ended = 0;
   unsigned reports = 0;
   unsigned reports_of_no_memory = 0;
   unsigned upper_layer_told = 0;
@@ -302,9 +316,10 @@ START_TEST(no_memory_is_an_error) {
     EndpointsBench bench;
     bench.commands.reserve(16);
     bench.sends_ended.reserve(16);
+    bench.rdma.requests.put(bench.rdma.requests.get(Transport::kInfiniBand));  // so that there are some
     (void)bench.endpoint();
-    std::vector<ibv_qp*> pairs;
     unsigned waiting = 0;
+    int result = OPAL_ERR_OUT_OF_RESOURCE;  // of what is done to the peer's memory
     const auto step = [&](auto action) {
       allocations_left = granted;
       action();
@@ -325,6 +340,13 @@ START_TEST(no_memory_is_an_error) {
           step([&] { bench.tell(upcall); });
         }
         break;
+      case 2:
+        step([&] { result = bench.submit(); });
+        ck_assert(result == OPAL_SUCCESS || result == OPAL_ERR_OUT_OF_RESOURCE);
+        // What waits has a connection to wait for.
+        ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), bench.said<cpc::Connect>());
+        ck_assert((result == OPAL_SUCCESS) == (bench.said<cpc::Connect>() == 1));
+        break;
       default:
         waiting += bench.send() == OPAL_SUCCESS ? 1 : 0;
         bench.post_receives();
@@ -340,6 +362,7 @@ START_TEST(no_memory_is_an_error) {
     ck_assert_uint_eq(bench.sends_ended.size(), failed ? waiting : 0);
     take_away(bench);
     ck_assert_uint_eq(bench.device.completions.size(), 0);
+    ck_assert_uint_eq(bench.requests_ended, result == OPAL_SUCCESS ? 1 : 0);
   }
 }
 END_TEST
@@ -378,7 +401,7 @@ int main() {
   tcase_add_test(tcase, goodbyes_cross);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);
-  tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 6);
+  tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 8);
   tcase_add_loop_test(tcase, no_memory_for_an_early_cts, 0, 2);
   suite_add_tcase(suite, tcase);
   SRunner* runner = srunner_create(suite);

@@ -55,7 +55,7 @@ struct Params {
   int ibcm_priority = 0;
   int rdmacm_port = 0;
   int rdmacm_resolve_timeout = 0;
-  int connect_retries = 0;
+  int connect_retry_time = 0;
   int connect_timeout = 0;
   int handshake_timeout = 0;
   int goodbye_timeout = 0;
@@ -180,8 +180,10 @@ inline constexpr std::array kParamTable = {
                  "First port number that rdmacm listens on; processes of a node take the next ones. 0: any"),
     number_param("rdmacm_resolve_timeout", &Params::rdmacm_resolve_timeout, 2000, 1, kNoLimit, 5,
                  "Wait for the address of a peer, and for the route to it, milliseconds"),
-    number_param("connect_retries", &Params::connect_retries, 10, 0, 1000, 5,
-                 "Times the set-up of a connection is tried again when the peer cannot be reached"),
+    number_param(
+        "connect_retry_time", &Params::connect_retry_time, 60000, 0, kNoLimit, 5,
+        "Time for which the set-up of a connection is tried again when the peer cannot be reached or does not take "
+        "it yet, milliseconds; waiting for a turn or for a peer that computes does not count"),
     number_param("connect_timeout", &Params::connect_timeout, 10000, 1, kNoLimit, 5,
                  "Wait for the TCP connection of a connection's set-up, milliseconds"),
     number_param("goodbye_timeout", &Params::goodbye_timeout, 1000, 0, 60000, 5,

@@ -227,7 +227,7 @@ Status Component::start_connections() {
   if (getrandom(settings.token.data(), settings.token.size(), 0) != static_cast<ssize_t>(settings.token.size())) {
     return failure("the kernel gives no random numbers for the job token");
   }
-  settings.connect_retries = static_cast<unsigned>(values.connect_retries);
+  settings.retry_time_ms = static_cast<unsigned>(values.connect_retry_time);
   settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);

@@ -73,6 +73,10 @@ Status Link::receive_from(std::uint32_t target_qpn) {
     path_.remove_queue_pair(target_qpn_);
     target_qpn_ = 0;
   }
+  if (target_qpn == 0) {
+    return {};
+  }
+  is_silent_ = true;
   if (path_.knows_queue_pair(target_qpn)) {
     return failure("another process sends through queue pair " + std::to_string(target_qpn) + " already");
   }
@@ -111,9 +115,7 @@ void Link::start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
 void Link::stop(State how) noexcept {
   assert(how != State::kOpening && how != State::kUp && how != State::kLeaving);
   state_ = how;
-  if (how != State::kPeerLeft) {
-    leave_wait_lists();
-  }
+  leave_wait_lists();
 }
 
 void Link::leave_wait_lists() noexcept {
@@ -143,6 +145,15 @@ void Link::end_waiting() noexcept {
     end_all(queue.waiting);
   }
   replies_.clear();
+}
+
+void Link::take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
+  for (LinkQueue& queue : queues_) {
+    while (!queue.waiting.empty()) {
+      messages.push_back(queue.waiting.pop_front());
+    }
+  }
+  rdma_.take_waiting(requests);
 }
 
 void Link::post_drain_markers() noexcept {

@@ -23,12 +23,11 @@ class SharedSendQueue;
 class Link {
  public:
   enum class State : std::uint8_t {
-    kOpening,   ///< receives may be posted; nothing is sent yet
-    kUp,        ///< messages go, reads, writes and atomics too
-    kLeaving,   ///< goodbye is to be sent, and nothing else but credits
-    kPeerLeft,  ///< the peer has closed it: nothing is posted any more
-    kFailed,    ///< the same; whoever waits for something is told so
-    kClosed,    ///< the same, and nobody waits
+    kOpening,  ///< receives may be posted; nothing is sent yet
+    kUp,       ///< messages go, reads, writes and atomics too
+    kLeaving,  ///< goodbye is to be sent, and nothing else but credits
+    kFailed,   ///< nothing is posted any more; whoever waits for something is told so
+    kClosed,   ///< the same, and nobody waits
   };
 
   /// `upper`: whom the upper layer's callbacks are told of. `is_xrc`: its queues are X queues, which have no queue pairs
@@ -57,10 +56,6 @@ class Link {
   [[nodiscard]] bool send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
                                       std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
 
-  /// Sends what the component itself has to say, as soon as the link is up: a packet of `kind`, whose `size` bytes after
-  /// the header are written. The fragment is ours no more. False if the link has failed.
-  [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
-
   /// Something waits: to be sent, or to end.
   [[nodiscard]] bool has_waiting() const noexcept;
 
@@ -68,7 +63,8 @@ class Link {
 
   /// The queue pairs are there: posts every receive. The error says what could not be posted.
   [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
-  /// With X queues: what comes through the queue pair with this number is the peer's.
+  /// With X queues: what comes through the queue pair with this number is the peer's. 0: the peer sends no more, which
+  /// always succeeds.
   [[nodiscard]] Status receive_from(std::uint32_t target_qpn);
   /// With X queues: messages go through `sends`. Before start().
   void share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs);
@@ -80,10 +76,12 @@ class Link {
   /// Drops all that waits, and sends goodbye as soon as there is room. PathEvents::goodbye_done() says when it has
   /// arrived. False if there is no buffer for it. The link is up.
   [[nodiscard]] bool say_goodbye() noexcept;
-  /// Nothing more is posted from now on. `how`: kPeerLeft, kFailed or kClosed.
+  /// Nothing more is posted from now on. `how`: kFailed or kClosed.
   void stop(State how) noexcept;
   /// After that: ends all that waits, with an error for whoever waits for it. The messages of a closed link are dropped.
   void end_waiting() noexcept;
+  /// The same of a link whose place another one takes: gives what has not been posted, for that one.
+  void take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
   /// The queue pairs are in the error state: asks for completions that come after all others.
   void post_drain_markers() noexcept;
   /// True when no completion of this link can come any more.
@@ -97,6 +95,9 @@ class Link {
   friend class LinkRdma;
   friend class SharedSendQueue;
 
+  /// Sends what the component itself has to say, as soon as the link is up: a packet of `kind`, whose `size` bytes after
+  /// the header are written. The fragment is ours no more. False if the link has failed.
+  [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
   [[nodiscard]] LinkQueue& make_queues();
   void leave_wait_lists() noexcept;
   static void goodbye_ended(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
@@ -125,6 +126,7 @@ class Link {
   const UpperHandles upper_;
   State state_ = State::kOpening;
   const bool is_xrc_;
+  bool is_silent_ = true;  ///< no message has come from the peer
   std::uint32_t target_qpn_ = 0;
   std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   LinkRdma rdma_;

@@ -93,6 +93,12 @@ int LinkRdma::submit(RdmaRequest* request) noexcept {
   return OPAL_SUCCESS;
 }
 
+void LinkRdma::take_waiting(RdmaRequestQueue& requests) noexcept {
+  while (!waiting_.empty()) {
+    requests.push_back(waiting_.pop_front());
+  }
+}
+
 LinkRdma::Started LinkRdma::start(RdmaRequest* request) noexcept {
   return request->as_message ? send_message(request) : post(request);
 }

@@ -55,6 +55,9 @@ class LinkRdma {
   /// Ends everything that waits, and whatever waits for messages of the peer, with an error.
   void abort() noexcept;
 
+  /// Gives what has not been started.
+  void take_waiting(RdmaRequestQueue& requests) noexcept;
+
   /// Posted, and not completed.
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
 

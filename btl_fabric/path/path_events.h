@@ -47,7 +47,7 @@ class PathEvents {
   /// The same of a queue pair that the X queues of several links share. `link`: whose request it was, null if that is
   /// gone.
   virtual void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept = 0;
-  /// A message has come over a link that is not up: so the peer's end is.
+  /// The first message has come over a link: so the peer's end is up.
   virtual void peer_spoke(Link& link) noexcept = 0;
   /// The peer has said goodbye: it sends nothing more, and takes nothing more.
   virtual void goodbye_arrived(Link& link) noexcept = 0;

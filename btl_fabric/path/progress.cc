@@ -133,7 +133,8 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
     bad_packet(queue, *fragment, length);
     return;
   }
-  if (!queue.link.is_up()) [[unlikely]] {
+  if (queue.link.is_silent_) [[unlikely]] {
+    queue.link.is_silent_ = false;
     events().peer_spoke(queue.link);
   }
   if (header.kind == PacketKind::kAtomic) [[unlikely]] {

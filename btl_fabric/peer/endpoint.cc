@@ -22,7 +22,6 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       proc_(proc),
       key_(key),
       target_(std::move(target)),
-      told_peer_spoke_(target_.cpc.exchanges_cts || target_.cpc.one_way),
       exchanges_cts_(target_.cpc.exchanges_cts),
       is_xrc_(target_.cpc.one_way) {}
 
@@ -70,7 +69,7 @@ EndpointLink& Endpoint::link() {
 // ---- Sending
 
 int Endpoint::send_later(Fragment& fragment) noexcept try {
-  apply(EndpointEvent::kSendWanted, {.text = "the peer has closed the connection, and there is a message for it"});
+  apply(EndpointEvent::kSendWanted);
   if (carrier_ != nullptr) {
     return carrier_->send(fragment);
   }
@@ -92,7 +91,7 @@ int Endpoint::submit(RdmaRequest* request) noexcept try {
   if (waiting_rdma_.count() >= RdmaRequestQueue::kMost) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
-  apply(EndpointEvent::kSendWanted, {.text = "the peer has closed the connection, and its memory is wanted"});
+  apply(EndpointEvent::kSendWanted);
   if (link_ && link_->is_up()) {
     return link_->rdma().submit(request);
   }
@@ -124,8 +123,8 @@ void Endpoint::connect_if_wanted() {
 
 void Endpoint::close(cpc::Direction direction, const std::string& reason) {
   if (directions_.is_open(direction)) {
-    owner_.submit(cpc::Close{key(direction), reason});
-    directions_.close(direction);
+    owner_.submit(cpc::Close{key(direction), directions_.link(direction), reason});
+    directions_.end(direction);
   }
 }
 
@@ -141,7 +140,7 @@ bool Endpoint::has_left_for(std::chrono::milliseconds time) const noexcept {
 }
 
 bool Endpoint::is_drained() const noexcept {
-  if (alive_others_.load(std::memory_order_acquire) > 0) {
+  if (alive_others_.load(std::memory_order_acquire) > 0 || ending_links_ > 0) {
     return false;  // their callbacks name this one
   }
   return directions_.all_flushed() && (!link_ || link_->is_drained());
@@ -151,7 +150,7 @@ void Endpoint::destroy() {
   link_.reset();
   for (const cpc::Direction direction : Directions::kAll) {
     if (directions_.has(direction)) {
-      owner_.submit(cpc::Destroy{key(direction)});
+      owner_.submit(cpc::Destroy{key(direction), directions_.link(direction)});
       directions_.forget(direction);
     }
   }

@@ -34,6 +34,7 @@ struct EndpointCause {
   const LinkFailure* failure = nullptr;               ///< of kLinkFailed; says more than `text`
   bool is_missed = false;                             ///< somebody waits for what has failed
   bool is_reported = false;                           ///< the user knows already
+  bool was_wanted = true;                             ///< of kSetUpFailed: we had asked for what has failed
   cpc::Direction direction = cpc::Direction::kBoth;   ///< of X queues: of the connection that it is about
   const std::vector<ibv_qp*>* queue_pairs = nullptr;  ///< of kReceivesWanted and kLinked
 };
@@ -44,6 +45,11 @@ class EndpointLink final : public Link {
   EndpointLink(Endpoint& owner, PacketPath& path, const UpperHandles& upper, bool is_xrc)
       : Link(path, upper, is_xrc), endpoint(owner) {}
   Endpoint& endpoint;
+  // Of one that is being taken down: which of the connections with the peer it is, and how far the progress thread is.
+  cpc::ConnectionKey key{};
+  cpc::LinkNumber number = 0;
+  bool is_flushed = false;
+  std::unique_ptr<EndpointLink> next;
 };
 
 /// Lives until Open MPI takes the peer away. Everything here belongs to whoever holds the lock of its context, except
@@ -121,6 +127,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void fail_all();
   void drop_all() noexcept;
   void close_all(const std::string& reason);
+  void retire() noexcept;
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;
@@ -130,8 +137,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   /// The link, made if there is none.
   [[nodiscard]] EndpointLink& link();
-  /// Connects if something waits and nothing is connected or connecting; for when the last connection with this peer is
-  /// gone at last.
+  /// Connects if something waits and nothing is connected or connecting.
   void connect_if_wanted();
   /// With X queues, before kMade: messages go through `sends`.
   void share(const cpc::XrcPath& path, SharedSendQueue& sends) { link().share(sends, path.srq_numbers); }
@@ -140,7 +146,16 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// The peer's CTS has arrived on one of the queues that it goes over.
   void cts_arrived();
   [[nodiscard]] bool has_waiting() const noexcept;
-  /// Close is answered.
+  [[nodiscard]] bool is_current(const Link& link) const noexcept { return &link == link_.get(); }
+  /// By which the peer sends.
+  [[nodiscard]] cpc::Direction incoming() const noexcept {
+    return is_xrc_ ? cpc::Direction::kIncoming : cpc::Direction::kBoth;
+  }
+  /// By which we send.
+  [[nodiscard]] cpc::Direction outgoing() const noexcept {
+    return is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
+  }
+  /// Flushing: the connection is over, and this endpoint will be with it.
   void flushed(cpc::Direction direction);
   /// Says Close, if it has not been said.
   void close(cpc::Direction direction, const std::string& reason);
@@ -161,13 +176,14 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected
   EndpointState state_ = EndpointState::kIdle;
-  bool told_peer_spoke_ = false;  ///< or it makes no difference
+  bool has_asked_ = false;  ///< our Connect is on its way, or joined to what the peer has begun
   const bool exchanges_cts_;
   const bool is_xrc_;
   bool may_speak_first_ = true;
   unsigned cts_received_ = 0;  ///< of handshake_.queues
   cpc::HandshakeSlot handshake_;
   Directions directions_;
+  unsigned ending_links_ = 0;
   std::chrono::steady_clock::time_point leaving_since_;
   std::vector<cpc::QueuePairEnd> remote_ends_;
   // Sent before the connection was up, in order

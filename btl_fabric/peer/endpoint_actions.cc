@@ -14,9 +14,9 @@ namespace fabric {
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
           .missed = cause.is_missed || has_waiting(),
-          .blocked = owner_.is_closing(key(is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth)),
+          .crossed = has_asked_ && !cause.was_wanted,
           .is_self = owner_.is_self(*this),
-          .one_way = is_xrc_};
+          .other_way = cause.direction == cpc::Direction::kIncoming};
 }
 
 void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
@@ -63,9 +63,10 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       if (owner_.is_self(*this)) {
         return owner_.connect_self();
       }
-      const cpc::Direction direction = is_xrc_ ? cpc::Direction::kOutgoing : cpc::Direction::kBoth;
-      owner_.submit(cpc::Connect{key(direction), target_});
-      directions_.open(direction);
+      const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
+      owner_.submit(cpc::Connect{key(outgoing()), number, target_});
+      directions_.open(outgoing(), number);
+      has_asked_ = true;
       return {};
     }
     case EndpointAction::kPostReceives:
@@ -73,10 +74,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kSendCts:
       return send_cts();
     case EndpointAction::kTellPeerSpoke:
-      if (!told_peer_spoke_) {
-        owner_.submit(cpc::PeerSpoke{key_});
-        told_peer_spoke_ = true;
-      }
+      owner_.submit(cpc::PeerSpoke{key(cause.direction), directions_.link(cause.direction)});
       return {};
     case EndpointAction::kStart:
       start();
@@ -84,11 +82,8 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kSayGoodbye:
       say_goodbye();
       return {};
-    case EndpointAction::kStop:
-      carrier_ = nullptr;
-      if (link_) {
-        link_->stop(Link::State::kPeerLeft);
-      }
+    case EndpointAction::kRetire:
+      retire();
       return {};
     case EndpointAction::kReport:
       owner_.report(*this, cause);
@@ -138,11 +133,35 @@ Status Endpoint::send_cts() {
 
 void Endpoint::start() {
   ++owner_.path().counters().connections_made;
-  told_peer_spoke_ = true;
+  has_asked_ = false;
   if (state_ != EndpointState::kSelf) {
     carrier_ = &link();
   }
   link().start(waiting_, waiting_rdma_);
+}
+
+/// What is under way is told of its end; what has not been posted waits for the next link.
+void Endpoint::retire() noexcept {
+  carrier_ = nullptr;
+  cts_received_ = 0;
+  if (state_ == EndpointState::kIdle) {
+    has_asked_ = false;
+  }
+  if (link_) {
+    EndpointLink& ending = *link_;
+    ending.stop(Link::State::kFailed);
+    (void)ending.receive_from(0);
+    ending.take_waiting(waiting_, waiting_rdma_);
+    ending.key = key(outgoing());
+    ending.number = directions_.link(outgoing());
+    ending.is_flushed = !directions_.has(outgoing()) || directions_.told(outgoing()) == Told::kFlushed;
+    owner_.take_down(std::move(link_));
+    ending.end_waiting();
+  }
+  handshake_ = {};
+  for (const cpc::Direction direction : Directions::kAll) {
+    directions_.forget(direction);
+  }
 }
 
 // ---- The end
@@ -159,6 +178,7 @@ void Endpoint::say_goodbye() {
 /// waits for the endpoint fails, and what is under way as its completions come.
 void Endpoint::fail_all() {
   carrier_ = nullptr;
+  has_asked_ = false;
   if (link_) {
     link_->stop(Link::State::kFailed);
   }
@@ -194,7 +214,7 @@ void Endpoint::close_all(const std::string& reason) {
   for (const cpc::Direction direction : Directions::kAll) {
     close(direction, reason);
   }
-  if (state_ == EndpointState::kClosing && directions_.is_flushed(cpc::Direction::kBoth) && link_) {
+  if (state_ == EndpointState::kClosing && directions_.told(cpc::Direction::kBoth) == Told::kFlushed && link_) {
     link_->post_drain_markers();  // it had failed before
   }
 }

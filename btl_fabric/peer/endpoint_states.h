@@ -11,19 +11,18 @@
 namespace fabric {
 
 enum class EndpointState : std::uint8_t {
-  kIdle,        ///< Nothing has been sent to the peer.
+  kIdle,        ///< There is no link: nothing has been sent to the peer, or the last one is over.
   kConnecting,  ///< The progress thread makes a connection; what is to be sent waits.
   kCtsSent,     ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
   kCtsAwaited,  ///< The same, but the peer sends its CTS first.
   kClear,       ///< Both have CTS, and nothing has been sent either way: nobody misses the connection if it goes.
   kConnected,   ///< The link carries.
   kSelf,        ///< The peer is this process: the link carries RDMA, and no messages.
-  kPeerLeft,    ///< The peer has said goodbye, or it alone wanted a connection, which came to nothing.
   kLeaving,     ///< Our goodbye is under way; nothing else is sent or accepted.
   kFailed,      ///< It has been reported; whatever is sent is refused.
   kClosing,     ///< The link is being taken down. What is sent is refused, and nobody waits for anything.
 };
-inline constexpr std::size_t kEndpointStates = 11;
+inline constexpr std::size_t kEndpointStates = 10;
 
 enum class EndpointEvent : std::uint8_t {
   kSendWanted,      ///< Something is to be sent to the peer.
@@ -32,22 +31,23 @@ enum class EndpointEvent : std::uint8_t {
   kMade,            ///< Upcall Connected: both sides have posted receives.
   kCtsArrived,      ///< The peer's CTS has come over every queue that it goes over.
   kPeerSpoke,       ///< A message of the peer has come over a link that has not started.
-  kGoodbyeArrived,  ///< The peer sends nothing more, and wants nothing more.
+  kGoodbyeArrived,  ///< The peer sends nothing more over this link, and wants nothing more.
   kGoodbyeDone,     ///< Our goodbye has arrived, could not be sent, or has taken too long.
+  kSuperseded,      ///< The peer has connected anew: its end of the link is gone.
   kLost,            ///< The connection is gone, and the peer has not said goodbye.
   kSetUpFailed,     ///< Upcall Failed, or we cannot do our part of the set-up.
   kLinkFailed,      ///< A transfer has failed, or the peer has broken the protocol.
   kRemoved,         ///< Open MPI takes the peer away.
 };
-inline constexpr std::size_t kEndpointEvents = 12;
+inline constexpr std::size_t kEndpointEvents = 13;
 
 /// What is so at the time of the event.
 struct EndpointGuards {
   bool may_speak_first = true;  ///< of kLinked: false on the passive side of an iWARP connection
   bool missed = false;          ///< somebody waits: for the peer, or for what has failed
-  bool blocked = false;         ///< an earlier connection with the peer is still being taken down
+  bool crossed = false;  ///< of kSetUpFailed: only the peer had asked, and our Connect is answered by a newer one
   bool is_self = false;
-  bool one_way = false;  ///< X queues: there may be another connection, in the other direction
+  bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
 };
 inline constexpr std::size_t kEndpointGuards = 5;
 
@@ -59,7 +59,7 @@ enum class EndpointAction : std::uint8_t {
   kTellPeerSpoke,  ///< Once.
   kStart,          ///< The link carries from now on, first of all what has waited.
   kSayGoodbye,
-  kStop,            ///< The link carries nothing more. What is under way completes.
+  kRetire,          ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
   kReport,          ///< Tell the user.
   kNote,            ///< Tell those who asked for details: nobody misses it.
   kFailAll,         ///< Tell the PML; what waits ends with an error.
@@ -71,16 +71,15 @@ inline constexpr std::size_t kEndpointActions = 14;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
-    "Idle", "Connecting", "CtsSent", "CtsAwaited", "Clear",  "Connected",
-    "Self", "PeerLeft",   "Leaving", "Failed",     "Closing"};
+    "Idle", "Connecting", "CtsSent", "CtsAwaited", "Clear", "Connected", "Self", "Leaving", "Failed", "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
-    "SendWanted",     "ReceivesWanted", "Linked", "Made",        "CtsArrived", "PeerSpoke",
-    "GoodbyeArrived", "GoodbyeDone",    "Lost",   "SetUpFailed", "LinkFailed", "Removed"};
-inline constexpr std::array<std::string_view, kEndpointGuards> kGuardNames{"may speak first", "missed", "blocked",
-                                                                           "self", "one way"};
+    "SendWanted",  "ReceivesWanted", "Linked", "Made",        "CtsArrived", "PeerSpoke", "GoodbyeArrived",
+    "GoodbyeDone", "Superseded",     "Lost",   "SetUpFailed", "LinkFailed", "Removed"};
+inline constexpr std::array<std::string_view, kEndpointGuards> kGuardNames{"may speak first", "missed", "crossed",
+                                                                           "self", "other way"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None", "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye",
-    "Stop", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};
+    "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye",
+    "Retire", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

@@ -18,6 +18,10 @@
 // after it is no failure. A side that both have cleared, and that has neither sent nor received anything, misses nothing: its peer
 // may have left before it could say goodbye.
 //
+// Links. An endpoint has one link that carries or is to carry, and any number that are being taken down. Goodbye, or a
+// newer connection that the peer has made, ends a link and not the endpoint: what is sent next, or what the peer sends next,
+// makes a newer one. Only what was under way when it ended, and somebody waits for, is an error.
+//
 // Nothing times out but the wait for our goodbye: a main thread that computes for a minute answers after a minute.
 #pragma once
 
@@ -61,13 +65,13 @@ struct When {
 inline constexpr When kAlways{};
 inline constexpr When kMaySpeakFirst{1, 1};
 inline constexpr When kMissed{2, 2};
-inline constexpr When kBlocked{4, 4};
+inline constexpr When kCrossed{4, 4};
 inline constexpr When kIsSelf{8, 8};
-inline constexpr When kOneWay{16, 16};
+inline constexpr When kOtherWay{16, 16};
 
 [[nodiscard]] constexpr std::uint8_t guard_bits(const EndpointGuards& guards) noexcept {
   return static_cast<std::uint8_t>((guards.may_speak_first ? 1 : 0) | (guards.missed ? 2 : 0) |
-                                   (guards.blocked ? 4 : 0) | (guards.is_self ? 8 : 0) | (guards.one_way ? 16 : 0));
+                                   (guards.crossed ? 4 : 0) | (guards.is_self ? 8 : 0) | (guards.other_way ? 16 : 0));
 }
 
 struct Row {
@@ -90,11 +94,11 @@ struct Row {
                                     When when = kAlways) noexcept {
   return {states, events, when, {EndpointOutcome::kIgnored, EndpointState::kIdle, {}, why}};
 }
-[[nodiscard]] constexpr Row error(EnumSet<EndpointState> states, EnumSet<EndpointEvent> events,
-                                  std::string_view why) noexcept {
+[[nodiscard]] constexpr Row error(EnumSet<EndpointState> states, EnumSet<EndpointEvent> events, std::string_view why,
+                                  When when = kAlways) noexcept {
   return {states,
           events,
-          kAlways,
+          when,
           {EndpointOutcome::kProtocolError,
            EndpointState::kFailed,
            {EndpointAction::kReport, EndpointAction::kFailAll, EndpointAction::kCloseAll},
@@ -108,11 +112,9 @@ using enum EndpointAction;
 // clang-format off
 inline constexpr auto kTable = std::to_array<Row>({
   // ---- Something is to be sent
-  go(kIdle, kSendWanted, !kBlocked, kConnecting, {kConnect}),
-  ignored(kIdle, kSendWanted, "asked again when the earlier connection with the peer is gone", kBlocked),
+  go(kIdle, kSendWanted, kAlways, kConnecting, {kConnect}),
   ignored({kConnecting, kCtsSent, kCtsAwaited}, kSendWanted, "it waits for the connection"),
   ignored({kConnected, kSelf}, kSendWanted, "the link carries it"),
-  go(kPeerLeft, kSendWanted, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
 
   // ---- A connection is made, for us or for the peer
   go({kIdle, kConnecting}, kReceivesWanted, kAlways, kConnecting, {kPostReceives}),
@@ -120,7 +122,7 @@ inline constexpr auto kTable = std::to_array<Row>({
   go({kIdle, kConnecting}, kLinked, !kMaySpeakFirst, kCtsAwaited, {kPostReceives}),
   go(kConnecting, kMade, !kIsSelf, kConnected, {kStart}),
   go(kConnecting, kMade, kIsSelf,  kSelf,      {kStart}),
-  ignored({kIdle, kPeerLeft}, kMade, "nothing is to be sent over it"),
+  ignored(kIdle, kMade, "nothing is to be sent over it"),
   go(kCtsSent,    kCtsArrived, kMissed,  kConnected, {kStart}),
   go(kCtsSent,    kCtsArrived, !kMissed, kClear,     {}),
   go(kCtsAwaited, kCtsArrived, kMissed,  kConnected, {kSendCts, kStart}),
@@ -128,52 +130,68 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kClear, {kSendWanted, kPeerSpoke}, kAlways, kConnected, {kStart}),
   go(kConnecting, kPeerSpoke, !kIsSelf, kConnecting, {kTellPeerSpoke}),
   ignored(kConnecting, kPeerSpoke, "there is nobody to tell", kIsSelf),
-  ignored({kIdle, kCtsSent, kCtsAwaited, kConnected, kSelf, kPeerLeft, kLeaving}, kPeerSpoke, "it makes no difference any more"),
+  go(kIdle,      kPeerSpoke, kOtherWay, kIdle,      {kTellPeerSpoke}),
+  go(kConnected, kPeerSpoke, kOtherWay, kConnected, {kTellPeerSpoke}),
+  ignored({kIdle, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
+  ignored({kCtsSent, kCtsAwaited, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
 
   error({kIdle, kConnecting}, kCtsArrived, "a CTS over queue pairs that are not linked"),
   error({kClear, kConnected}, kCtsArrived, "a second CTS"),
   error({kCtsSent, kCtsAwaited, kClear, kConnected}, {kReceivesWanted, kLinked, kMade}, "a connection is made twice"),
   error(kSelf, {kReceivesWanted, kLinked, kMade, kCtsArrived}, "this process has no connection with itself"),
-  ignored(kPeerLeft, kCtsArrived, "nothing is to be sent over it"),
-  error(kPeerLeft, {kReceivesWanted, kLinked}, "the earlier connection has not been taken down"),
 
-  // ---- The peer leaves
-  go({kIdle, kConnecting, kClear, kConnected}, kGoodbyeArrived, !kMissed, kPeerLeft, {kStop}),
-  go({kIdle, kConnecting, kClear, kConnected}, kGoodbyeArrived, kMissed,  kFailed,   {kReport, kFailAll, kCloseAll}),
+  // ---- The peer leaves. What waits for it here waits for a newer connection.
+  go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
+  go({kClear, kConnected}, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kGoodbyeArrived, !kMissed && !kOtherWay, kIdle,       {kCloseAll, kRetire}),
+  go(kConnecting, kGoodbyeArrived, kMissed && !kOtherWay,  kConnecting, {kCloseAll, kRetire, kConnect}),
+  go(kConnecting, kGoodbyeArrived, kOtherWay, kConnecting, {kCloseDirection}),
+  go(kIdle,       kGoodbyeArrived, kOtherWay, kIdle,       {kCloseDirection}),
+  error(kIdle,    kGoodbyeArrived, "there is no link", !kOtherWay),
   error({kCtsSent, kCtsAwaited}, kGoodbyeArrived, "goodbye comes before CTS"),
   error(kSelf, kGoodbyeArrived, "nobody but we can say goodbye to ourselves"),
-  ignored(kPeerLeft, kGoodbyeArrived, "X queues say so in each direction"),
-  ignored(kPeerLeft, kLost, "it is known that the peer has left"),
+
+  go({kConnecting, kCtsSent, kCtsAwaited}, kSuperseded, !kMissed, kIdle,       {kRetire}),
+  go({kConnecting, kCtsSent, kCtsAwaited}, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
+  go({kClear, kConnected},                 kSuperseded, !kMissed, kIdle,       {kRetire}),
+  go({kClear, kConnected},                 kSuperseded, kMissed,  kFailed,     {kReport, kFailAll}),
+  go(kLeaving, kSuperseded, kAlways, kClosing, {kDropAll, kCloseAll}),
+  ignored({kIdle, kSelf}, kSuperseded, "there is no link"),
 
   // ---- Something fails. What only the peer wanted is missed by nobody here.
-  go({kIdle, kConnecting}, {kLost, kSetUpFailed}, kMissed, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kIdle, kConnecting}, {kLost, kSetUpFailed}, !kMissed && !kOneWay, kPeerLeft, {kNote, kStop, kCloseDirection}),
-  go(kIdle,       {kLost, kSetUpFailed}, !kMissed && kOneWay, kIdle,       {kNote, kCloseDirection}),
-  go(kConnecting, {kLost, kSetUpFailed}, !kMissed && kOneWay, kConnecting, {kNote, kCloseDirection}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, kMissed,  kFailed,   {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kMissed, kPeerLeft, {kNote, kStop, kCloseAll}),
-  go({kConnected, kSelf}, {kLost, kSetUpFailed}, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kPeerLeft, kSetUpFailed, kAlways, kPeerLeft, {kNote, kCloseDirection}),
+  go(kIdle,       kSetUpFailed, kOtherWay, kIdle,       {kNote, kCloseDirection}),
+  go(kConnecting, kSetUpFailed, kOtherWay, kConnecting, {kNote, kCloseDirection}),
+  go(kConnected,  kSetUpFailed, kOtherWay, kConnected,  {kNote, kCloseDirection}),
+  go(kIdle,       kSetUpFailed, !kOtherWay && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
+  go(kIdle,       kSetUpFailed, !kOtherWay && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && kCrossed, kConnecting, {kNote, kCloseDirection, kRetire}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnected,  kSetUpFailed, !kOtherWay, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kIdle, kConnecting}, kLost, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
+  go({kIdle, kConnecting}, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
+  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kConnected, kSelf}, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kSelf, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
   go({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
-  go(kPeerLeft, kLinkFailed, kMissed, kFailed, {kReport, kFailAll}),
-  ignored(kPeerLeft, kLinkFailed, "the peer has left, and nobody waits for what has failed", !kMissed),
 
   // ---- We leave
   go(kConnected, kRemoved, kAlways, kLeaving, {kSayGoodbye}),
   go(kClear,     kRemoved, kAlways, kLeaving, {kStart, kSayGoodbye}),
-  go({kIdle, kConnecting, kCtsSent, kCtsAwaited, kSelf, kPeerLeft, kFailed}, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
+  go({kIdle, kConnecting, kCtsSent, kCtsAwaited, kSelf, kFailed}, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
   go(kLeaving, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),
-  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf, kPeerLeft}, kGoodbyeDone, "none was said"),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kGoodbyeDone, "none was said"),
   ignored(kLeaving, {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kRemoved}, "the endpoint has been removed"),
 
   // ---- The end. Nothing leads back from here.
   ignored(kFailed,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kLost, kLinkFailed}, "the endpoint has failed, and that is reported"),
+           kSuperseded, kLost, kLinkFailed}, "the endpoint has failed, and that is reported"),
   go(kFailed, kSetUpFailed, kAlways, kFailed, {kCloseAll}),
   ignored(kClosing,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
+           kSuperseded, kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
 });
 // clang-format on
 
@@ -199,8 +217,7 @@ inline constexpr auto kTable = std::to_array<Row>({
 [[nodiscard]] constexpr bool only_set_up_starts_a_link() noexcept {
   return std::all_of(kTable.begin(), kTable.end(), [](const Row& row) {
     const bool starts = std::count(row.step.actions.begin(), row.step.actions.end(), kStart) > 0;
-    const bool late =
-        row.states.has(kPeerLeft) || row.states.has(kLeaving) || row.states.has(kFailed) || row.states.has(kClosing);
+    const bool late = row.states.has(kLeaving) || row.states.has(kFailed) || row.states.has(kClosing);
     return !(starts && late);
   });
 }

@@ -118,10 +118,11 @@ Endpoint* Endpoints::endpoint_to(const ProcessName& peer, std::uint64_t remote_p
   return reaches ? endpoint : nullptr;
 }
 
-bool Endpoints::is_closing(const cpc::ConnectionKey& key) const noexcept {
-  return std::any_of(closing_.begin(), closing_.end(), [&](const auto& endpoint) {
-    return endpoint->key() == endpoint_key(key) && endpoint->directions_.has(key.direction);
+Endpoint* Endpoints::find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept {
+  const auto found = std::find_if(closing_.begin(), closing_.end(), [&](const auto& endpoint) {
+    return endpoint->key() == endpoint_key(key) && endpoint->directions_.has(key.direction, link);
   });
+  return found == closing_.end() ? nullptr : found->get();
 }
 
 void Endpoints::remove(Endpoint* first) {
@@ -160,8 +161,35 @@ bool Endpoints::are_leaving() const noexcept {
                      [](const auto& endpoint) { return endpoint->state() == EndpointState::kLeaving; });
 }
 
-/// Endpoints whose last completion is in can go. Without memory they stay until the next time.
+void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
+  EndpointLink& ending = *link;
+  ++ending.endpoint.ending_links_;
+  handshakes_.erase(ending.endpoint.handshake_.serial);
+  if (ending.is_flushed) {
+    ending.post_drain_markers();
+  }
+  ending.next = std::move(ending_);
+  ending_ = std::move(link);
+}
+
+void Endpoints::reap_links() {
+  for (std::unique_ptr<EndpointLink>* at = &ending_; *at;) {
+    EndpointLink& one = **at;
+    if (!one.is_flushed || !one.is_drained()) {
+      at = &one.next;
+      continue;
+    }
+    if (one.number != 0) {
+      submit(cpc::Destroy{one.key, one.number});
+    }
+    --one.endpoint.ending_links_;
+    *at = std::move(one.next);
+  }
+}
+
+/// Links and endpoints whose last completion is in can go. Without memory they stay until the next time.
 void Endpoints::reap_drained() noexcept try {
+  reap_links();
   for (std::size_t i = 0; i < closing_.size();) {
     if (closing_[i]->has_left_for(goodbye_timeout_)) {
       closing_[i]->apply(EndpointEvent::kGoodbyeDone);
@@ -174,9 +202,6 @@ void Endpoints::reap_drained() noexcept try {
     const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
     handshakes_.erase(endpoint->handshake_.serial);
-    if (Endpoint* successor = find(endpoint->key()); successor != nullptr) {
-      guarded(successor, [&] { successor->connect_if_wanted(); });
-    }
   }
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();

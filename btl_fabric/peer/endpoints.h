@@ -73,7 +73,7 @@ class Endpoints final : private PathEvents {
   int progress() noexcept {
     const int completions = path_->progress();
     // Not from a callback: whoever called that may be at work on a link.
-    if (!closing_.empty() && !path_->is_in_progress()) [[unlikely]] {
+    if ((!closing_.empty() || ending_) && !path_->is_in_progress()) [[unlikely]] {
       reap_drained();
     }
     return completions;
@@ -94,8 +94,10 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_; }
   /// The endpoint of this context for one of the first, made. The peer must have this context too.
   [[nodiscard]] Endpoint* add_to(Endpoint& first);
-  /// The progress thread still knows that direction of an endpoint that is gone.
-  [[nodiscard]] bool is_closing(const cpc::ConnectionKey& key) const noexcept;
+  /// For a Connect.
+  [[nodiscard]] cpc::LinkNumber next_link(const cpc::ConnectionKey& key) { return ++newest_links_[key]; }
+  /// A link that its endpoint goes on without: it goes when it is drained.
+  void take_down(std::unique_ptr<EndpointLink> link) noexcept;
   [[nodiscard]] Status connect_self();
   void report(const Endpoint& endpoint, const EndpointCause& cause);
   void note(const Endpoint& endpoint, const std::string& reason) { services_.report_not_missed(endpoint, reason); }
@@ -104,6 +106,11 @@ class Endpoints final : private PathEvents {
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;
+  /// An endpoint that is being closed has this connection.
+  [[nodiscard]] Endpoint* find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
+  /// The endpoint that is to have a connection which the progress thread names, made if need be; null if there is none or
+  /// it has failed: then the connection is refused, or our Close of it is on its way.
+  [[nodiscard]] Endpoint* open(const cpc::ConnectionKey& key, cpc::LinkNumber link);
   [[nodiscard]] unsigned contexts_with(const Peer& peer) const;
   [[nodiscard]] Endpoint* add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
                               Endpoint* first);
@@ -111,6 +118,7 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not);
   void close(Endpoint* endpoint);
   void reap_drained() noexcept;
+  void reap_links();
 
   void on(const cpc::PostReceives& upcall);
   void on(const cpc::Connected& upcall);
@@ -133,7 +141,7 @@ class Endpoints final : private PathEvents {
   void handshake_completed(const ibv_wc& completion) noexcept override;
   void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
 
-  void completion_failed(Endpoint& endpoint, const LinkFailure& failure) noexcept;
+  void completion_failed(Link& link, const LinkFailure& failure) noexcept;
   void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
 
   /// Runs what may find no memory. Then the endpoint fails; without one (null), all do.
@@ -158,6 +166,8 @@ class Endpoints final : private PathEvents {
   std::optional<PacketPath> path_;
   std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours
   std::vector<std::unique_ptr<Endpoint>> closing_;
+  std::unique_ptr<EndpointLink> ending_;  ///< the first of a list; they go before their endpoints
+  std::unordered_map<cpc::ConnectionKey, cpc::LinkNumber> newest_links_;  ///< numbers used and heard of
   std::unique_ptr<Endpoint> self_;
   std::optional<cpc::Loopback> loopback_;
 

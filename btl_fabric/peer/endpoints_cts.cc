@@ -11,10 +11,10 @@ namespace fabric {
   const auto found = handshakes_.find(serial);
   if (completion.status != IBV_WC_SUCCESS) {
     if (found != handshakes_.end()) {
-      completion_failed(*found->second, {.kind = LinkFailure::Kind::kCompletion,
-                                         .qpn = completion.qp_num,
-                                         .is_missed = false,
-                                         .completion = completion});
+      completion_failed(found->second->link(), {.kind = LinkFailure::Kind::kCompletion,
+                                                .qpn = completion.qp_num,
+                                                .is_missed = false,
+                                                .completion = completion});
     }
     return;
   }
@@ -40,6 +40,9 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
 /// The first queue is a shared one: CTS takes one of its receives.
 [[gnu::cold]] void Endpoints::cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept {
   Endpoint& endpoint = static_cast<EndpointLink&>(queue.link).endpoint;
+  if (!endpoint.is_current(queue.link)) {
+    return;  // it was polled after the link was given up
+  }
   if (!queue.is_shared || queue.index != 0 || !endpoint.exchanges_cts_) {
     link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket, .qpn = queue.qpn, .packet = packet});
     return;

@@ -27,15 +27,20 @@ void Endpoints::connection_wanted(Link& link) noexcept {
 
 void Endpoints::peer_spoke(Link& link) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kPeerSpoke); });
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kPeerSpoke, {.direction = endpoint.incoming()}); });
+  }
 }
 
 void Endpoints::goodbye_arrived(Link& link) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  guarded(&endpoint, [&] {
-    endpoint.apply(EndpointEvent::kGoodbyeArrived,
-                   {.text = "the peer has closed the connection, and messages for it wait"});
-  });
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] {
+      endpoint.apply(
+          EndpointEvent::kGoodbyeArrived,
+          {.text = "the peer has closed the connection, and messages for it wait", .direction = endpoint.incoming()});
+    });
+  }
 }
 
 void Endpoints::goodbye_done(Link& link) noexcept {
@@ -45,8 +50,12 @@ void Endpoints::goodbye_done(Link& link) noexcept {
 
 void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
   Endpoint& endpoint = endpoint_of(link);
+  // Of one that is being taken down only what somebody waits for is news.
+  if (!endpoint.is_current(link) && (failure.kind != LinkFailure::Kind::kCompletion || !failure.is_missed)) {
+    return;
+  }
   if (failure.kind == LinkFailure::Kind::kCompletion) {
-    completion_failed(endpoint, failure);
+    completion_failed(link, failure);
     return;
   }
   const SendShare* const share = link.queue(0).share;  // of X queues
@@ -59,13 +68,14 @@ void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
   }
 }
 
-void Endpoints::completion_failed(Endpoint& endpoint, const LinkFailure& failure) noexcept {
+void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexcept {
+  Endpoint& endpoint = endpoint_of(link);
   // On iWARP each queue pair is a TCP connection. When it goes, what is posted on it is flushed; on other transports that
   // follows an error of ours. Goodbye comes over the first queue, so it has come when that one is flushed, and the
   // others say nothing.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Transport::kIwarp &&
       !failure.is_missed) {
-    if (endpoint.link().queue(0).qpn == failure.qpn) {
+    if (link.queue(0).qpn == failure.qpn) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
       });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the progress thread says about connections, and what becomes of it.
+#include <algorithm>
 #include <new>
 #include <variant>
 
@@ -37,26 +38,33 @@ void Endpoints::post_receives(Endpoint& endpoint, const cpc::PostReceives& upcal
     endpoint.apply(EndpointEvent::kSetUpFailed, {.text = posted.error().text, .direction = upcall.key.direction});
   }
   if (endpoint.directions_.is_open(upcall.key.direction)) {
-    submit(cpc::ReceivesPosted{upcall.key});
+    submit(cpc::ReceivesPosted{upcall.key, upcall.link});
   }
 }
 
-void Endpoints::on(const cpc::PostReceives& upcall) {
-  if (is_closing(upcall.key)) {
-    return;  // crossed our Close
+Endpoint* Endpoints::open(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
+  if (find_closing(key, link) != nullptr) {
+    return nullptr;  // crossed our Close
   }
-  Endpoint* endpoint = find(upcall.key);
+  cpc::LinkNumber& newest = newest_links_[key];
+  newest = std::max(newest, link);
+  Endpoint* endpoint = find(key);
   std::string why_not = "the connection has failed";
   if (endpoint == nullptr) {
-    endpoint = endpoint_of_unknown(endpoint_key(upcall.key), why_not);
+    endpoint = endpoint_of_unknown(endpoint_key(key), why_not);
   }
-  if (endpoint == nullptr ||
-      (endpoint->state() == EndpointState::kFailed && !endpoint->directions_.has(upcall.key.direction))) {
-    submit(cpc::Close{upcall.key, why_not});
-    return;
+  if (endpoint != nullptr && endpoint->state() != EndpointState::kFailed) {
+    endpoint->directions_.open(key.direction, link);
+    return endpoint;
   }
-  endpoint->directions_.open(upcall.key.direction);
-  if (endpoint->state() != EndpointState::kFailed) {  // else our Close has crossed this
+  if (endpoint == nullptr || !endpoint->directions_.has(key.direction, link)) {
+    submit(cpc::Close{key, link, why_not, true});
+  }
+  return nullptr;
+}
+
+void Endpoints::on(const cpc::PostReceives& upcall) {
+  if (Endpoint* const endpoint = open(upcall.key, upcall.link); endpoint != nullptr) {
     post_receives(*endpoint, upcall);
   }
 }
@@ -64,6 +72,7 @@ void Endpoints::on(const cpc::PostReceives& upcall) {
 void Endpoints::on(const cpc::Connected& upcall) {
   Endpoint* endpoint = find(upcall.key);
   if (endpoint == nullptr || upcall.key.direction == cpc::Direction::kIncoming ||
+      !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
       endpoint->state() != EndpointState::kConnecting) {
     return;  // crossed our Close, or the direction that only the peer sends in
   }
@@ -82,19 +91,10 @@ void Endpoints::on(const cpc::Connected& upcall) {
 }
 
 void Endpoints::on(const cpc::Linked& upcall) {
-  if (is_closing(upcall.key)) {
-    return;  // crossed our Close
-  }
-  Endpoint* endpoint = find(upcall.key);
-  std::string why_not = "the connection has failed";
+  Endpoint* const endpoint = open(upcall.key, upcall.link);
   if (endpoint == nullptr) {
-    endpoint = endpoint_of_unknown(upcall.key, why_not);
-  }
-  if (endpoint == nullptr || endpoint->state() == EndpointState::kFailed) {
-    submit(cpc::Close{upcall.key, why_not});
     return;
   }
-  endpoint->directions_.open(upcall.key.direction);
   handshakes_[upcall.handshake.serial] = endpoint;
   endpoint->take(upcall);
   endpoint->apply(EndpointEvent::kLinked, {.queue_pairs = &upcall.queue_pairs});
@@ -108,7 +108,7 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
   for (int i = 0; i < kMost && path_->progress() > 0; ++i) {
   }
   Endpoint* endpoint = find(upcall.key);
-  if (endpoint == nullptr ||
+  if (endpoint == nullptr || !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
       (port_.address.link == Transport::kIwarp && endpoint->state() == EndpointState::kConnected)) {
     return;
   }
@@ -119,30 +119,53 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
 }
 
 void Endpoints::on(const cpc::Failed& upcall) {
-  Endpoint* endpoint = find(upcall.key);
-  if (endpoint == nullptr && !is_closing(upcall.key)) {
-    submit(cpc::Close{upcall.key, upcall.reason});  // an unknown peer's, which has been told and reports it
+  cpc::LinkNumber& newest = newest_links_[upcall.key];
+  const bool is_new = upcall.link > newest;  // nothing was heard of it before
+  newest = std::max(newest, upcall.link);
+  Endpoint* const endpoint = find(upcall.key);
+  if (endpoint == nullptr || (is_new && !upcall.was_wanted)) {
+    return;  // an unknown peer's, or one that only the peer wanted, which has been told and reports it
   }
-  if (endpoint == nullptr) {
-    return;
+  if (is_new && endpoint->state() != EndpointState::kFailed) {
+    endpoint->directions_.open(upcall.key.direction, upcall.link);  // what our Connect was joined to
   }
-  endpoint->directions_.open(upcall.key.direction);
-  endpoint->apply(EndpointEvent::kSetUpFailed,
-                  {.text = upcall.reason, .history = upcall.history, .direction = upcall.key.direction});
+  if (!endpoint->directions_.has(upcall.key.direction, upcall.link)) {
+    return;  // it is being taken down already
+  }
+  endpoint->directions_.end(upcall.key.direction);  // the progress thread closes it by itself
+  endpoint->apply(EndpointEvent::kSetUpFailed, {.text = upcall.reason,
+                                                .history = upcall.history,
+                                                .was_wanted = upcall.was_wanted,
+                                                .direction = upcall.key.direction});
 }
 
 void Endpoints::on(const cpc::Flushing& upcall) {
-  for (const auto& endpoint : closing_) {
-    if (endpoint->key() == endpoint_key(upcall.key) && endpoint->directions_.has(upcall.key.direction)) {
-      endpoint->flushed(upcall.key.direction);
+  const auto& [key, number] = upcall;
+  for (EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
+    if (one->key == key && one->number == number) {
+      one->is_flushed = true;
+      one->post_drain_markers();
       return;
     }
   }
-  if (Endpoint* endpoint = find(upcall.key); endpoint != nullptr && endpoint->directions_.has(upcall.key.direction)) {
-    endpoint->flushed(upcall.key.direction);  // it has failed, and is there until Open MPI takes it away
-  } else {
-    submit(cpc::Destroy{upcall.key});  // refused: no endpoint ever used its queue pairs
+  if (Endpoint* const closing = find_closing(key, number); closing != nullptr) {
+    closing->flushed(key.direction);
+    return;
   }
+  Endpoint* const endpoint = find(key);
+  if (endpoint == nullptr || !endpoint->directions_.has(key.direction, number)) {
+    submit(cpc::Destroy{key, number});  // no endpoint ever used its queue pairs
+    return;
+  }
+  if (key.direction == cpc::Direction::kIncoming && endpoint->state() != EndpointState::kFailed) {
+    submit(cpc::Destroy{key, number});  // nothing of ours is under way over it
+    (void)endpoint->link().receive_from(0);
+    endpoint->directions_.forget(key.direction);
+    return;
+  }
+  endpoint->flushed(key.direction);
+  endpoint->apply(EndpointEvent::kSuperseded,
+                  {.text = "the peer has connected anew, and what it was sent before may be lost"});
 }
 
 }  // namespace fabric

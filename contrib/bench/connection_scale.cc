@@ -230,7 +230,7 @@ class Process {
   }
   void connect_to_all() {
     for (const auto& [name, known] : peers_) {
-      manager_->submit(Connect{{name, 0, 0}, known->target});
+      manager_->submit(Connect{{name, 0, 0}, 1, known->target});
     }
   }
   /// Answers what there is, until `peers` are connected.
@@ -243,7 +243,7 @@ class Process {
       }
       for (const Upcall& upcall : manager_->take_upcalls()) {
         if (const auto* post = std::get_if<PostReceives>(&upcall)) {
-          manager_->submit(ReceivesPosted{post->key});
+          manager_->submit(ReceivesPosted{post->key, post->link});
         } else if (const auto* failed = std::get_if<Failed>(&upcall)) {
           std::fprintf(stderr, "%s\n%s\n", failed->reason.c_str(), failed->history.c_str());
           std::exit(1);

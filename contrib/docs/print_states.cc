@@ -108,7 +108,7 @@ void print_connections() {
   print(
       "events and actions are is in [cpc/core/connection_states.h](../../cpc/core/connection_states.h). Arrows from a state to "
       "itself");
-  print("are left out of the diagram, and protocol errors, all of which lead to Failed.\n");
+  print("are left out of the diagram, and protocol errors, all of which lead to Closing.\n");
   print_diagram();
   print("\n### Transitions\n");
   print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
@@ -117,7 +117,7 @@ void print_connections() {
   print("| state | event | because |\n|---|---|---|");
   print_rows(Outcome::kIgnored);
   print("\n### Protocol errors\n");
-  print("The next state is Failed; the actions are " +
+  print("The next state is Closing; the actions are " +
         text_of_actions(detail::error(State::kClosed, Event::kLocalError, "").step.actions) + ".\n");
   print("| state | event | if | because |\n|---|---|---|---|");
   print_rows(Outcome::kProtocolError);

@@ -79,6 +79,10 @@ class Channel {
   /// not know.
   [[nodiscard]] virtual bool request_left() const noexcept { return true; }
 
+  /// Milliseconds in which it tried to get through to the peer, once its turn had come: those in which it waited for an
+  /// answer do not count, unless it is the peer's progress thread that answers.
+  [[nodiscard]] virtual unsigned tried_ms() const noexcept { return 0; }
+
   /// Before the next turn of the loop, and again when the channel changes hands.
   void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
   [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }

@@ -10,16 +10,19 @@
 
 namespace fabric::cpc {
 
-Connection::Connection(const ConnectionKey& key, const ConnectionEnvironment& environment)
-    : key_(key), environment_(environment), timer_(environment.loop, [this] { on_timer(); }) {}
+Connection::Connection(const ConnectionKey& key, LinkNumber link, const ConnectionEnvironment& environment,
+                       Incarnations& incarnations, ConnectionOwner& owner)
+    : key_(key),
+      link_(link),
+      environment_(environment),
+      incarnations_(incarnations),
+      owner_(owner),
+      timer_(environment.loop, [this] { on_timer(); }) {}
 
 // ---- What happens
 
 void Connection::connect(PeerTarget target) {
-  if (key_.direction == Direction::kIncoming) {
-    environment_.say(Failed{key_, "only the side that sends can ask for a connection that goes one way", {}});
-    return;
-  }
+  wanted_ = true;
   if (!target_) {
     target_ = std::move(target);
   }
@@ -29,22 +32,31 @@ void Connection::connect(PeerTarget target) {
   apply(Event::kConnectWanted);
 }
 
-void Connection::request_arrived(std::unique_ptr<Channel> channel, Message request) {
+void Connection::close(std::string reason, bool is_final) {
+  refuse_reason_ = is_final ? RefuseReason::kNotWanted : RefuseReason::kClosed;
+  apply(Event::kCloseWanted, std::move(reason));
+}
+
+void Connection::withdraw(std::string reason) {
+  wanted_ = false;
+  refuse_reason_ = RefuseReason::kClosed;
+  apply(Event::kWithdrawn, std::move(reason));
+}
+
+void Connection::request_arrived(std::unique_ptr<Channel> channel, Message request, std::optional<PeerTarget> wish) {
+  if (wish) {
+    wanted_ = true;
+    target_ = std::move(wish);
+  }
+  Event event = Event::kRequestArrived;
   if (state_ == State::kClosed) {
     exchanges_ = channel->cpc().exchanges_cts;
-  } else if (exchanges_ != channel->cpc().exchanges_cts) {
-    channel->refuse(RefuseReason::kOtherConnection, "it is being connected by another method");
-    return;
-  }
-  if (state_ == State::kClosed && !take_target(request)) {
-    channel->refuse(RefuseReason::kTargetGone, "target " + std::to_string(request.xrc.target_qpn) + " is gone");
-    return;
+    event = take_target(request) ? event : Event::kLateRequestArrived;
   }
   new_channel_ = std::move(channel);
   incoming_ = std::move(request);
-  apply(Event::kRequestArrived);
-  incoming_.reset();
-  new_channel_.reset();
+  incarnations_.note(incoming_->header.incarnation);
+  apply(event);
 }
 
 /// Takes the target that a request names, so that from now on it lives at least as long as this connection. False: it is
@@ -76,24 +88,27 @@ void Connection::on_message(Channel&, Message message) {
       apply(Event::kConfirmArrived);
       break;
     case MessageType::kPause:
-      break;  // the channel is closed next
+      apply(Event::kPauseArrived, "the peer lets others go first");
+      break;
     case MessageType::kRefuse:
-      on_refusal(message);
+      on_refusal(std::move(message));
       break;
   }
 }
 
 void Connection::on_answer(Event event, Message answer) {
   if (Status fits = check_answer(event, answer); !fits) {
-    apply(Event::kLocalError, std::move(fits).error().text);
+    apply(Event::kMisfitArrived, std::move(fits).error().text);
     return;
   }
   incoming_ = std::move(answer);
   apply(event);
-  incoming_.reset();
 }
 
 Status Connection::check_answer(Event event, const Message& answer) const {
+  if (!queue_pairs_) {
+    return {};  // nothing was asked
+  }
   if (answer.ends.size() != queue_pairs_->ends().size()) {
     return failure("the peer answers with " + std::to_string(answer.ends.size()) + " queue pairs, we have " +
                    std::to_string(queue_pairs_->ends().size()));
@@ -108,17 +123,35 @@ Status Connection::check_answer(Event event, const Message& answer) const {
                               std::to_string(count) + ": btl_fabric_receive_queues must be equal"));
 }
 
-void Connection::on_refusal(const Message& refusal) {
+void Connection::on_refusal(Message refusal) {
   Event event = Event::kRefusalArrived;
-  if (refusal.reason == RefuseReason::kCollision) {
-    event = Event::kCollisionArrived;
-  } else if (refusal.reason == RefuseReason::kTargetGone && named_target_ != 0) {
-    event = Event::kTargetGoneArrived;
+  switch (refusal.reason) {
+    case RefuseReason::kCollision:
+      event = Event::kCollisionArrived;
+      break;
+    case RefuseReason::kTargetGone:
+      event = Event::kTargetGoneArrived;
+      break;
+    case RefuseReason::kOutdated:
+    case RefuseReason::kOtherConnection:
+    case RefuseReason::kClosed:
+      event = Event::kOutdatedArrived;
+      break;
+    case RefuseReason::kUnknownPort:
+    case RefuseReason::kQueueMismatch:
+    case RefuseReason::kFailed:
+    case RefuseReason::kNotWanted:
+    case RefuseReason::kOtherVersion:
+      break;
   }
-  apply(event, "the peer refuses: " + refusal.text);
+  incarnations_.note(refusal.newest);
+  std::string detail = "the peer refuses: " + refusal.text;
+  incoming_ = std::move(refusal);
+  apply(event, std::move(detail));
 }
 
-void Connection::on_lost(Channel&, std::string reason, bool confirm_taken) {
+void Connection::on_lost(Channel& channel, std::string reason, bool confirm_taken) {
+  spent_ms_ += channel.tried_ms();
   apply(confirm_taken ? Event::kConfirmTaken : Event::kChannelLost, std::move(reason));
 }
 
@@ -136,9 +169,27 @@ void Connection::on_timer() {
 void Connection::apply(Event event, std::string detail) {
   assert_on_progress_thread();
   request_left_ |= channel_ && channel_->request_left();
+  for (bool done = false; !done;) {
+    done = true;
+    for (const Action action : enter(event, std::move(detail))) {
+      if (Status good = perform(action); !good) {
+        event = Event::kLocalError;
+        detail = std::move(good).error().text;
+        done = false;
+        break;
+      }
+    }
+  }
+  incoming_.reset();
+  new_channel_.reset();
+  owner_.on_event(*this);  // which may be the end of this object
+}
+
+/// Gives what is to be done.
+Actions Connection::enter(Event event, std::string detail) {
   const Step step = cpc::step(state_, event, guards());
   if (step.outcome == Outcome::kIgnored) {
-    return;
+    return {};
   }
   if (!detail.empty()) {
     detail_ = std::move(detail);
@@ -152,35 +203,34 @@ void Connection::apply(Event event, std::string detail) {
     environment_.settings->trace->add(key_, state_, event, step.next);
   }
   state_ = step.next;
-  for (const Action action : step.actions) {
-    if (Status done = perform(action); !done) {
-      apply(Event::kLocalError, std::move(done).error().text);
-      return;
-    }
-  }
+  return step.actions;
 }
 
 Guards Connection::guards() const {
   Guards guards;
-  guards.peer_has_precedence = key_.peer < environment_.settings->self || !request_left_;
-  guards.exchanges = exchanges_;
-  guards.wanted = target_.has_value();
-  if (exchanges_) {
-    // Every attempt has queue pairs of its own: one that is not newer has been given up by the peer.
-    guards.repeated = incoming_ && new_channel_ && incoming_->header.attempt <= peer_attempt_;
-    guards.stale = guards.repeated;
-  } else {
-    const bool same_ends =
-        incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ && incoming_->address == remote_address_;
-    // The first request names no target; a later one names that which we have answered it with.
-    const bool other_target = new_channel_ && same_ends && incoming_->xrc.target_qpn != 0 && queue_pairs_ &&
-                              incoming_->xrc.target_qpn != queue_pairs_->ends().front().qpn;
-    guards.repeated = same_ends && !other_target;
-    guards.stale = guards.repeated && incoming_->header.attempt < peer_attempt_;
+  const bool is_request = new_channel_ != nullptr;
+  std::uint32_t theirs = 0;  // the incarnation of the peer's request, here or on its way
+  if (incoming_) {
+    theirs = is_request ? incoming_->header.incarnation : incoming_->newest;
   }
-  guards.retries_left = attempt_ <= environment_.settings->connect_retries;
+  guards.peer_has_precedence =
+      !request_left_ || theirs > incarnation_ || (theirs == incarnation_ && key_.peer < environment_.settings->self);
+  guards.newer = is_request && theirs > incarnation_;
+  guards.older = is_request && theirs < incarnation_;
+  guards.old_attempt = is_request && theirs == incarnation_ && incoming_->header.attempt < peer_attempt_;
+  // The first request names no target; a later one names that which we have answered it with.
+  const bool other_target = is_request && incoming_->xrc.target_qpn != 0 && queue_pairs_ &&
+                            incoming_->xrc.target_qpn != queue_pairs_->ends().front().qpn;
+  guards.same_ends = incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ &&
+                     incoming_->address == remote_address_ && !other_target;
+  guards.time_left = spent_ms_ + next_pause_ms() <= environment_.settings->retry_time_ms;
   guards.channel_up = channel_ != nullptr;
-  guards.one_way = key_.direction != Direction::kBoth;
+  guards.exchanges = exchanges_;
+  guards.wanted = wanted_;
+  guards.outgoing = key_.direction == Direction::kOutgoing;
+  guards.incoming = key_.direction == Direction::kIncoming;
+  guards.names_target = named_target_ != 0;
+  guards.peer_pauses = peer_pauses_;
   return guards;
 }
 

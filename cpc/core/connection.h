@@ -12,12 +12,15 @@
 #include "cpc/core/channel.h"
 #include "cpc/core/connection_table.h"
 #include "cpc/core/cpc.h"
+#include "cpc/core/incarnations.h"
 #include "cpc/core/settings.h"
 #include "cpc/core/transition_history.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 
 namespace fabric::cpc {
+
+class Connection;
 
 /// What all connections of a process use. Outlives them.
 struct ConnectionEnvironment {
@@ -30,10 +33,29 @@ struct ConnectionEnvironment {
   std::function<void(Upcall)> say;                              ///< to the main thread
 };
 
+/// Who keeps a connection; outlives it.
+class ConnectionOwner {
+ public:
+  /// Something has happened, and all that follows from it. May destroy the connection.
+  virtual void on_event(Connection& connection) = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
+
+/// What a connection that has ended leaves to a newer one.
+struct Succession {
+  std::optional<PeerTarget> wish;    ///< the main thread wants to connect
+  std::unique_ptr<Channel> channel;  ///< the peer does, by this request; null: it is ours that goes on
+  Message request;
+};
+
 /// Progress thread only. Each function is an event; connection_table.h says what it leads to.
 class Connection final : private ChannelHandler {
  public:
-  Connection(const ConnectionKey& key, const ConnectionEnvironment& environment);
+  /// `incarnations`: those of the key; outlives the connection.
+  Connection(const ConnectionKey& key, LinkNumber link, const ConnectionEnvironment& environment,
+             Incarnations& incarnations, ConnectionOwner& owner);
   /// Closes the channel without a word and destroys the queue pairs.
   ~Connection() = default;
   Connection(const Connection&) = delete;
@@ -43,25 +65,36 @@ class Connection final : private ChannelHandler {
   void connect(PeerTarget target);
   void receives_posted() { apply(Event::kReceivesPosted); }
   void peer_spoke() { apply(Event::kPeerSpoke); }
-  void close(std::string reason) { apply(Event::kCloseWanted, std::move(reason)); }
+  void close(std::string reason, bool is_final);
   void destroy() { apply(Event::kDestroyWanted); }
+  /// The main thread wants no connection any more. It does not know of this one yet.
+  void withdraw(std::string reason);
 
-  /// A peer asks, on `channel`. The manager has checked that the port exists and the number of queues fits.
-  void request_arrived(std::unique_ptr<Channel> channel, Message request);
+  /// A peer asks, on `channel`. The manager has checked that the port exists and the number of queues fits. `wish`: that
+  /// of the connection before this one.
+  void request_arrived(std::unique_ptr<Channel> channel, Message request, std::optional<PeerTarget> wish = {});
 
+  [[nodiscard]] const ConnectionKey& key() const noexcept { return key_; }
+  [[nodiscard]] LinkNumber link() const noexcept { return link_; }
+  [[nodiscard]] std::uint32_t incarnation() const noexcept { return incarnation_; }
   [[nodiscard]] State state() const noexcept { return state_; }
+  [[nodiscard]] bool exchanges() const noexcept { return exchanges_; }
+  /// For a newer connection, if one is to take its place. Once.
+  [[nodiscard]] std::optional<Succession> take_succession() { return std::exchange(succession_, std::nullopt); }
 
  private:
   void on_message(Channel& channel, Message message) override;
   void on_lost(Channel& channel, std::string reason, bool confirm_taken) override;
   void on_answer(Event event, Message answer);
-  void on_refusal(const Message& refusal);
+  void on_refusal(Message refusal);
   [[nodiscard]] Status check_answer(Event event, const Message& answer) const;
   [[nodiscard]] bool take_target(const Message& request);
   void on_timer();
 
-  /// The only function that writes the state. `detail` is for the user, should the event lead to a failure.
+  /// The last call of whoever calls it. `detail` is for the user, should the event lead to a failure.
   void apply(Event event, std::string detail = {});
+  /// The only function that writes the state.
+  [[nodiscard]] Actions enter(Event event, std::string detail);
   [[nodiscard]] Guards guards() const;
   [[nodiscard]] Status perform(Action action);
 
@@ -78,15 +111,22 @@ class Connection final : private ChannelHandler {
   void tell_linked();
   void tell_failed();
   [[nodiscard]] Message own_ends(MessageType type) const;
-  [[nodiscard]] unsigned retry_delay_ms() const;
+  [[nodiscard]] unsigned next_pause_ms() const noexcept;
+  unsigned spend_pause() noexcept;
+  void forgive() noexcept;
 
-  ConnectionKey key_;
+  const ConnectionKey key_;
+  const LinkNumber link_;
   const ConnectionEnvironment& environment_;
+  Incarnations& incarnations_;
+  ConnectionOwner& owner_;
   State state_ = State::kClosed;
   TransitionHistory history_;
   std::string detail_;  ///< the reason at hand, for refusals and failures
+  RefuseReason refuse_reason_ = RefuseReason::kFailed;
 
   std::optional<PeerTarget> target_;  ///< from Connect
+  bool wanted_ = false;               ///< it has not been withdrawn
   bool exchanges_ = false;            ///< the CPC exchanges CTS
   bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
   std::unique_ptr<QueuePairs> queue_pairs_;
@@ -96,13 +136,18 @@ class Connection final : private ChannelHandler {
       taken_target_;  ///< kIncoming: the target that a REQUEST names, until there are queue pairs
   PortAddress remote_address_;
   std::vector<QueuePairEnd> remote_ends_;  ///< what our queue pairs are connected to; empty before
+  std::uint32_t incarnation_ = 0;          ///< 0 before there was a REQUEST
   std::uint32_t attempt_ = 0;              ///< of our latest REQUEST
-  bool request_left_ = false;              ///< the peer may have seen a REQUEST of ours
+  bool request_left_ = false;              ///< the peer may have seen a REQUEST of ours, of this incarnation
   std::uint32_t peer_attempt_ = 0;         ///< of the peer's latest REQUEST that was adopted
+  bool peer_pauses_ = false;
+  unsigned pauses_ = 0;    ///< since the peer was last heard of
+  unsigned spent_ms_ = 0;  ///< in them, and in attempts that did not get through
 
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Channel> new_channel_;  ///< only within request_arrived()
-  std::optional<Message> incoming_;       ///< the REQUEST or REPLY that is being handled
+  std::optional<Message> incoming_;       ///< the message that is being handled, if it is one to look into
+  std::optional<Succession> succession_;
   Timer timer_;
   Event timer_event_ = Event::kRetryTimer;
 };

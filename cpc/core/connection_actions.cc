@@ -56,12 +56,16 @@ Status Connection::perform(Action action) {
       break;
     case Action::kRefuseOther:
       refuse_new_channel(RefuseReason::kOtherConnection,
-                         "it is connected to other queue pairs of ours: one of the processes has lost the connection");
+                         "it is connected to other queue pairs of yours: one of the processes has lost the connection");
       break;
-    case Action::kRefuseUnavailable:
-      refuse_new_channel(RefuseReason::kOutdated, state_ == State::kFailed
-                                                      ? "its connection has failed: " + detail_
-                                                      : "its connection is being closed: " + detail_);
+    case Action::kRefuseOutdated:
+      refuse_new_channel(RefuseReason::kOutdated, "this connection is over");
+      break;
+    case Action::kRefuseTargetGone:
+      refuse_new_channel(RefuseReason::kTargetGone, "target " + std::to_string(incoming_->xrc.target_qpn) + " is gone");
+      break;
+    case Action::kHandOver:
+      succession_ = Succession{wanted_ ? target_ : std::nullopt, std::move(new_channel_), std::move(*incoming_)};
       break;
     case Action::kDropNewChannel:
       new_channel_.reset();
@@ -81,10 +85,24 @@ Status Connection::perform(Action action) {
     case Action::kCloseChannel:
       channel_.reset();
       break;
+    case Action::kRenewIncarnation:
+      incarnation_ = 0;
+      request_left_ = false;
+      break;
+    case Action::kNotePause:
+      peer_pauses_ = true;
+      break;
+    case Action::kStartOver:
+      succession_ = Succession{target_, nullptr, {}};
+      break;
+    case Action::kCountAttempt:
+      (void)spend_pause();
+      break;
     case Action::kStartRetryTimer:
-      start_timer(Event::kRetryTimer, retry_delay_ms());
+      start_timer(Event::kRetryTimer, spend_pause());
       break;
     case Action::kStartHandshakeTimer:
+      forgive();
       start_timer(Event::kHandshakeTimer, environment_.settings->handshake_timeout_ms);
       break;
     case Action::kStopTimer:
@@ -100,13 +118,13 @@ Status Connection::perform(Action action) {
       tell_linked();
       break;
     case Action::kTellPeerLeft:
-      environment_.say(PeerLeft{key_, detail_});
+      environment_.say(PeerLeft{key_, link_, detail_});
       break;
     case Action::kTellFailed:
       tell_failed();
       break;
     case Action::kTellFlushing:
-      environment_.say(Flushing{key_});
+      environment_.say(Flushing{key_, link_});
       break;
   }
   return {};
@@ -162,12 +180,16 @@ Status Connection::connect_queue_pairs() {
 
 Status Connection::open_channel() {
   ++attempt_;
+  if (incarnation_ == 0) {
+    incarnation_ = incarnations_.next();
+  }
   ChannelOpener* const opener = environment_.opener(target_->cpc.kind);
   if (opener == nullptr) {
     return failure(kMethodDoesNotRun);
   }
   const ChannelIdentity identity{
-      target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_};
+      target_->token, environment_.settings->self, key_.peer, key_.local_port, key_.remote_port, attempt_,
+      incarnation_};
   Message request = own_ends(MessageType::kRequest);
   named_target_ = request.xrc.target_qpn;
   Result<std::unique_ptr<Channel>> opened = opener->open(identity, *target_, std::move(request));
@@ -182,11 +204,16 @@ Status Connection::open_channel() {
 void Connection::adopt_channel() {
   channel_ = std::move(new_channel_);
   channel_->set_handler(this);
-  peer_attempt_ = channel_->identity().attempt;
+  incarnation_ = incoming_->header.incarnation;
+  peer_attempt_ = incoming_->header.attempt;
+  request_left_ = false;
+  peer_pauses_ = false;
+  forgive();
 }
 
 void Connection::refuse_new_channel(RefuseReason reason, std::string text) {
-  new_channel_->refuse(reason, name_of(environment_.settings->self) + ": " + text);
+  const std::uint32_t newest = reason == RefuseReason::kCollision ? incarnation_ : incarnations_.newest();
+  new_channel_->refuse(reason, name_of(environment_.settings->self) + ": " + text, newest);
   new_channel_.reset();
 }
 
@@ -195,8 +222,7 @@ void Connection::send(MessageType type) {
     return;
   }
   if (type == MessageType::kRefuse) {
-    channel_->refuse(state_ == State::kClosing ? RefuseReason::kClosed : RefuseReason::kFailed,
-                     name_of(environment_.settings->self) + ": " + detail_);
+    channel_->refuse(refuse_reason_, name_of(environment_.settings->self) + ": " + detail_, incarnations_.newest());
   } else {
     channel_->send(own_ends(type));
   }
@@ -208,7 +234,7 @@ void Connection::start_timer(Event event, unsigned milliseconds) {
 }
 
 void Connection::ask_for_receives() {
-  PostReceives upcall{key_, {}};
+  PostReceives upcall{key_, link_, {}};
   if (key_.direction == Direction::kBoth) {
     upcall.queue_pairs = queue_pairs_->handles();
   } else if (key_.direction == Direction::kIncoming) {
@@ -218,7 +244,8 @@ void Connection::ask_for_receives() {
 }
 
 void Connection::tell_connected() {
-  Connected upcall{key_, remote_ends_};
+  forgive();
+  Connected upcall{key_, link_, remote_ends_};
   if (share_ != nullptr) {
     upcall.xrc = {queue_pairs_->handles().front(), share_->serial(), incoming_->xrc.srqs};
   }
@@ -227,8 +254,9 @@ void Connection::tell_connected() {
 
 void Connection::tell_linked() {
   const bool is_iwarp = environment_.port(key_.local_port)->address.link == Transport::kIwarp;
-  environment_.say(
-      Linked{key_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(), opened_by_us_ || !is_iwarp});
+  forgive();
+  environment_.say(Linked{key_, link_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(),
+                          opened_by_us_ || !is_iwarp});
 }
 
 void Connection::tell_failed() {
@@ -239,10 +267,9 @@ void Connection::tell_failed() {
   reason += "connection to " + name_of(key_.peer) + " (our port " + std::to_string(key_.local_port) + ", its port " +
             std::to_string(key_.remote_port) + "): " + detail_;
   if (attempt_ > 1) {
-    reason += " (attempt " + std::to_string(attempt_) + " of " +
-              std::to_string(environment_.settings->connect_retries + 1) + ")";
+    reason += " (attempt " + std::to_string(attempt_) + ")";
   }
-  environment_.say(Failed{key_, std::move(reason), history_.text()});
+  environment_.say(Failed{key_, link_, std::move(reason), history_.text(), wanted_});
 }
 
 Message Connection::own_ends(MessageType type) const {
@@ -256,11 +283,24 @@ Message Connection::own_ends(MessageType type) const {
   return message;
 }
 
-/// Doubles with every attempt, and differs between processes, so that a job that starts does not come in waves.
-unsigned Connection::retry_delay_ms() const {
-  const unsigned doublings = std::clamp(attempt_, 1U, 6U) - 1;
-  const unsigned longest = std::min(kFirstRetryMilliseconds << doublings, kLongestRetryMilliseconds);
+/// Doubles every time, so that a peer that is busy is left alone.
+unsigned Connection::next_pause_ms() const noexcept {
+  return std::min(kFirstRetryMilliseconds << std::min(pauses_, 5U), kLongestRetryMilliseconds);
+}
+
+/// Counts the next pause, and gives how long it is to be: not the same in all processes, so that a job that starts does not
+/// come in waves.
+unsigned Connection::spend_pause() noexcept {
+  const unsigned longest = next_pause_ms();
+  ++pauses_;
+  spent_ms_ += longest;
   return longest / 2 + random_bits() % (longest / 2 + 1);
+}
+
+/// The peer is there: what has gone wrong before does not count any more.
+void Connection::forgive() noexcept {
+  pauses_ = 0;
+  spent_ms_ = 0;
 }
 
 }  // namespace fabric::cpc

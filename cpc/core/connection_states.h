@@ -15,31 +15,35 @@ namespace fabric::cpc {
 enum class State : std::uint8_t {
   kClosed,       ///< No queue pairs, no channel, no timer.
   kPosting,      ///< Active. Queue pairs made, the main thread posts receives.
-  kQueued,       ///< Active, one way. Receives posted; the REQUEST waits for its turn at the shared sender.
+  kQueued,       ///< Active, outgoing. Receives posted; the REQUEST waits for its turn at the shared sender.
   kRequestSent,  ///< Active. Receives posted; REQUEST sent, or its channel is being opened, or the next attempt is due.
   kYielded,      ///< Active until now. The peer refused our request: its own has precedence and is on its way.
   kAnswering,    ///< Passive. Queue pairs connected to the peer's, the main thread posts receives.
   kReplySent,    ///< Passive. Receives posted; REPLY sent, or will be when the peer comes back. Waits for CONFIRM.
   kConfirming,   ///< Active, usable. CONFIRM sent, but the peer is not known to have it.
   kConnected,    ///< Usable, and so is the peer. With a CTS exchange: linked, the rest is between the main threads.
-  kClosing,      ///< Queue pairs in the error state; the main thread polls what is left.
-  kFailed,       ///< The main thread is told; its Close is awaited.
+  kClosing,      ///< It is over. Queue pairs in the error state; the main thread polls what is left.
 };
-inline constexpr std::size_t kStates = 11;
+inline constexpr std::size_t kStates = 10;
 
 /// What can happen to a connection.
 enum class Event : std::uint8_t {
-  kConnectWanted,   ///< Main thread: Connect.
-  kReceivesPosted,  ///< Main thread: ReceivesPosted.
-  kPeerSpoke,       ///< Main thread: PeerSpoke.
-  kCloseWanted,     ///< Main thread: Close.
-  kDestroyWanted,   ///< Main thread: Destroy.
-  kRequestArrived,  ///< A REQUEST, on a channel that the peer opened (the "new channel").
-  kSenderReady,     ///< It is our turn at the shared sender: REQUEST may go.
+  kConnectWanted,       ///< Main thread: Connect.
+  kReceivesPosted,      ///< Main thread: ReceivesPosted.
+  kPeerSpoke,           ///< Main thread: PeerSpoke.
+  kCloseWanted,         ///< Main thread: Close.
+  kWithdrawn,           ///< Main thread: Close, of a connection before this one, of which it does not know yet.
+  kDestroyWanted,       ///< Main thread: Destroy.
+  kRequestArrived,      ///< A REQUEST, on a channel that the peer opened (the "new channel").
+  kLateRequestArrived,  ///< The same, but the target that it names is gone.
+  kSenderReady,         ///< It is our turn at the shared sender: REQUEST may go.
   kTargetArrived,   ///< A TARGET on the channel that we opened: the peer's progress thread has a target for our sender.
   kReplyArrived,    ///< A REPLY on the channel that we opened.
+  kMisfitArrived,   ///< Either, but with other numbers of queues than ours.
   kConfirmArrived,  ///< A CONFIRM on the peer's channel.
+  kPauseArrived,    ///< A PAUSE on the peer's channel: it is closed to let others go first, and the peer comes back.
   kRefusalArrived,  ///< A REFUSE on the channel: the peer will not, or no longer, connect.
+  kOutdatedArrived,    ///< A REFUSE of this incarnation only: it is over, or the peer's main thread has given it up.
   kCollisionArrived,   ///< A REFUSE whose reason is that the peer's own request has precedence.
   kTargetGoneArrived,  ///< A REFUSE whose reason is that the target which our REQUEST named is gone.
   kConfirmTaken,       ///< The peer closed, in order, the channel on which we had sent CONFIRM: it has read it.
@@ -48,7 +52,7 @@ enum class Event : std::uint8_t {
   kHandshakeTimer,     ///< The time for a peer to come back is over.
   kLocalError,         ///< Something on our side failed: verbs, or an address list of the peer that makes no sense.
 };
-inline constexpr std::size_t kEvents = 18;
+inline constexpr std::size_t kEvents = 23;
 
 /// What a transition does, in the order of its row. If one fails, kLocalError follows in place of the rest.
 enum class Action : std::uint8_t {
@@ -57,21 +61,27 @@ enum class Action : std::uint8_t {
   kConnectQueuePairs,  ///< Connects them to the ends in the message that has just arrived, unless they are connected.
   kFlushQueuePairs,    ///< To the error state. One way: leaves the sender.
   kDestroyQueuePairs,
-  kWantSender,         ///< Asks for a turn at the shared sender (xrc_sender_table.h).
-  kRetireSender,       ///< Tells the shared sender that its target is gone.
-  kPostHandshake,      ///< Posts the handshake buffer, where the queues that CTS goes over take one.
-  kOpenChannel,        ///< Starts the next attempt: opens a channel and sends REQUEST on it.
-  kAdoptChannel,       ///< The new channel takes the place of the one we have, which is closed.
-  kRefuseCollision,    ///< Refuses the new channel: our own request has precedence.
-  kRefuseOther,        ///< Refuses the new channel: this connection has other queue pairs at the peer.
-  kRefuseUnavailable,  ///< Refuses the new channel: this connection is closing or has failed.
-  kDropNewChannel,     ///< Closes the new channel without a word.
-  kSendTarget,         ///< On the channel we have.
-  kSendReply,          ///< On the channel we have.
-  kSendConfirm,        ///< On the channel we have.
-  kSendRefusal,        ///< On the channel we have, if any, with the reason at hand.
-  kCloseChannel,       ///< Closes the channel we have, if any; what was sent on it still arrives.
-  kStartRetryTimer,    ///< Longer with every attempt.
+  kWantSender,        ///< Asks for a turn at the shared sender (xrc_sender_table.h).
+  kRetireSender,      ///< Tells the shared sender that its target is gone.
+  kPostHandshake,     ///< Posts the handshake buffer, where the queues that CTS goes over take one.
+  kOpenChannel,       ///< Starts the next attempt: opens a channel and sends REQUEST on it.
+  kAdoptChannel,      ///< The new channel takes the place of the one we have, which is closed.
+  kRefuseCollision,   ///< Refuses the new channel: our own request has precedence.
+  kRefuseOther,       ///< Refuses the new channel: this connection has other queue pairs at the peer.
+  kRefuseOutdated,    ///< Refuses the new channel: its incarnation is over.
+  kRefuseTargetGone,  ///< Refuses the new channel: the target that its request names is gone.
+  kHandOver,          ///< The new channel is for a newer connection, which takes the place of this one.
+  kDropNewChannel,    ///< Closes the new channel without a word.
+  kSendTarget,        ///< On the channel we have.
+  kSendReply,         ///< On the channel we have.
+  kSendConfirm,       ///< On the channel we have.
+  kSendRefusal,       ///< On the channel we have, if any, with the reason at hand.
+  kCloseChannel,      ///< Closes the channel we have, if any; what was sent on it still arrives.
+  kRenewIncarnation,  ///< The next REQUEST is of a newer incarnation.
+  kNotePause,         ///< The peer will come back by itself.
+  kStartOver,         ///< A newer connection takes the place of this one: the main thread wants one.
+  kCountAttempt,      ///< What has failed counts like an attempt, though no pause follows: it must not go on for ever.
+  kStartRetryTimer,   ///< Longer every time.
   kStartHandshakeTimer,
   kStopTimer,
   kAskForReceives,  ///< Upcall PostReceives.
@@ -81,34 +91,42 @@ enum class Action : std::uint8_t {
   kTellFailed,      ///< Upcall Failed. Who waits for us to connect the shared sender waits no longer.
   kTellFlushing,    ///< Upcall Flushing.
 };
-inline constexpr std::size_t kActionKinds = 28;
+inline constexpr std::size_t kActionKinds = 34;
 
 /// Facts that choose between the rows of one cell of the table.
 struct Guards {
-  /// Of crossing requests the peer's counts: its ProcessName is lower than ours, or ours has not left yet (it waits for
-  /// its turn, or cannot get through).
+  /// Of crossing requests the peer's counts: it is of a newer incarnation, or of the same and its ProcessName is lower than
+  /// ours, or ours has not left yet (it waits for its turn, or cannot get through).
   bool peer_has_precedence = false;
-  bool repeated = false;      ///< The message that arrived names the very ends that our queue pairs are connected to.
-  bool stale = false;         ///< It is repeated, and its attempt is older than the newest one seen.
-  bool retries_left = false;  ///< Another attempt may be made.
+  bool newer = false;         ///< The request that arrived is of a newer incarnation than this connection.
+  bool older = false;         ///< It is of an older one.
+  bool old_attempt = false;   ///< It is of the same one, and of an attempt that the peer has given up since.
+  bool same_ends = false;     ///< The message that arrived names the ends that our queue pairs are connected to.
+  bool time_left = false;     ///< Another attempt may be made.
   bool channel_up = false;    ///< We have a channel.
   bool exchanges = false;     ///< The CPC leaves it to a CTS exchange to tell that receives are posted.
   bool wanted = false;        ///< The main thread has said Connect.
-  bool one_way = false;       ///< Messages go one way only, over a shared sender to a shared target (xoob).
+  bool outgoing = false;      ///< Messages go one way only, from us, over a shared sender to a shared target (xoob).
+  bool incoming = false;      ///< The same, from the peer.
+  bool names_target = false;  ///< Outgoing: our REQUEST named the target that the sender is connected to.
+  bool peer_pauses = false;   ///< The peer has said PAUSE, and has not come back yet.
 };
-inline constexpr std::size_t kGuards = 8;
+inline constexpr std::size_t kGuards = 13;
 
 namespace detail {
 /// In the order of the bits that stand for them in the connection table.
 inline constexpr std::array<std::string_view, kGuards> kGuardNames{
-    "peer has precedence", "repeated", "stale", "retries left", "channel up", "exchanges", "wanted", "one way"};
+    "peer has precedence", "newer",  "older",    "old attempt", "same ends",    "time left",  "channel up",
+    "exchanges",           "wanted", "outgoing", "incoming",    "names target", "peer pauses"};
 inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "Queued",    "RequestSent",
                                                                    "Yielded",   "Answering", "ReplySent", "Confirming",
-                                                                   "Connected", "Closing",   "Failed"};
+                                                                   "Connected", "Closing"};
 inline constexpr std::array<std::string_view, kEvents> kEventNames{
-    "ConnectWanted",     "ReceivesPosted", "PeerSpoke",    "CloseWanted",    "DestroyWanted",  "RequestArrived",
-    "SenderReady",       "TargetArrived",  "ReplyArrived", "ConfirmArrived", "RefusalArrived", "CollisionArrived",
-    "TargetGoneArrived", "ConfirmTaken",   "ChannelLost",  "RetryTimer",     "HandshakeTimer", "LocalError"};
+    "ConnectWanted",   "ReceivesPosted",   "PeerSpoke",          "CloseWanted",  "Withdrawn",
+    "DestroyWanted",   "RequestArrived",   "LateRequestArrived", "SenderReady",  "TargetArrived",
+    "ReplyArrived",    "MisfitArrived",    "ConfirmArrived",     "PauseArrived", "RefusalArrived",
+    "OutdatedArrived", "CollisionArrived", "TargetGoneArrived",  "ConfirmTaken", "ChannelLost",
+    "RetryTimer",      "HandshakeTimer",   "LocalError"};
 inline constexpr std::array<std::string_view, kActionKinds> kActionNames{"None",
                                                                          "MakeQueuePairs",
                                                                          "ConnectQueuePairs",
@@ -121,13 +139,19 @@ inline constexpr std::array<std::string_view, kActionKinds> kActionNames{"None",
                                                                          "AdoptChannel",
                                                                          "RefuseCollision",
                                                                          "RefuseOther",
-                                                                         "RefuseUnavailable",
+                                                                         "RefuseOutdated",
+                                                                         "RefuseTargetGone",
+                                                                         "HandOver",
                                                                          "DropNewChannel",
                                                                          "SendTarget",
                                                                          "SendReply",
                                                                          "SendConfirm",
                                                                          "SendRefusal",
                                                                          "CloseChannel",
+                                                                         "RenewIncarnation",
+                                                                         "NotePause",
+                                                                         "StartOver",
+                                                                         "CountAttempt",
                                                                          "StartRetryTimer",
                                                                          "StartHandshakeTimer",
                                                                          "StopTimer",

@@ -8,17 +8,25 @@
 //
 // What makes it safe:
 //  - Each side posts its receives before it speaks (REQUEST, REPLY), so whoever is told "connected" may send at once.
+//  - Connections that two ports have one after the other are told apart by their *incarnation*, a number that every
+//    message carries and that grows (incarnations.h). A request of a newer incarnation is accepted in every state: whatever
+//    there was is over, a newer connection takes its place. One of an incarnation that is over is refused, with the
+//    newest number, and who asked asks again with a newer one. So either side may close and connect again at any time,
+//    whatever the other knows of it.
 //  - A connection keeps its queue pairs from its first attempt to its last. Every message carries the number of its
 //    attempt, and a request with the same ends again is the same request: it is answered with the same reply. So a
 //    channel that breaks, wherever, costs an attempt and nothing else.
-//  - Of crossing requests, that of the lower ProcessName counts. Both sides apply the same rule: the one with
-//    precedence refuses the other's request ("collision") and goes on waiting; the other answers as soon as it sees the
-//    first's. A request that has not left this host has no precedence: the peer cannot know of it, and where TCP gets
-//    through in one direction only, it never will.
+//  - Of crossing requests the newer one counts, and of the same incarnation that of the lower ProcessName. Both sides
+//    apply the same rule: the one with precedence refuses the other's request ("collision") and goes on waiting; the
+//    other answers as soon as it sees the first's. A request that has not left this host has no precedence: the peer
+//    cannot know of it, and where TCP gets through in one direction only, it never will.
 //  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A
-//    host that dies is noticed by the keepalive of the channel.
+//    host that dies is noticed by the keepalive of the channel. Attempts end when their pauses, and the time in which
+//    they did not get through, are too long together; waiting for a turn costs nothing.
+//  - Who opened a channel and closes it only to let others go first says so (PAUSE). The passive side then waits without
+//    a limit, unless its main thread wants the connection too: after some time that makes a newer one.
 //  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
-//    peer is known to have the CONFIRM, or attempts run out (the peer still learns from our first message: PeerSpoke).
+//    peer is known to have the CONFIRM, or no time is left (the peer still learns from our first message: PeerSpoke).
 //
 // CPCs that exchange CTS (rdmacm, ibcm; the guard `exchanges`) differ in this:
 //  - Nobody asks for receives before speaking: only the handshake buffer is posted, so that REQUEST and REPLY never wait
@@ -38,15 +46,15 @@
 //    xrc_sender_table.h.
 //  - The passive side's progress thread says which target it has made or taken at once (TARGET), so that those who wait
 //    for the sender do not wait for its main thread too. REPLY comes when the main thread has posted.
-//  - A request that names a target which is gone is refused before it becomes an event here; the active side then joins
-//    another sender.
+//  - A request that names a target which is gone is refused; the active side then joins another sender.
 //
 // Invariants:
 //  - Queue pairs are made on leaving Closed and destroyed on coming back to it (with a CTS exchange, or if the target is
 //    gone, also between two attempts), or at the end of the progress thread: made == destroyed whenever every connection is Closed.
 //  - A channel belongs to exactly one connection. A timer runs only in RequestSent, Yielded, ReplySent and Confirming.
 //  - The main thread hears at most one PostReceives and one Connected (or one Linked and one PeerLeft), then at most one
-//    Failed unless it breaks the rules, and exactly one Flushing for its Close.
+//    Failed, and in the end exactly one Flushing, whether it has said Close or not; except of a connection that only the
+//    peer wanted and that it has never heard of.
 //
 // To extend the table: add the enumerators to connection_states.h, then rows until this header compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things
 // that tell Posting from RequestSent and Answering from ReplySent.
@@ -66,7 +74,7 @@ namespace fabric::cpc {
 enum class Outcome : std::uint8_t {
   kTransition,
   kIgnored,        ///< The state stays and nothing is done; `why` says why that is right.
-  kProtocolError,  ///< One side broke the rules: the connection fails; `why` names the rule.
+  kProtocolError,  ///< One side broke the rules: the connection ends; `why` names the rule.
 };
 
 inline constexpr std::size_t kMaxActions = 7;
@@ -95,31 +103,42 @@ struct Set {
 
 /// A condition on guards: those in `care` must be as in `want`.
 struct When {
-  std::uint8_t care = 0;  ///< bits as in guard_bits()
-  std::uint8_t want = 0;
+  std::uint16_t care = 0;  ///< bits as in guard_bits()
+  std::uint16_t want = 0;
 };
 [[nodiscard]] constexpr When operator!(When when) noexcept {
-  return {when.care, static_cast<std::uint8_t>(when.want ^ when.care)};
+  return {when.care, static_cast<std::uint16_t>(when.want ^ when.care)};
 }
 [[nodiscard]] constexpr When operator&&(When a, When b) noexcept {
-  return {static_cast<std::uint8_t>(a.care | b.care), static_cast<std::uint8_t>(a.want | b.want)};
+  return {static_cast<std::uint16_t>(a.care | b.care), static_cast<std::uint16_t>(a.want | b.want)};
 }
 
 inline constexpr When kAlways{};
 inline constexpr When kPeerHasPrecedence{1, 1};
-inline constexpr When kRepeated{2, 2};
-inline constexpr When kStale{4, 4};
-inline constexpr When kRetriesLeft{8, 8};
-inline constexpr When kChannelUp{16, 16};
-inline constexpr When kExchanges{32, 32};
-inline constexpr When kWanted{64, 64};
-inline constexpr When kOneWay{128, 128};
+inline constexpr When kNewer{2, 2};
+inline constexpr When kOlder{4, 4};
+inline constexpr When kOldAttempt{8, 8};
+inline constexpr When kSameEnds{16, 16};
+inline constexpr When kTimeLeft{32, 32};
+inline constexpr When kChannelUp{64, 64};
+inline constexpr When kExchanges{128, 128};
+inline constexpr When kWanted{256, 256};
+inline constexpr When kOutgoing{512, 512};
+inline constexpr When kIncoming{1024, 1024};
+inline constexpr When kNamesTarget{2048, 2048};
+inline constexpr When kPeerPauses{4096, 4096};
+/// A request of the incarnation at hand, and of its latest attempt.
+inline constexpr When kSame = !kNewer && !kOlder;
+inline constexpr When kLatest = kSame && !kOldAttempt;
 
-[[nodiscard]] constexpr std::uint8_t guard_bits(const Guards& guards) noexcept {
-  return static_cast<std::uint8_t>((guards.peer_has_precedence ? 1 : 0) | (guards.repeated ? 2 : 0) |
-                                   (guards.stale ? 4 : 0) | (guards.retries_left ? 8 : 0) |
-                                   (guards.channel_up ? 16 : 0) | (guards.exchanges ? 32 : 0) |
-                                   (guards.wanted ? 64 : 0) | (guards.one_way ? 128 : 0));
+[[nodiscard]] constexpr std::uint16_t guard_bits(const Guards& guards) noexcept {
+  const auto bit = [](bool guard, When when) { return guard ? unsigned{when.care} : 0U; };
+  return static_cast<std::uint16_t>(
+      bit(guards.peer_has_precedence, kPeerHasPrecedence) | bit(guards.newer, kNewer) | bit(guards.older, kOlder) |
+      bit(guards.old_attempt, kOldAttempt) | bit(guards.same_ends, kSameEnds) | bit(guards.time_left, kTimeLeft) |
+      bit(guards.channel_up, kChannelUp) | bit(guards.exchanges, kExchanges) | bit(guards.wanted, kWanted) |
+      bit(guards.outgoing, kOutgoing) | bit(guards.incoming, kIncoming) | bit(guards.names_target, kNamesTarget) |
+      bit(guards.peer_pauses, kPeerPauses));
 }
 
 struct Row {
@@ -127,7 +146,7 @@ struct Row {
   Set<Event> events;
   When when;
   Step step;
-  [[nodiscard]] constexpr bool matches(State state, Event event, std::uint8_t guards) const noexcept {
+  [[nodiscard]] constexpr bool matches(State state, Event event, std::uint16_t guards) const noexcept {
     return states.has(state) && events.has(event) && (guards & when.care) == when.want;
   }
 };
@@ -138,8 +157,9 @@ struct Row {
   std::copy(actions.begin(), actions.end(), row.step.actions.begin());
   return row;
 }
-[[nodiscard]] constexpr Row ignored(Set<State> states, Set<Event> events, std::string_view why) noexcept {
-  return {states, events, kAlways, {Outcome::kIgnored, State::kClosed, {}, why}};
+[[nodiscard]] constexpr Row ignored(Set<State> states, Set<Event> events, std::string_view why,
+                                    When when = kAlways) noexcept {
+  return {states, events, when, {Outcome::kIgnored, State::kClosed, {}, why}};
 }
 [[nodiscard]] constexpr Row error(Set<State> states, Set<Event> events, std::string_view why,
                                   When when = kAlways) noexcept {
@@ -147,8 +167,9 @@ struct Row {
           events,
           when,
           {Outcome::kProtocolError,
-           State::kFailed,
-           {Action::kSendRefusal, Action::kCloseChannel, Action::kStopTimer, Action::kTellFailed},
+           State::kClosing,
+           {Action::kStopTimer, Action::kSendRefusal, Action::kCloseChannel, Action::kTellFailed,
+            Action::kFlushQueuePairs, Action::kTellFlushing},
            why}};
 }
 
@@ -159,24 +180,28 @@ using enum Action;
 // clang-format off
 inline constexpr auto kTable = std::to_array<Row>({
   // ---- Closed
-  go(kClosed, kConnectWanted,  !kExchanges && !kOneWay, kPosting,   {kMakeQueuePairs, kAskForReceives}),
-  go(kClosed, kConnectWanted,  kOneWay,     kPosting,     {kAskForReceives}),
-  go(kClosed, kConnectWanted,  kExchanges && !kOneWay, kRequestSent, {kMakeQueuePairs, kPostHandshake, kOpenChannel}),
-  go(kClosed, kRequestArrived, !kExchanges && !kOneWay, kAnswering,
+  go(kClosed, kConnectWanted,  !kExchanges && !kOutgoing && !kIncoming, kPosting, {kMakeQueuePairs, kAskForReceives}),
+  go(kClosed, kConnectWanted,  kOutgoing,   kPosting,     {kAskForReceives}),
+  go(kClosed, kConnectWanted,  kExchanges && !kOutgoing && !kIncoming, kRequestSent,
+     {kMakeQueuePairs, kPostHandshake, kOpenChannel}),
+  error(kClosed, kConnectWanted, "only the side that sends can ask for a connection that goes one way", kIncoming),
+  go(kClosed, kRequestArrived, !kExchanges && !kIncoming, kAnswering,
      {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kAskForReceives}),
-  go(kClosed, kRequestArrived, !kExchanges && kOneWay, kAnswering,
+  go(kClosed, kRequestArrived, !kExchanges && kIncoming, kAnswering,
      {kAdoptChannel, kMakeQueuePairs, kConnectQueuePairs, kSendTarget, kAskForReceives}),
   go(kClosed, kRequestArrived, kExchanges,  kReplySent,
      {kAdoptChannel, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
+  go(kClosed, kLateRequestArrived, kAlways, kClosed,    {kRefuseTargetGone}),
   go(kClosed, kCloseWanted,    kAlways, kClosing,   {kTellFlushing}),
   ignored(kClosed, kDestroyWanted, "there is nothing to destroy"),
+  ignored({kClosed, kClosing}, kWithdrawn, "nothing is wanted"),
   error(kClosed, {kReceivesPosted, kPeerSpoke}, "there are no queue pairs"),
 
   // ---- The active side, until its request is answered
-  go(kPosting, kReceivesPosted, !kOneWay, kRequestSent, {kOpenChannel}),
-  go(kPosting, kReceivesPosted, kOneWay, kQueued,       {kMakeQueuePairs, kWantSender}),
-  go(kQueued,  kSenderReady,    kAlways, kRequestSent,  {kOpenChannel}),
-  go(kPosting, kRequestArrived, kAlways, kAnswering,   {kAdoptChannel, kConnectQueuePairs}),
+  go(kPosting, kReceivesPosted, !kOutgoing, kRequestSent, {kOpenChannel}),
+  go(kPosting, kReceivesPosted, kOutgoing,  kQueued,      {kMakeQueuePairs, kWantSender}),
+  go(kQueued,  kSenderReady,    kAlways,    kRequestSent, {kOpenChannel}),
+  go(kPosting, kRequestArrived, kAlways,    kAnswering,   {kAdoptChannel, kConnectQueuePairs}),
 
   go(kRequestSent, kRequestArrived,   kPeerHasPrecedence && !kExchanges, kReplySent,
      {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
@@ -191,36 +216,51 @@ inline constexpr auto kTable = std::to_array<Row>({
   error(kRequestSent, kCollisionArrived, "the peer claims precedence for its request, which it does not have",
         !kPeerHasPrecedence),
   go(kRequestSent, kTargetArrived,    kAlways,             kRequestSent, {kConnectQueuePairs}),
-  go(kRequestSent, kTargetGoneArrived, kRetriesLeft && kOneWay,  kQueued,
-     {kCloseChannel, kRetireSender, kDestroyQueuePairs, kMakeQueuePairs, kWantSender}),
-  go(kRequestSent, kTargetGoneArrived, !kRetriesLeft && kOneWay, kFailed, {kCloseChannel, kRetireSender, kTellFailed}),
-  error(kRequestSent, kTargetGoneArrived, "our request names no target", !kOneWay),
-  go(kRequestSent, kRefusalArrived,   kAlways,             kFailed,      {kCloseChannel, kTellFailed}),
-  go(kRequestSent, kChannelLost,      kRetriesLeft,        kRequestSent, {kCloseChannel, kStartRetryTimer}),
-  go(kRequestSent, kChannelLost,      !kRetriesLeft,       kFailed,      {kCloseChannel, kTellFailed}),
+  go(kRequestSent, kTargetGoneArrived, kTimeLeft && kNamesTarget,  kQueued,
+     {kCountAttempt, kCloseChannel, kRetireSender, kDestroyQueuePairs, kMakeQueuePairs, kWantSender}),
+  go(kRequestSent, kTargetGoneArrived, !kTimeLeft && kNamesTarget, kClosing,
+     {kCloseChannel, kRetireSender, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  error(kRequestSent, kTargetGoneArrived, "our request names no target", !kNamesTarget),
+  // The main thread that has given this incarnation up may take a newer one, if the peer wants it.
+  go(kRequestSent, kOutdatedArrived,  kTimeLeft,           kRequestSent,
+     {kCloseChannel, kRenewIncarnation, kStartRetryTimer}),
+  go(kRequestSent, kOutdatedArrived,  !kTimeLeft,          kClosing,
+     {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go(kRequestSent, kRefusalArrived,   kAlways,             kClosing,
+     {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go(kRequestSent, kChannelLost,      kTimeLeft,           kRequestSent, {kCloseChannel, kStartRetryTimer}),
+  go(kRequestSent, kChannelLost,      !kTimeLeft,          kClosing,
+     {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
   go(kRequestSent, kRetryTimer,       !kExchanges,         kRequestSent, {kOpenChannel}),
   go(kRequestSent, kRetryTimer,       kExchanges,          kRequestSent,
      {kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kOpenChannel}),
 
-  go(kYielded, kRequestArrived, !kExchanges,                 kReplySent,
+  go(kYielded, kRequestArrived, !kOlder && !kExchanges,      kReplySent,
      {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
-  go(kYielded, kRequestArrived, kExchanges,                  kReplySent,
+  go(kYielded, kRequestArrived, !kOlder && kExchanges,       kReplySent,
      {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
-  go(kYielded, kHandshakeTimer, kRetriesLeft && !kExchanges, kRequestSent, {kOpenChannel}),
-  go(kYielded, kHandshakeTimer, kRetriesLeft && kExchanges,  kRequestSent,
+  go(kYielded, kRequestArrived, kOlder,                      kYielded,     {kRefuseOutdated}),
+  // The peer may be waiting for its turn for long: that it has refused ours is a sign of life.
+  go(kYielded, kHandshakeTimer, kTimeLeft && !kExchanges,    kRequestSent, {kOpenChannel}),
+  go(kYielded, kHandshakeTimer, kTimeLeft && kExchanges,     kRequestSent,
      {kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kOpenChannel}),
-  go(kYielded, kHandshakeTimer, !kRetriesLeft,               kFailed,      {kTellFailed}),
+  go(kYielded, kHandshakeTimer, !kTimeLeft,                  kClosing,
+     {kTellFailed, kFlushQueuePairs, kTellFlushing}),
 
   // ---- The passive side
-  go(kAnswering, kRequestArrived, kRepeated && !kStale && !kOneWay, kAnswering, {kAdoptChannel}),
-  go(kAnswering, kRequestArrived, kRepeated && !kStale && kOneWay,  kAnswering, {kAdoptChannel, kSendTarget}),
-  go(kAnswering, kReceivesPosted, kChannelUp,           kReplySent, {kSendReply}),
-  go(kAnswering, kReceivesPosted, !kChannelUp,          kReplySent, {kStartHandshakeTimer}),
+  go(kAnswering, kRequestArrived, kLatest && kSameEnds && !kIncoming, kAnswering, {kAdoptChannel}),
+  go(kAnswering, kRequestArrived, kLatest && kSameEnds && kIncoming,  kAnswering, {kAdoptChannel, kSendTarget}),
+  go(kAnswering, kReceivesPosted, kChannelUp,                  kReplySent, {kSendReply}),
+  go(kAnswering, kReceivesPosted, !kChannelUp && !kPeerPauses, kReplySent, {kStartHandshakeTimer}),
+  go(kAnswering, kReceivesPosted, !kChannelUp && kPeerPauses && kWanted,  kReplySent, {kStartHandshakeTimer}),
+  go(kAnswering, kReceivesPosted, !kChannelUp && kPeerPauses && !kWanted, kReplySent, {kStopTimer}),
   go(kAnswering, kChannelLost,    kAlways,              kAnswering, {kCloseChannel}),
+  go(kAnswering, kPauseArrived,   kAlways,              kAnswering, {kNotePause, kCloseChannel}),
   error(kAnswering, kConfirmArrived, "CONFIRM before REPLY"),
 
-  go(kReplySent, kRequestArrived, kRepeated && !kStale, kReplySent, {kStopTimer, kAdoptChannel, kSendReply}),
-  go(kReplySent, kRequestArrived, !kRepeated && !kStale && kExchanges, kReplySent,
+  go(kReplySent, kRequestArrived, kLatest && kSameEnds && !kExchanges, kReplySent,
+     {kStopTimer, kAdoptChannel, kSendReply}),
+  go(kReplySent, kRequestArrived, kLatest && kExchanges, kReplySent,
      {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
   go(kReplySent, kConfirmArrived, !kExchanges,          kConnected, {kStopTimer, kCloseChannel, kTellConnected}),
   go(kReplySent, kConfirmArrived, kExchanges,           kConnected, {kStopTimer, kTellLinked}),
@@ -228,115 +268,159 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kReplySent, kPeerSpoke,      !kExchanges,          kConnected, {kStopTimer, kTellConnected}),
   error(kReplySent, kPeerSpoke, "the main thread does not know these queue pairs yet", kExchanges),
   go(kReplySent, kChannelLost,    !kExchanges,          kReplySent, {kCloseChannel, kStartHandshakeTimer}),
-  go(kReplySent, kChannelLost,    kExchanges && !kWanted,                 kClosed,
+  go(kReplySent, kChannelLost,    kExchanges && !kWanted,               kClosed,
      {kCloseChannel, kDestroyQueuePairs}),
-  go(kReplySent, kChannelLost,    kExchanges && kWanted && kRetriesLeft,  kRequestSent,
+  go(kReplySent, kChannelLost,    kExchanges && kWanted && kTimeLeft,   kRequestSent,
      {kCloseChannel, kStartRetryTimer}),
-  go(kReplySent, kChannelLost,    kExchanges && kWanted && !kRetriesLeft, kFailed,
-     {kCloseChannel, kTellFailed}),
-  go(kReplySent, kHandshakeTimer, kAlways,              kFailed,    {kTellFailed}),
+  go(kReplySent, kChannelLost,    kExchanges && kWanted && !kTimeLeft,  kClosing,
+     {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go(kReplySent, kPauseArrived,   !kWanted,             kReplySent, {kNotePause, kCloseChannel}),
+  go(kReplySent, kPauseArrived,   kWanted,              kReplySent, {kNotePause, kCloseChannel, kStartHandshakeTimer}),
+  go(kReplySent, kConnectWanted,  !kChannelUp && kPeerPauses, kReplySent, {kStartHandshakeTimer}),
+  ignored(kReplySent, kConnectWanted, "under way already: its Connected or Failed comes", kChannelUp),
+  ignored(kReplySent, kConnectWanted, "the timer runs already", !kChannelUp && !kPeerPauses),
+  // Our queue pairs are connected to those of a peer that does not come: a newer connection has others.
+  go(kReplySent, kHandshakeTimer, kWanted && kTimeLeft,  kClosing,  {kStartOver, kFlushQueuePairs, kTellFlushing}),
+  go(kReplySent, kHandshakeTimer, kWanted && !kTimeLeft, kClosing,  {kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go(kReplySent, kHandshakeTimer, !kWanted,              kClosing,  {kTellFailed, kFlushQueuePairs, kTellFlushing}),
 
-  go({kAnswering, kReplySent}, kRefusalArrived, kAlways, kFailed, {kStopTimer, kCloseChannel, kTellFailed}),
+  go({kAnswering, kReplySent}, kOutdatedArrived, kWanted && kTimeLeft,  kClosing,
+     {kStopTimer, kStartOver, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
+  go({kAnswering, kReplySent}, kOutdatedArrived, kWanted && !kTimeLeft, kClosing,
+     {kStopTimer, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go({kAnswering, kReplySent}, kOutdatedArrived, !kWanted,              kClosing,
+     {kStopTimer, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go({kAnswering, kReplySent}, kRefusalArrived,  kAlways,               kClosing,
+     {kStopTimer, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
 
   // ---- Connected
   // A request of the peer's that ours overtook: the peer has long closed its channel.
-  go(kConfirming, kRequestArrived, kRepeated,     kConfirming, {kDropNewChannel}),
-  go(kConfirming, kRequestArrived, !kRepeated,    kConfirming, {kRefuseOther}),
-  go(kConfirming, kReplyArrived,   kRepeated,     kConfirming, {kSendConfirm}),
+  go(kConfirming, kRequestArrived, kSame && kSameEnds,  kConfirming, {kDropNewChannel}),
+  go(kConfirming, kRequestArrived, kSame && !kSameEnds, kConfirming, {kRefuseOther}),
+  go(kConfirming, kReplyArrived,   kSameEnds,     kConfirming, {kSendConfirm}),
   error(kConfirming, kReplyArrived,
-        "the peer answers a repeated request with other queue pairs: it has forgotten the connection", !kRepeated),
+        "the peer answers a repeated request with other queue pairs: it has forgotten the connection", !kSameEnds),
   go(kConfirming, kConfirmTaken,   kAlways,       kConnected,  {kCloseChannel}),
   go(kConfirming, kPeerSpoke,      kAlways,       kConnected,  {kStopTimer, kCloseChannel}),
-  go(kConfirming, kChannelLost,    kRetriesLeft,  kConfirming, {kCloseChannel, kStartRetryTimer}),
-  go(kConfirming, kChannelLost,    !kRetriesLeft, kConnected,  {kCloseChannel}),
+  go(kConfirming, kChannelLost,    kTimeLeft,     kConfirming, {kCloseChannel, kStartRetryTimer}),
+  go(kConfirming, kChannelLost,    !kTimeLeft,    kConnected,  {kCloseChannel}),
   go(kConfirming, kRetryTimer,     kAlways,       kConfirming, {kOpenChannel}),
   ignored(kConfirming, kTargetArrived, "the answer to a repeated request; the sender is connected"),
-  go(kConfirming, {kRefusalArrived, kCollisionArrived, kTargetGoneArrived}, kAlways, kFailed,
-     {kCloseChannel, kTellFailed}),
+  go(kConfirming, {kRefusalArrived, kOutdatedArrived, kCollisionArrived, kTargetGoneArrived}, kAlways, kClosing,
+     {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
 
-  go(kConnected, kRequestArrived, kRepeated && !kStale, kConnected, {kAdoptChannel, kSendReply}),
-  go(kConnected, {kConfirmArrived, kChannelLost, kRefusalArrived}, !kExchanges, kConnected, {kCloseChannel}),
-  go(kConnected, {kChannelLost, kRefusalArrived}, kExchanges, kConnected, {kCloseChannel, kTellPeerLeft}),
+  go(kConnected, kRequestArrived, kLatest && kSameEnds && !kExchanges, kConnected, {kAdoptChannel, kSendReply}),
+  go(kConnected, {kConfirmArrived, kChannelLost, kRefusalArrived, kOutdatedArrived, kPauseArrived}, !kExchanges,
+     kConnected, {kCloseChannel}),
+  go(kConnected, {kChannelLost, kRefusalArrived, kOutdatedArrived}, kExchanges, kConnected,
+     {kCloseChannel, kTellPeerLeft}),
   error(kConnected, kConfirmArrived, "a second CONFIRM", kExchanges),
+  error(kConnected, kPauseArrived, "a PAUSE on a channel that stays", kExchanges),
   ignored(kConnected, kPeerSpoke, "the peer is known to be connected"),
 
   // ---- Requests that do not fit the state
-  go(kAnswering, kRequestArrived, kStale, kAnswering, {kDropNewChannel}),
-  go(kReplySent, kRequestArrived, kStale, kReplySent, {kDropNewChannel}),
-  go(kConnected, kRequestArrived, kStale, kConnected, {kDropNewChannel}),
-  // The peer has other queue pairs than those we are connected to: it lost or restarted its side.
-  go(kAnswering, kRequestArrived, !kRepeated && !kStale, kAnswering, {kRefuseOther}),
-  go(kReplySent, kRequestArrived, !kRepeated && !kStale && !kExchanges, kReplySent, {kRefuseOther}),
-  go(kConnected, kRequestArrived, !kRepeated && !kStale, kConnected, {kRefuseOther}),
-  go(kClosing,   kRequestArrived, kAlways,               kClosing,   {kRefuseUnavailable}),
-  go(kFailed,    kRequestArrived, kAlways,               kFailed,    {kRefuseUnavailable}),
+  go(kAnswering,  kRequestArrived, kSame && kOldAttempt, kAnswering, {kDropNewChannel}),
+  go(kReplySent,  kRequestArrived, kSame && kOldAttempt, kReplySent, {kDropNewChannel}),
+  go(kConnected,  kRequestArrived, kSame && kOldAttempt, kConnected, {kDropNewChannel}),
+  // Other queue pairs than those we are connected to: the peer does not remember this incarnation.
+  go(kAnswering,  kRequestArrived, kLatest && !kSameEnds, kAnswering, {kRefuseOther}),
+  go(kReplySent,  kRequestArrived, kLatest && !kSameEnds && !kExchanges, kReplySent, {kRefuseOther}),
+  go(kConnected,  kRequestArrived, kLatest && !kSameEnds, kConnected, {kRefuseOther}),
+  go(kConnected,  kRequestArrived, kLatest && kSameEnds && kExchanges, kConnected, {kRefuseOther}),
+  go(kAnswering,  kRequestArrived, kOlder, kAnswering,  {kRefuseOutdated}),
+  go(kReplySent,  kRequestArrived, kOlder, kReplySent,  {kRefuseOutdated}),
+  go(kConfirming, kRequestArrived, kOlder, kConfirming, {kRefuseOutdated}),
+  go(kConnected,  kRequestArrived, kOlder, kConnected,  {kRefuseOutdated}),
+  go({kAnswering, kReplySent, kConfirming, kConnected}, kRequestArrived, kNewer, kClosing,
+     {kStopTimer, kHandOver, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
+  go(kClosing,    kRequestArrived, kAlways, kClosing,   {kRefuseOutdated}),
 
   // ---- The end
   go({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent}, kCloseWanted, kAlways, kClosing,
      {kStopTimer, kSendRefusal, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
+  go({kPosting, kQueued, kRequestSent, kYielded}, kWithdrawn, kAlways, kClosing,
+     {kStopTimer, kSendRefusal, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
+  ignored({kAnswering, kReplySent, kConfirming, kConnected}, kWithdrawn, "the peer wants it too"),
   go({kConfirming, kConnected}, kCloseWanted, kAlways, kClosing,
      {kStopTimer, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
-  go(kFailed, kCloseWanted, kAlways, kClosing, {kFlushQueuePairs, kTellFlushing}),
   go({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kLocalError,
-     kAlways, kFailed, {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed}),
+     kAlways, kClosing, {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
+  go({kRequestSent, kConfirming}, kMisfitArrived, kAlways, kClosing,
+     {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
   go(kClosing, kDestroyWanted, kAlways, kClosed, {kDestroyQueuePairs}),
-  go(kClosing, kConnectWanted, kAlways, kClosing, {kTellFailed}),  // main thread's error, but it waits for an answer
   ignored(kClosing, kCloseWanted, "Flushing has been said"),
   ignored(kClosing, {kReceivesPosted, kPeerSpoke, kLocalError}, "the connection is given up already"),
-  ignored(kFailed, {kConnectWanted, kReceivesPosted, kPeerSpoke}, "crossed our Failed, which answers it"),
-  ignored(kFailed, kLocalError, "has failed already"),
-  error({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kFailed},
-        kDestroyWanted, "Destroy without Close"),
+  ignored(kClosing, kConnectWanted, "a newer connection is made for it"),
+  error({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kDestroyWanted,
+        "Destroy without Close"),
 
   // ---- The rest of the main thread's commands
-  ignored({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kConnectWanted,
+  ignored({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kConfirming, kConnected}, kConnectWanted,
           "under way already: its Connected or Failed comes"),
   error({kQueued, kRequestSent, kYielded, kReplySent, kConfirming, kConnected}, kReceivesPosted, "receives were posted before"),
   error({kPosting, kQueued, kRequestSent, kYielded, kAnswering}, kPeerSpoke, "the peer cannot know our queue pairs yet"),
 
   // ---- Cannot happen: no channel, or none that such messages travel on, or no timer in these states
   go(kQueued, kRequestArrived, kAlways, kQueued, {kRefuseOther}),  // requests go to the connection the other way
-  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed},
-        {kReplyArrived, kTargetArrived, kCollisionArrived, kTargetGoneArrived}, "no request is open"),
-  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kConfirming, kClosing, kFailed}, kConfirmArrived,
+  error({kPosting, kQueued, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kClosing},
+        kLateRequestArrived, "only a new connection looks for a target"),
+  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing},
+        {kReplyArrived, kTargetArrived, kMisfitArrived, kCollisionArrived, kTargetGoneArrived}, "no request is open"),
+  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kConfirming, kClosing}, {kConfirmArrived, kPauseArrived},
         "no reply is open"),
-  error({kClosed, kPosting, kQueued, kYielded, kClosing, kFailed}, {kRefusalArrived, kChannelLost},
+  error({kClosed, kPosting, kQueued, kYielded, kClosing}, {kRefusalArrived, kOutdatedArrived, kChannelLost},
         "no channel is open"),
-  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing, kFailed},
+  error({kClosed, kPosting, kQueued, kYielded, kRequestSent, kAnswering, kReplySent, kConnected, kClosing},
         kConfirmTaken, "no CONFIRM is under way"),
-  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing, kFailed}, kRetryTimer,
+  error({kClosed, kPosting, kQueued, kYielded, kAnswering, kReplySent, kConnected, kClosing}, kRetryTimer,
         "no retry is due"),
-  error({kClosed, kPosting, kQueued, kRequestSent, kAnswering, kConfirming, kConnected, kClosing, kFailed},
+  error({kClosed, kPosting, kQueued, kRequestSent, kAnswering, kConfirming, kConnected, kClosing},
         kHandshakeTimer, "the timer does not run"),
-  error({kClosed, kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kClosing, kFailed},
+  error({kClosed, kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kClosing},
         kSenderReady, "it does not wait for its turn"),
   error(kClosed, kLocalError, "there is nothing that could fail"),
 });
 // clang-format on
 
-/// Stale implies repeated, and no CPC whose connections go one way exchanges CTS: the other combinations never arise.
-[[nodiscard]] constexpr bool possible(std::uint8_t guards) noexcept {
-  const bool stale_alone = (guards & kStale.care) != 0 && (guards & kRepeated.care) == 0;
-  const bool both_kinds = (guards & kExchanges.care) != 0 && (guards & kOneWay.care) != 0;
-  return !stale_alone && !both_kinds;
+/// True if there are guards with these bits. A request is newer or older or neither, attempts are those of one
+/// incarnation, no CPC whose connections go one way exchanges CTS, and only who sends names a target.
+[[nodiscard]] constexpr bool possible(std::uint16_t guards) noexcept {
+  const auto has = [guards](When when) { return (guards & when.care) != 0; };
+  const bool other_incarnation = has(kNewer) || has(kOlder);
+  const bool one_way = has(kOutgoing) || has(kIncoming);
+  return !(has(kNewer) && has(kOlder)) && !(has(kOldAttempt) && other_incarnation) &&
+         !(has(kOutgoing) && has(kIncoming)) && !(has(kExchanges) && one_way) &&
+         !(has(kNamesTarget) && !has(kOutgoing));
+}
+
+/// The guards that the rows of one cell of the table ask for.
+[[nodiscard]] constexpr std::uint16_t guards_of_cell(State state, Event event) noexcept {
+  std::uint16_t care = 0;
+  for (const Row& row : kTable) {
+    if (row.states.has(state) && row.events.has(event)) {
+      care = static_cast<std::uint16_t>(care | row.when.care);
+    }
+  }
+  // What is possible with the one depends on the other.
+  return static_cast<std::uint16_t>(care | ((care & kNamesTarget.care) != 0 ? kOutgoing.care : 0));
 }
 
 /// True if the rows of one cell of the table leave no guards out and do not overlap.
 [[nodiscard]] constexpr bool cell_is_complete(State state, Event event) noexcept {
-  std::array<int, std::size_t{1} << kGuards> matches{};
-  for (const Row& row : kTable) {
-    if (row.states.has(state) && row.events.has(event)) {
-      for (std::size_t guards = 0; guards < matches.size(); ++guards) {
-        matches[guards] += row.matches(state, event, static_cast<std::uint8_t>(guards)) ? 1 : 0;
-      }
+  const std::uint16_t care = guards_of_cell(state, event);
+  // Every subset of `care`, from all of it to none.
+  for (std::uint16_t guards = care;; guards = static_cast<std::uint16_t>((guards - 1U) & care)) {
+    int matches = 0;
+    for (const Row& row : kTable) {
+      matches += row.matches(state, event, guards) ? 1 : 0;
     }
-  }
-  for (std::size_t guards = 0; guards < matches.size(); ++guards) {
-    if (possible(static_cast<std::uint8_t>(guards)) && matches[guards] != 1) {
+    if (possible(guards) && matches != 1) {
       return false;
     }
+    if (guards == 0) {
+      return true;
+    }
   }
-  return true;
 }
 
 /// Every event in every state, under all guards, has exactly one row.
@@ -357,18 +441,20 @@ inline constexpr auto kTable = std::to_array<Row>({
     const auto dealt_with = std::count_if(row.step.actions.begin(), row.step.actions.end(), [](Action action) {
       return action >= kAdoptChannel && action <= kDropNewChannel;
     });
-    return dealt_with == (row.events.has(kRequestArrived) ? 1 : 0);
+    const bool has_one = row.events.has(kRequestArrived) ||
+                         (row.events.has(kLateRequestArrived) && row.step.outcome == Outcome::kTransition);
+    return dealt_with == (has_one ? 1 : 0);
   });
 }
 
 static_assert(complete(), "a cell of the connection table has no row, or several");
-static_assert(new_channel_has_one_owner(), "a row for RequestArrived must adopt, refuse or drop the new channel");
+static_assert(new_channel_has_one_owner(), "a row for a request must adopt, refuse, hand over or drop the new channel");
 
 }  // namespace detail
 
 /// What `event` leads to in `state`. `next` of an ignored event is `state`.
 [[nodiscard]] constexpr Step step(State state, Event event, const Guards& guards) noexcept {
-  const std::uint8_t bits = detail::guard_bits(guards);
+  const std::uint16_t bits = detail::guard_bits(guards);
   for (const detail::Row& row : detail::kTable) {
     if (row.matches(state, event, bits)) {
       Step step = row.step;

@@ -54,8 +54,14 @@
 // A message may come over target_qpn as soon as the peer's ReceivesPosted is said, as with the others.
 //
 // A REQUEST from a peer that the main thread has not asked for yields PostReceives (or Linked) just the same: the endpoint is made
-// on first contact. The main thread refuses with Close. A Connect for a connection that is already under way is
-// ignored: its Connected will come. What may happen when is in connection_table.h, and nowhere else.
+// on first contact. The main thread refuses with Close. A Connect while a connection is under way is for that one: its
+// Connected will come. What may happen when is in connection_table.h, and nowhere else.
+//
+// A key has one connection after the other, and those that have ended may still be taken down when the next one comes
+// about. They are told apart by a number, which every command and upcall carries; a command for one that is not there any
+// more is dropped. A connection ends because the main thread says Close, because it fails (Failed), or because a newer
+// one takes its place (the peer has connected again). In each case the main thread hears Flushing, and ends with
+// Destroy. Whatever is said of a newer one comes after that Flushing.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -93,6 +99,10 @@ struct ConnectionKey {
   auto operator<=>(const ConnectionKey&) const = default;
 };
 
+/// Which of the connections that a key has one after the other: counts up from 1. (Not the same number as at the peer,
+/// for whom connections that come to nothing here may never have existed: incarnations.h.)
+using LinkNumber = std::uint32_t;
+
 /// Where a peer is and how to prove to it that we belong to its job; from its modex.
 struct PeerTarget {
   CpcTraits cpc;                 ///< the method that was chosen
@@ -103,28 +113,34 @@ struct PeerTarget {
 
 // ---- main -> progress
 
-/// Connect when you can. Answered by PostReceives, then Connected or Failed.
+/// Connect when you can. Answered by PostReceives, then Connected or Failed, of this link or of a newer one.
 struct Connect {
   ConnectionKey key;
+  LinkNumber link = 0;  ///< higher than any that the main thread has used or heard of
   PeerTarget target;
 };
 /// Every receive that PostReceives asked for is posted.
 struct ReceivesPosted {
   ConnectionKey key;
+  LinkNumber link = 0;
 };
 /// A message of the peer has arrived on the connection: the peer is connected, whatever became of its CONFIRM.
 struct PeerSpoke {
   ConnectionKey key;
+  LinkNumber link = 0;
 };
-/// The main thread gives the connection up, or refuses it. `reason` goes to a peer that still waits for an answer.
-/// Answered by Flushing.
+/// The main thread gives the connection up, or refuses it, and wants no other. `reason` goes to a peer that still waits for
+/// an answer. Answered by Flushing, unless that has been said.
 struct Close {
   ConnectionKey key;
+  LinkNumber link = 0;
   std::string reason;
+  bool is_final = false;  ///< the peer need not ask again
 };
 /// All completions of the connection are polled and nobody uses its handles any more.
 struct Destroy {
   ConnectionKey key;
+  LinkNumber link = 0;
 };
 
 using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>;
@@ -134,6 +150,7 @@ using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>
 /// Fill the receive queues of these queue pairs, then say ReceivesPosted.
 struct PostReceives {
   ConnectionKey key;
+  LinkNumber link = 0;
   std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy; none if the direction is not kBoth
   std::uint32_t target_qpn = 0;      ///< kIncoming: completions of receives with this number are messages of the peer
 };
@@ -146,12 +163,14 @@ struct XrcPath {
 /// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.
 struct Connected {
   ConnectionKey key;
+  LinkNumber link = 0;
   std::vector<QueuePairEnd> remote_ends;
   XrcPath xrc{};  ///< of kOutgoing
 };
 /// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS (cts_table.h).
 struct Linked {
   ConnectionKey key;
+  LinkNumber link = 0;
   std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
   std::vector<QueuePairEnd> remote_ends;
   HandshakeSlot handshake;  ///< valid until Destroy
@@ -160,19 +179,23 @@ struct Linked {
 /// After Linked: the peer has closed the connection, or its host or process is gone.
 struct PeerLeft {
   ConnectionKey key;
+  LinkNumber link = 0;
   std::string reason;
 };
-/// The connection cannot be made, was refused, or is lost. The main thread answers with Close, unless a Close of its
-/// own has crossed it: one Close per connection. May be the first it hears of a connection that a peer wanted.
+/// The connection cannot be made, was refused, or is lost. Its Flushing follows. May be the first that the main thread hears
+/// of a connection that a peer wanted.
 struct Failed {
   ConnectionKey key;
-  std::string reason;   ///< for a user: what happened, where
-  std::string history;  ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
+  LinkNumber link = 0;
+  std::string reason;       ///< for a user: what happened, where
+  std::string history;      ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
+  bool was_wanted = false;  ///< a Connect was for it; otherwise one that has crossed this is answered by a newer one
 };
-/// The queue pairs are in the error state (or there are none): poll what is left, then say Destroy. A queue pair that other
-/// connections share goes on; what this one has posted completes in its own time.
+/// The connection is over. Its queue pairs are in the error state (or there are none): poll what is left, then say Destroy.
+/// A queue pair that other connections share goes on; what this one has posted completes in its own time.
 struct Flushing {
   ConnectionKey key;
+  LinkNumber link = 0;
 };
 using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent>;
 

@@ -16,7 +16,7 @@ class Trace;
 struct ConnectionSettings {
   ProcessName self;
   JobToken token{};                       ///< ours: what peers must present
-  unsigned connect_retries = 10;          ///< further attempts after the first, each over all addresses of the peer
+  unsigned retry_time_ms = 60000;         ///< for further attempts after the first, each over all addresses of the peer
   unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a peer to say who it is
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
   std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/manager/connections.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 namespace fabric::cpc {
 namespace {
@@ -23,16 +25,45 @@ std::string check_ends(bool one_way, const PortContext& local, const Message& re
 }  // namespace
 
 void Connections::handle(Command command) {
-  std::visit(
-      [this](auto& one) {
-        const ConnectionKey key = one.key;
-        Connection& target = connection(key);
-        on_command(target, one);
-        if (target.state() == State::kClosed) {
-          connections_.erase(key);
-        }
-      },
-      command);
+  std::visit([this](auto& one) { on(one); }, command);
+}
+
+/// A connection that is under way is what is wanted, whoever began it.
+void Connections::on(Connect& command) {
+  Lane& lane = lanes_[command.key];
+  Connection& connection = lane.current ? *lane.current : make(lane, command.key, command.link);
+  connection.connect(std::move(command.target));
+}
+
+void Connections::on(ReceivesPosted& command) {
+  if (Connection* const connection = find(command.key, command.link); connection != nullptr) {
+    connection->receives_posted();
+  }
+}
+
+void Connections::on(PeerSpoke& command) {
+  if (Connection* const connection = find(command.key, command.link); connection != nullptr) {
+    connection->peer_spoke();
+  }
+}
+
+void Connections::on(Close& command) {
+  Lane& lane = lanes_[command.key];
+  if (lane.current && lane.current->link() > command.link) {
+    lane.current->withdraw(command.reason);
+  }
+  if (Connection* const connection = find(command.key, command.link); connection != nullptr) {
+    connection->close(std::move(command.reason), command.is_final);
+  } else {
+    lane.newest = std::max(lane.newest, command.link);
+    environment_.say(Flushing{command.key, command.link});  // it was never made: another one was there already
+  }
+}
+
+void Connections::on(Destroy& command) {
+  if (Connection* const connection = find(command.key, command.link); connection != nullptr) {
+    connection->destroy();
+  }
 }
 
 void Connections::on_request(std::unique_ptr<Channel> channel, Message request) {
@@ -41,39 +72,104 @@ void Connections::on_request(std::unique_ptr<Channel> channel, Message request) 
   }
   const ConnectionKey key{request.header.sender, request.header.target_port, request.header.sender_port,
                           channel->cpc().one_way ? Direction::kIncoming : Direction::kBoth};
-  Connection& target = connection(key);
-  target.request_arrived(std::move(channel), std::move(request));
-  if (target.state() == State::kClosed) {
-    connections_.erase(key);
+  Lane& lane = lanes_[key];
+  if (lane.incarnations.has_ended(request.header.incarnation)) {
+    channel->refuse(RefuseReason::kOutdated, who() + ": that connection is over", lane.incarnations.newest());
+    return;
+  }
+  if (lane.current && lane.current->exchanges() != channel->cpc().exchanges_cts) {
+    channel->refuse(RefuseReason::kNotWanted, who() + ": it is being connected by another method");
+    return;
+  }
+  Connection& connection = lane.current ? *lane.current : make(lane, key, lane.newest + 1);
+  connection.request_arrived(std::move(channel), std::move(request));
+}
+
+/// The last thing that a connection does in an event.
+void Connections::on_event(Connection& connection) {
+  const ConnectionKey key = connection.key();
+  Lane& lane = lanes_.at(key);
+  if (connection.state() == State::kClosed) {
+    if (lane.current.get() == &connection) {
+      lane.current.reset();
+    } else {
+      std::erase_if(lane.ending, [&](const auto& one) { return one.get() == &connection; });
+    }
+    return;
+  }
+  if (connection.state() != State::kClosing || lane.current.get() != &connection) {
+    return;
+  }
+  lane.incarnations.end(connection.incarnation());
+  std::optional<Succession> succession = connection.take_succession();
+  lane.ending.push_back(std::move(lane.current));
+  if (succession) {
+    succeed(lane, key, std::move(*succession));
+  }
+}
+
+void Connections::succeed(Lane& lane, const ConnectionKey& key, Succession succession) {
+  Connection& connection = make(lane, key, lane.newest + 1);
+  if (succession.channel) {
+    connection.request_arrived(std::move(succession.channel), std::move(succession.request),
+                               std::move(succession.wish));
+  } else {
+    connection.connect(std::move(*succession.wish));
   }
 }
 
 bool Connections::acceptable(Channel& channel, const Message& request) const {
-  const ProcessName& self = environment_.settings->self;
-  const std::string who = "rank " + std::to_string(self.rank) + " of job " + std::to_string(self.job);
   const PortContext* const local = environment_.port(request.header.target_port);
   if (local == nullptr) {
-    channel.refuse(RefuseReason::kUnknownPort, who + " has no port " + std::to_string(request.header.target_port));
+    channel.refuse(RefuseReason::kUnknownPort, who() + " has no port " + std::to_string(request.header.target_port));
     return false;
   }
   if (const std::string wrong = check_ends(channel.cpc().one_way, *local, request); !wrong.empty()) {
-    channel.refuse(RefuseReason::kQueueMismatch, who + " " + wrong);
+    channel.refuse(RefuseReason::kQueueMismatch, who() + " " + wrong);
     return false;
   }
   return true;
 }
 
-const Connection* Connections::find(const ConnectionKey& key) const noexcept {
-  const auto found = connections_.find(key);
-  return found == connections_.end() ? nullptr : found->second.get();
+/// "rank 2 of job 7"
+std::string Connections::who() const {
+  const ProcessName& self = environment_.settings->self;
+  return "rank " + std::to_string(self.rank) + " of job " + std::to_string(self.job);
 }
 
-Connection& Connections::connection(const ConnectionKey& key) {
-  std::unique_ptr<Connection>& found = connections_[key];
-  if (!found) {
-    found = std::make_unique<Connection>(key, environment_);
+const Connection* Connections::find(const ConnectionKey& key) const noexcept {
+  const auto found = lanes_.find(key);
+  return found == lanes_.end() ? nullptr : found->second.current.get();
+}
+
+std::size_t Connections::count() const noexcept {
+  std::size_t count = 0;
+  for (const auto& [key, lane] : lanes_) {
+    count += (lane.current ? 1 : 0) + lane.ending.size();
   }
-  return *found;
+  return count;
+}
+
+Connection* Connections::find(const ConnectionKey& key, LinkNumber link) noexcept {
+  const auto found = lanes_.find(key);
+  if (found == lanes_.end()) {
+    return nullptr;
+  }
+  Lane& lane = found->second;
+  if (lane.current && lane.current->link() == link) {
+    return lane.current.get();
+  }
+  const auto ending =
+      std::find_if(lane.ending.begin(), lane.ending.end(), [link](const auto& one) { return one->link() == link; });
+  return ending == lane.ending.end() ? nullptr : ending->get();
+}
+
+/// A number that is taken already is replaced by the next one.
+Connection& Connections::make(Lane& lane, const ConnectionKey& key, LinkNumber link) {
+  lane.newest = std::max(lane.newest + 1, link);
+  lane.current = std::make_unique<Connection>(key, lane.newest, environment_, lane.incarnations,
+                                              static_cast<ConnectionOwner&>(*this));
+  return *lane.current;
 }
 
 }  // namespace fabric::cpc

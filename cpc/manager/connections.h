@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// All connections of a process, by key: who gets a command of the main thread or a request of a peer.
+// All connections of a process: who gets a command of the main thread or a request of a peer, and which connection follows
+// another.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "cpc/core/channel.h"
 #include "cpc/core/connection.h"
 #include "cpc/core/cpc.h"
+#include "cpc/core/incarnations.h"
 
 namespace fabric::cpc {
 
-/// Progress thread only. A connection is made by the first command or request that names it, and forgotten when it is
-/// Closed.
-class Connections {
+/// Progress thread only. A key has at most one connection that is or comes to be of use, the current one, and any number
+/// that are being taken down. A connection is forgotten when it is Closed; the numbers of its key stay.
+class Connections final : private ConnectionOwner {
  public:
   /// `environment` outlives this.
   explicit Connections(const ConnectionEnvironment& environment) : environment_(environment) {}
@@ -27,22 +30,37 @@ class Connections {
   /// Refuses what no connection could accept.
   void on_request(std::unique_ptr<Channel> channel, Message request);
   /// Drops every connection without a word to its peer.
-  void clear() noexcept { connections_.clear(); }
+  void clear() noexcept { lanes_.clear(); }
 
-  /// Null if it is Closed.
+  /// The current one, or null.
   [[nodiscard]] const Connection* find(const ConnectionKey& key) const noexcept;
+  /// Those that are not forgotten.
+  [[nodiscard]] std::size_t count() const noexcept;
 
  private:
-  void on_command(Connection& connection, Connect& command) { connection.connect(std::move(command.target)); }
-  void on_command(Connection& connection, ReceivesPosted&) { connection.receives_posted(); }
-  void on_command(Connection& connection, PeerSpoke&) { connection.peer_spoke(); }
-  void on_command(Connection& connection, Close& command) { connection.close(std::move(command.reason)); }
-  void on_command(Connection& connection, Destroy&) { connection.destroy(); }
+  /// What a key has one after the other.
+  struct Lane {
+    Incarnations incarnations;
+    LinkNumber newest = 0;
+    std::unique_ptr<Connection> current;
+    std::vector<std::unique_ptr<Connection>> ending;
+  };
+
+  void on(Connect& command);
+  void on(ReceivesPosted& command);
+  void on(PeerSpoke& command);
+  void on(Close& command);
+  void on(Destroy& command);
+  void on_event(Connection& connection) override;
+  void succeed(Lane& lane, const ConnectionKey& key, Succession succession);
+
+  [[nodiscard]] Connection& make(Lane& lane, const ConnectionKey& key, LinkNumber link);
+  [[nodiscard]] Connection* find(const ConnectionKey& key, LinkNumber link) noexcept;
   [[nodiscard]] bool acceptable(Channel& channel, const Message& request) const;
-  [[nodiscard]] Connection& connection(const ConnectionKey& key);
+  [[nodiscard]] std::string who() const;
 
   const ConnectionEnvironment& environment_;
-  std::unordered_map<ConnectionKey, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<ConnectionKey, Lane> lanes_;
 };
 
 }  // namespace fabric::cpc

@@ -66,15 +66,21 @@ void OobChannel::ask_for_turn() {
 }
 
 void OobChannel::dial() {
+  dialed_ = std::chrono::steady_clock::now();
   dialer_ = std::make_unique<Dialer>(loop_, addresses_, timeout_ms_,
                                      [this](Result<FileDescriptor> socket) { on_dialed(std::move(socket)); });
 }
 
-/// Others wait. If all that happens here is that the peer thinks, they go first.
+/// Others wait. If all that happens here is that the peer thinks, they go first; the peer is told, so that it does not
+/// take us for dead.
 void OobChannel::yield() {
-  if (!socket_ || was_spoken_to_ || !output_.empty()) {
+  int unread = 0;
+  if (!socket_ || was_spoken_to_ || !output_.empty() || ioctl(socket_.get(), FIONREAD, &unread) != 0 || unread > 0) {
     return;
   }
+  Message pause;
+  pause.header.type = MessageType::kPause;
+  send(std::move(pause));
   reading_.reset();
   writing_.reset();
   socket_ = FileDescriptor();
@@ -96,9 +102,18 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
     lose(socket.error().text);
     return;
   }
+  dialed_ = {};
   socket_ = std::move(*socket);
   start_reading();
   flush();
+}
+
+unsigned OobChannel::tried_ms() const noexcept {
+  using Clock = std::chrono::steady_clock;
+  return dialed_ == Clock::time_point()
+             ? 0
+             : static_cast<unsigned>(
+                   std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - dialed_).count());
 }
 
 void OobChannel::send(Message message) {

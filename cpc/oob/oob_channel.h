@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,6 +41,7 @@ class OobChannel final : public Channel {
   [[nodiscard]] const CpcTraits& cpc() const noexcept override { return cpc_; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
+  [[nodiscard]] unsigned tried_ms() const noexcept override;
   void send(Message message) override;
   /// True if a byte has come from the peer.
   [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
@@ -84,6 +86,7 @@ class OobChannel final : public Channel {
   std::vector<std::byte> request_;
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
+  std::chrono::steady_clock::time_point dialed_;  ///< when it was begun; not set once it has led to a socket
   FileDescriptor socket_;
   std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed
   std::unique_ptr<Watch> writing_;  ///< runs while output_ waits

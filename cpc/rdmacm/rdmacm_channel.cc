@@ -73,6 +73,7 @@ Message RdmaCmChannel::received(MessageType type) const {
 // ---- Opening
 
 void RdmaCmChannel::start() {
+  began_ = std::chrono::steady_clock::now();
   for (Lane& lane : lanes_) {
     if (Status started = start(lane); !started) {
       lose(remote() + ": " + started.error().text);
@@ -140,6 +141,7 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
   lane.answered = true;
   if (std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& one) { return one.answered; })) {
     ticket_.reset();
+    began_ = {};
     handler_->on_message(*this, received(MessageType::kReply));
   }
 }
@@ -342,6 +344,14 @@ std::string RdmaCmChannel::remote() const {
     text.erase(0, std::strlen("::ffff:"));
   }
   return text + (environment_.native ? " service " : " port ") + std::to_string(target_.service);
+}
+
+unsigned RdmaCmChannel::tried_ms() const noexcept {
+  using Clock = std::chrono::steady_clock;
+  return began_ == Clock::time_point()
+             ? 0
+             : static_cast<unsigned>(
+                   std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
 }
 
 void RdmaCmChannel::lose(std::string reason) {

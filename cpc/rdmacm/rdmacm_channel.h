@@ -4,6 +4,7 @@
 // can connect no more than one by one id). The channel is where its slowest id is.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   [[nodiscard]] const CpcTraits& cpc() const noexcept override { return *environment_.cpc; }
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
+  [[nodiscard]] unsigned tried_ms() const noexcept override;
   void send(Message message) override;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override;
 
@@ -94,6 +96,8 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   std::vector<Lane> lanes_;
   bool lost_ = false;
   bool request_left_ = false;
+  std::chrono::steady_clock::time_point
+      began_;  ///< of a channel that we open: when its turn came; not set once it is answered
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::string failure_;  ///< of what was tried within a call of the owner
   Timer soon_;           ///< the report of failure_

@@ -24,9 +24,9 @@ namespace fabric::model {
 enum class Mistake : std::uint8_t {
   kNone,
   kSendsBeforeCts,  ///< does not wait for the peer's CTS
-  kForgetsClose,    ///< says no Close after Failed
+  kForgetsDestroy,  ///< says no Destroy after Flushing
   kForgetsPosting,  ///< says ReceivesPosted, or sends CTS, without having posted
-  kDestroysEarly,   ///< says Destroy with Close
+  kDestroysEarly,   ///< says Destroy before Close
   kSendsAgain,      ///< posts what waited for the connection twice
   kIgnoresPeerLeft,
 };
@@ -52,12 +52,19 @@ class EndpointDriver final : public MainHalf {
   void add_to(Digest& digest) const override;
 
  private:
-  enum class State : std::uint8_t { kIdle, kConnecting, kConnected, kPeerLeft, kFailed, kClosing };
-  enum class Way : std::uint8_t { kNone, kOpen, kClosing, kFlushed };
+  enum class State : std::uint8_t { kIdle, kConnecting, kConnected, kFailed, kClosing };
+  /// How far the connection of one direction is, as far as both threads have said.
+  struct Way {
+    enum class Told : std::uint8_t { kNothing, kOpen, kEnding, kFlushed };
+    Told told = Told::kNothing;
+    cpc::LinkNumber link = 0;
+  };
+  using Told = Way::Told;
   struct Endpoint {
     std::uint8_t peer = 0;
     State state = State::kIdle;
     bool spoke = false;
+    bool has_asked = false;  ///< Connect is said, and not answered
     cpc::CtsState cts = cpc::CtsState::kUnlinked;
     bool may_speak_first = true;
     unsigned cts_received = 0;
@@ -93,7 +100,10 @@ class EndpointDriver final : public MainHalf {
   [[nodiscard]] Endpoint* find(std::uint8_t peer);
   [[nodiscard]] Endpoint& endpoint(std::uint8_t peer);
   [[nodiscard]] Endpoint* owner_of(std::uint32_t queue_pair);
-  [[nodiscard]] Endpoint* closing(const cpc::ConnectionKey& key);
+  [[nodiscard]] Endpoint* closing(const cpc::ConnectionKey& key, cpc::LinkNumber link);
+  [[nodiscard]] Endpoint* open(const cpc::ConnectionKey& key, cpc::LinkNumber link);
+  void retire(Endpoint& endpoint);
+  void destroy(const cpc::ConnectionKey& key, cpc::LinkNumber link);
   void want_connection(Endpoint& endpoint);
   void connected(Endpoint& endpoint);
   void post(Endpoint& endpoint, std::uint8_t serial);
@@ -105,14 +115,12 @@ class EndpointDriver final : public MainHalf {
   void connection_failed(Endpoint& endpoint);
   void peer_left(Endpoint& endpoint);
   void destroy_drained();
-  void connect_if_wanted(std::uint8_t peer);
-  void refuse(const cpc::ConnectionKey& key, const std::string& reason);
 
   const MainEnvironment environment_;
   const Mistake mistake_;
   std::map<std::uint8_t, std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Endpoint>> closing_;
-  std::set<cpc::ConnectionKey> refused_;
+  std::map<cpc::ConnectionKey, cpc::LinkNumber> newest_;  ///< numbers used and heard of
   std::multiset<std::uint32_t> early_cts_;
 };
 
@@ -128,7 +136,6 @@ inline EndpointDriver::Endpoint& EndpointDriver::endpoint(std::uint8_t peer) {
   if (!found) {
     found = std::make_unique<Endpoint>();
     found->peer = peer;
-    found->spoke = exchanges(peer);
   }
   return *found;
 }
@@ -145,30 +152,63 @@ inline EndpointDriver::Endpoint* EndpointDriver::owner_of(std::uint32_t queue_pa
   return nullptr;  // of one that is being closed: what comes for it is thrown away
 }
 
-/// Refuses a connection that no endpoint has.
-inline void EndpointDriver::refuse(const cpc::ConnectionKey& key, const std::string& reason) {
-  refused_.insert(key);
-  environment_.submit(cpc::Close{key, reason});
-}
-
 /// The endpoint that is being closed and still has this connection.
-inline EndpointDriver::Endpoint* EndpointDriver::closing(const cpc::ConnectionKey& key) {
+inline EndpointDriver::Endpoint* EndpointDriver::closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
   for (const auto& one : closing_) {
-    if (one->peer == peer_of(key) && way(*one, key.direction) != Way::kNone) {
+    const Way& has = way(*one, key.direction);
+    if (one->peer == peer_of(key) && has.told != Told::kNothing && has.link == link) {
       return one.get();
     }
   }
   return nullptr;
 }
 
+/// The endpoint that is to have the connection; null if it is refused, or crosses our Close.
+inline EndpointDriver::Endpoint* EndpointDriver::open(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
+  if (closing(key, link) != nullptr) {
+    return nullptr;
+  }
+  newest_[key] = std::max(newest_[key], link);
+  Endpoint& to = endpoint(peer_of(key));
+  Way& has = way(to, key.direction);
+  if (to.state != State::kFailed) {
+    has = {Told::kOpen, link};
+    to.spoke = to.spoke && key.direction == cpc::Direction::kOutgoing;
+    return &to;
+  }
+  if (has.told == Told::kNothing || has.link != link) {
+    environment_.submit(cpc::Close{key, link, "the connection has failed", true});
+  }
+  return nullptr;
+}
+
 inline void EndpointDriver::want_connection(Endpoint& endpoint) {
   const cpc::ConnectionKey wanted = key(endpoint.peer, outgoing(endpoint.peer));
-  if (closing(wanted) != nullptr || refused_.contains(wanted)) {
-    return;  // the last connection is still being taken down
-  }
+  const cpc::LinkNumber link = ++newest_[wanted];
   endpoint.state = State::kConnecting;
-  way(endpoint, wanted.direction) = Way::kOpen;
-  environment_.submit(cpc::Connect{wanted, environment_.target(endpoint.peer)});
+  endpoint.has_asked = true;
+  way(endpoint, wanted.direction) = {Told::kOpen, link};
+  environment_.submit(cpc::Connect{wanted, link, environment_.target(endpoint.peer)});
+}
+
+/// Its queue pairs are of no use any more; the endpoint goes on without them.
+inline void EndpointDriver::retire(Endpoint& endpoint) {
+  const bool is_missed = std::any_of(endpoint.queue_pairs.begin(), endpoint.queue_pairs.end(),
+                                     [this](std::uint32_t number) { return environment_.fabric.has_sent(number); });
+  endpoint.queue_pairs.clear();
+  endpoint.cts = cpc::CtsState::kUnlinked;
+  endpoint.cts_received = 0;
+  way(endpoint, cpc::Direction::kBoth) = {};
+  endpoint.state = endpoint.has_asked ? State::kConnecting : State::kIdle;
+  if (is_missed) {
+    connection_failed(endpoint);
+  }
+}
+
+inline void EndpointDriver::destroy(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
+  if (mistake_ != Mistake::kForgetsDestroy) {
+    environment_.submit(cpc::Destroy{key, link});
+  }
 }
 
 inline void EndpointDriver::post(Endpoint& endpoint, std::uint8_t serial) {
@@ -178,6 +218,7 @@ inline void EndpointDriver::post(Endpoint& endpoint, std::uint8_t serial) {
 
 inline void EndpointDriver::connected(Endpoint& endpoint) {
   endpoint.state = State::kConnected;
+  endpoint.has_asked = false;
   endpoint.spoke = endpoint.spoke || !is_xrc(endpoint.peer);
   for (const std::uint8_t serial : std::exchange(endpoint.waiting, {})) {
     post(endpoint, serial);
@@ -188,14 +229,13 @@ inline void EndpointDriver::connected(Endpoint& endpoint) {
 }
 
 inline void EndpointDriver::give_up(Endpoint& endpoint, cpc::Direction direction, const std::string& reason) {
-  if (way(endpoint, direction) == Way::kOpen) {
-    way(endpoint, direction) = Way::kClosing;
-    if (mistake_ != Mistake::kForgetsClose || endpoint.state != State::kFailed) {
-      environment_.submit(cpc::Close{key(endpoint.peer, direction), reason});
-    }
+  Way& has = way(endpoint, direction);
+  if (has.told == Told::kOpen) {
+    has.told = Told::kEnding;
     if (mistake_ == Mistake::kDestroysEarly) {
-      environment_.submit(cpc::Destroy{key(endpoint.peer, direction)});
+      environment_.submit(cpc::Destroy{key(endpoint.peer, direction), has.link});
     }
+    environment_.submit(cpc::Close{key(endpoint.peer, direction), has.link, reason});
   }
 }
 
@@ -211,6 +251,7 @@ inline void EndpointDriver::connection_failed(Endpoint& endpoint) {
     return;
   }
   endpoint.state = State::kFailed;
+  endpoint.has_asked = false;
   endpoint.waiting.clear();
   environment_.ledger.tell(environment_.self, endpoint.peer);
 }
@@ -219,10 +260,6 @@ inline void EndpointDriver::connection_failed(Endpoint& endpoint) {
 
 inline void EndpointDriver::send(std::uint8_t peer) {
   Endpoint& to = endpoint(peer);
-  if (to.state == State::kPeerLeft) {
-    connection_failed(to);
-    give_up(to, "the peer has closed the connection, and there is a message for it");
-  }
   if (to.state == State::kFailed) {
     return;
   }
@@ -247,10 +284,10 @@ inline void EndpointDriver::close(std::uint8_t peer) {
   destroy_drained();
 }
 
-/// Whatever has been answered is destroyed; who has waited for that connects.
+/// Whatever has been answered is destroyed.
 inline void EndpointDriver::destroy_drained() {
   for (std::size_t i = 0; i < closing_.size();) {
-    const auto answered = [](Way way) { return way == Way::kNone || way == Way::kFlushed; };
+    const auto answered = [](const Way& way) { return way.told == Told::kNothing || way.told == Told::kFlushed; };
     if (!std::all_of(closing_[i]->ways.begin(), closing_[i]->ways.end(), answered)) {
       ++i;
       continue;
@@ -258,53 +295,37 @@ inline void EndpointDriver::destroy_drained() {
     const std::unique_ptr<Endpoint> one = std::move(closing_[i]);
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
     for (const auto direction : {cpc::Direction::kBoth, cpc::Direction::kOutgoing, cpc::Direction::kIncoming}) {
-      if (way(*one, direction) != Way::kNone) {
-        environment_.submit(cpc::Destroy{key(one->peer, direction)});
+      if (way(*one, direction).told != Told::kNothing) {
+        destroy(key(one->peer, direction), way(*one, direction).link);
       }
     }
-    connect_if_wanted(one->peer);
-  }
-}
-
-inline void EndpointDriver::connect_if_wanted(std::uint8_t peer) {
-  if (Endpoint* one = find(peer); one != nullptr && one->state == State::kIdle && !one->waiting.empty()) {
-    want_connection(*one);
   }
 }
 
 // ---- Upcalls
 
 inline void EndpointDriver::hear(const cpc::PostReceives& upcall) {
-  if (closing(upcall.key) != nullptr || refused_.contains(upcall.key)) {
-    return;  // crossed our Close
-  }
-  Endpoint& to = endpoint(peer_of(upcall.key));
-  if (to.state == State::kFailed && way(to, upcall.key.direction) == Way::kNone) {
-    refuse(upcall.key, "the connection has failed");
+  Endpoint* const to = open(upcall.key, upcall.link);
+  if (to == nullptr) {
     return;
   }
-  if (way(to, upcall.key.direction) == Way::kNone) {
-    way(to, upcall.key.direction) = Way::kOpen;
-  }
-  if (to.state == State::kFailed) {
-    return;  // our Close has crossed this
-  }
   if (upcall.key.direction == cpc::Direction::kBoth) {
-    to.state = State::kConnecting;
+    to->state = State::kConnecting;
     for (const ibv_qp* queue_pair : upcall.queue_pairs) {
-      to.queue_pairs.push_back(queue_pair->qp_num);
+      to->queue_pairs.push_back(queue_pair->qp_num);
     }
-    post_receives(to);
+    post_receives(*to);
   } else {
     environment_.fabric.fill_shared_queues(environment_.self);
-    to.target = upcall.target_qpn != 0 ? upcall.target_qpn : to.target;
+    to->target = upcall.target_qpn != 0 ? upcall.target_qpn : to->target;
   }
-  environment_.submit(cpc::ReceivesPosted{upcall.key});
+  environment_.submit(cpc::ReceivesPosted{upcall.key, upcall.link});
 }
 
 inline void EndpointDriver::hear(const cpc::Connected& upcall) {
   Endpoint* to = find(peer_of(upcall.key));
-  if (to == nullptr || to->state != State::kConnecting || upcall.key.direction == cpc::Direction::kIncoming) {
+  if (to == nullptr || to->state != State::kConnecting || upcall.key.direction == cpc::Direction::kIncoming ||
+      way(*to, upcall.key.direction).link != upcall.link) {
     return;
   }
   if (upcall.key.direction == cpc::Direction::kOutgoing) {
@@ -314,54 +335,49 @@ inline void EndpointDriver::hear(const cpc::Connected& upcall) {
 }
 
 inline void EndpointDriver::hear(const cpc::Linked& upcall) {
-  if (closing(upcall.key) != nullptr || refused_.contains(upcall.key)) {
+  Endpoint* const to = open(upcall.key, upcall.link);
+  if (to == nullptr) {
     return;
   }
-  Endpoint& to = endpoint(peer_of(upcall.key));
-  if (to.state == State::kFailed) {
-    refuse(upcall.key, "the connection has failed");
-    return;
-  }
-  way(to, upcall.key.direction) = Way::kOpen;
-  to.state = State::kConnecting;
-  to.may_speak_first = upcall.may_speak_first;
+  to->state = State::kConnecting;
+  to->may_speak_first = upcall.may_speak_first;
   for (const ibv_qp* queue_pair : upcall.queue_pairs) {
-    to.queue_pairs.push_back(queue_pair->qp_num);
+    to->queue_pairs.push_back(queue_pair->qp_num);
   }
-  post_receives(to);
-  apply(to, cpc::CtsEvent::kLinked);
-  for (const std::uint32_t number : std::vector<std::uint32_t>(to.queue_pairs)) {
+  post_receives(*to);
+  apply(*to, cpc::CtsEvent::kLinked);
+  for (const std::uint32_t number : std::vector<std::uint32_t>(to->queue_pairs)) {
     if (early_cts_.erase(number) > 0) {
-      cts_arrived(to);
+      cts_arrived(*to);
     }
   }
 }
 
 inline void EndpointDriver::hear(const cpc::PeerLeft& upcall) {
-  if (Endpoint* to = find(peer_of(upcall.key)); to != nullptr && mistake_ != Mistake::kIgnoresPeerLeft) {
+  Endpoint* const to = find(peer_of(upcall.key));
+  if (to != nullptr && way(*to, upcall.key.direction).link == upcall.link && mistake_ != Mistake::kIgnoresPeerLeft) {
     peer_left(*to);
   }
 }
 
 inline void EndpointDriver::hear(const cpc::Failed& upcall) {
-  // A peer that has closed may come back with other queue pairs; that is no mistake of either side.
-  if (upcall.reason.find("protocol error") != std::string::npos &&
-      upcall.reason.find("it has forgotten the connection") == std::string::npos) {
+  if (upcall.reason.find("protocol error") != std::string::npos) {
     environment_.fault.add("protocol error: " + upcall.reason);
   }
-  Endpoint* to = find(peer_of(upcall.key));
-  if (to == nullptr) {
-    if (closing(upcall.key) == nullptr && !refused_.contains(upcall.key)) {
-      refuse(upcall.key, upcall.reason);
-    }
+  const bool is_new = upcall.link > newest_[upcall.key];
+  newest_[upcall.key] = std::max(newest_[upcall.key], upcall.link);
+  Endpoint* const to = find(peer_of(upcall.key));
+  if (to == nullptr || (!is_new && way(*to, upcall.key.direction).link != upcall.link)) {
     return;
   }
-  if (way(*to, upcall.key.direction) == Way::kNone) {
-    way(*to, upcall.key.direction) = Way::kOpen;
+  if (!is_new) {
+    way(*to, upcall.key.direction).told = Told::kEnding;
   }
-  if ((to->state == State::kIdle || to->state == State::kConnecting) && to->waiting.empty()) {
-    to->state = is_xrc(to->peer) ? to->state : State::kPeerLeft;  // the peer's wish alone
-    give_up(*to, upcall.key.direction, upcall.reason);
+  const bool is_peers_wish = (to->state == State::kIdle || to->state == State::kConnecting) && to->waiting.empty();
+  if (!upcall.was_wanted && (to->has_asked || is_peers_wish)) {
+    if (!is_new && upcall.key.direction == cpc::Direction::kBoth) {
+      retire(*to);
+    }
     return;
   }
   connection_failed(*to);
@@ -369,21 +385,26 @@ inline void EndpointDriver::hear(const cpc::Failed& upcall) {
 }
 
 inline void EndpointDriver::hear(const cpc::Flushing& upcall) {
-  if (refused_.erase(upcall.key) > 0) {
-    environment_.submit(cpc::Destroy{upcall.key});
-    connect_if_wanted(peer_of(upcall.key));
-    return;
-  }
-  if (Endpoint* one = closing(upcall.key); one != nullptr) {
-    way(*one, upcall.key.direction) = Way::kFlushed;
+  if (Endpoint* one = closing(upcall.key, upcall.link); one != nullptr) {
+    way(*one, upcall.key.direction).told = Told::kFlushed;
     destroy_drained();
     return;
   }
-  Endpoint* to = find(peer_of(upcall.key));
-  if (to != nullptr && way(*to, upcall.key.direction) != Way::kNone) {
-    way(*to, upcall.key.direction) = Way::kFlushed;  // it has failed, and is there until it is closed
+  Endpoint* const to = find(peer_of(upcall.key));
+  Way* const has = to == nullptr ? nullptr : &way(*to, upcall.key.direction);
+  if (has == nullptr || has->told == Told::kNothing || has->link != upcall.link) {
+    destroy(upcall.key, upcall.link);  // it has been retired, or was refused
+    return;
+  }
+  if (to->state == State::kFailed) {
+    has->told = Told::kFlushed;  // it goes with the endpoint
+    return;
+  }
+  destroy(upcall.key, upcall.link);
+  if (upcall.key.direction == cpc::Direction::kBoth) {
+    retire(*to);  // a newer one takes its place
   } else {
-    environment_.submit(cpc::Destroy{upcall.key});
+    *has = {};
   }
 }
 
@@ -403,10 +424,10 @@ inline void EndpointDriver::on_packet(std::uint32_t queue_pair, const Packet& pa
     return;  // its endpoint is being closed
   }
   environment_.ledger.delivered(from->peer, environment_.self, packet.serial);
-  if (!from->spoke) {
+  if (!from->spoke && !exchanges(from->peer)) {
     from->spoke = true;
-    environment_.submit(
-        cpc::PeerSpoke{key(from->peer, is_xrc(from->peer) ? cpc::Direction::kIncoming : cpc::Direction::kBoth)});
+    const auto direction = is_xrc(from->peer) ? cpc::Direction::kIncoming : cpc::Direction::kBoth;
+    environment_.submit(cpc::PeerSpoke{key(from->peer, direction), way(*from, direction).link});
   }
 }
 
@@ -460,19 +481,21 @@ inline void EndpointDriver::apply(Endpoint& endpoint, cpc::CtsEvent event) {
       case cpc::CtsAction::kStartSending:
         connected(endpoint);
         break;
-      case cpc::CtsAction::kFail:
-        if (endpoint.state != State::kConnected && endpoint.waiting.empty()) {
-          endpoint.state = State::kPeerLeft;
-        } else {
+      case cpc::CtsAction::kFail: {
+        const bool is_peers_wish = endpoint.state != State::kConnected && endpoint.waiting.empty();
+        if (!is_peers_wish) {
           connection_failed(endpoint);
         }
         give_up(endpoint, std::string(step.why));
-        break;
-      case cpc::CtsAction::kNotePeerLeft:
-        if (endpoint.state == State::kConnected) {
-          endpoint.state = State::kPeerLeft;
+        if (is_peers_wish) {
+          retire(endpoint);
         }
-        break;
+        return;
+      }
+      case cpc::CtsAction::kNotePeerLeft:
+        give_up(endpoint, "the peer has closed the connection");
+        retire(endpoint);
+        return;
     }
   }
 }
@@ -491,9 +514,10 @@ inline std::string EndpointDriver::unsettled() const {
 inline void EndpointDriver::add_to(Digest& digest) const {
   const auto add = [&digest](const Endpoint& one) {
     digest.add(one.peer | static_cast<unsigned>(one.state) << 8U | static_cast<unsigned>(one.cts) << 16U |
-               (one.spoke ? 1U << 24U : 0U) | (one.may_speak_first ? 1U << 25U : 0U) | one.cts_received << 26U);
-    for (const Way way : one.ways) {
-      digest.add(static_cast<unsigned>(way));
+               (one.spoke ? 1U << 24U : 0U) | (one.has_asked ? 1U << 30U : 0U) |
+               (one.may_speak_first ? 1U << 25U : 0U) | one.cts_received << 26U);
+    for (const Way& way : one.ways) {
+      digest.add(static_cast<unsigned>(way.told) | way.link << 8U);
     }
     for (const std::uint32_t number : one.queue_pairs) {
       digest.add_name(number);
@@ -511,10 +535,9 @@ inline void EndpointDriver::add_to(Digest& digest) const {
   for (const auto& one : closing_) {
     add(*one);
   }
-  for (const cpc::ConnectionKey& key : refused_) {
-    digest.add(key.peer.rank << 2U | static_cast<unsigned>(key.direction));
+  for (const auto& [key, link] : newest_) {
+    digest.add(key.peer.rank << 2U | static_cast<unsigned>(key.direction) | std::uint64_t{link} << 16U);
   }
-  digest.add(refused_.size());
   for (const std::uint32_t number : early_cts_) {
     digest.add_name(number);
   }

@@ -98,6 +98,13 @@ class Fabric {
   QueuePair& make_target(std::uint64_t domain, std::uint32_t sender);
 
   [[nodiscard]] bool has_queue_pairs(std::uint8_t process) const;
+  /// Something that it has sent is under way.
+  [[nodiscard]] bool has_sent(std::uint32_t number) const {
+    return std::any_of(all_.begin(), all_.end(), [number](const auto& to) {
+      return std::any_of(to->incoming.begin(), to->incoming.end(),
+                         [number](const auto& one) { return one.from == number; });
+    });
+  }
   void add_to(Digest& digest) const;
 
  private:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cpc/core/connection.h"
+#include "cpc/manager/connections.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 #include "test/model/digest.h"
 
@@ -44,6 +45,9 @@ FABRIC_OPEN(Connection, remote_ends_, std::vector<cpc::QueuePairEnd>);
 FABRIC_OPEN(Connection, share_, cpc::XrcShare*);
 FABRIC_OPEN(Connection, named_target_, std::uint32_t);
 FABRIC_OPEN(Connection, attempt_, std::uint32_t);
+FABRIC_OPEN(Connection, wanted_, bool);
+FABRIC_OPEN(Connection, peer_pauses_, bool);
+FABRIC_OPEN(Connection, pauses_, unsigned);
 FABRIC_OPEN(Connection, peer_attempt_, std::uint32_t);
 FABRIC_OPEN(Connection, request_left_, bool);
 FABRIC_OPEN(Connection, channel_, std::unique_ptr<cpc::Channel>);
@@ -57,6 +61,14 @@ FABRIC_OPEN(XrcSender, owner_, cpc::XrcShare*);
 FABRIC_OPEN(XrcSender, line_, std::deque<cpc::XrcShare*>);
 FABRIC_OPEN(XrcSender, users_, std::size_t);
 #undef FABRIC_OPEN
+
+/// The same of a member whose type cannot be named.
+template <auto member>
+struct OpenLanes {
+  friend constexpr auto lanes_member() { return member; }
+};
+constexpr auto lanes_member();
+template struct OpenLanes<&cpc::Connections::lanes_>;
 
 }  // namespace inside
 
@@ -127,9 +139,12 @@ inline void add_to(Digest& digest, const cpc::Connection& connection) {
   const unsigned bits =
       (get(inside::Connection_target_{}).has_value() ? 1U : 0U) | (get(inside::Connection_exchanges_{}) ? 2U : 0U) |
       (get(inside::Connection_opened_by_us_{}) ? 4U : 0U) | (get(inside::Connection_request_left_{}) ? 8U : 0U) |
-      (get(inside::Connection_channel_{}) != nullptr ? 16U : 0U) | (timer_of(connection).running() ? 32U : 0U);
+      (get(inside::Connection_channel_{}) != nullptr ? 16U : 0U) | (timer_of(connection).running() ? 32U : 0U) |
+      (get(inside::Connection_wanted_{}) ? 64U : 0U) | (get(inside::Connection_peer_pauses_{}) ? 128U : 0U) |
+      get(inside::Connection_pauses_{}) << 8U;
   digest.add(static_cast<unsigned>(connection.state()) | static_cast<unsigned>(timer_event_of(connection)) << 8U |
              bits << 16U);
+  digest.add(connection.link() | std::uint64_t{connection.incarnation()} << 32U);
   digest.add(get(inside::Connection_attempt_{}) | std::uint64_t{get(inside::Connection_peer_attempt_{})} << 32U);
   add_to(digest, get(inside::Connection_queue_pairs_{}).get());
   add_to(digest, get(inside::Connection_taken_target_{}).get());
@@ -140,6 +155,26 @@ inline void add_to(Digest& digest, const cpc::Connection& connection) {
   digest.add_name(get(inside::Connection_named_target_{}));
   if (const cpc::XrcShare* share = get(inside::Connection_share_{}); share != nullptr) {
     add_to(digest, *share);
+  }
+}
+
+/// The numbers of a key, and its connections that are being taken down.
+inline void add_to(Digest& digest, const cpc::Connections& connections, const cpc::ConnectionKey& key) {
+  const auto& lanes = connections.*inside::lanes_member();
+  const auto found = lanes.find(key);
+  digest.add(found == lanes.end() ? 0 : 1);
+  if (found == lanes.end()) {
+    return;
+  }
+  const auto& lane = found->second;
+  digest.add(lane.newest | std::uint64_t{lane.incarnations.newest()} << 32U);
+  std::uint32_t ended = 0;
+  while (lane.incarnations.has_ended(ended + 1)) {
+    ++ended;
+  }
+  digest.add(ended | lane.ending.size() << 32U);
+  for (const auto& one : lane.ending) {
+    add_to(digest, *one);
   }
 }
 

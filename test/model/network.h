@@ -331,6 +331,9 @@ inline void Network::end(Wire& wire, std::size_t side) {
 
 inline void Network::yield(Wire& wire) {
   ModelChannel& channel = *wire.sides[kOpener].channel;
+  cpc::Message pause;
+  pause.header.type = cpc::MessageType::kPause;
+  channel.send(std::move(pause));
   Wire& next = add_wire(wire.cpc, wire.identity, wire.sides[kOpener].process, wire.sides[kListener].process);
   next.sides[kOpener].channel = &channel;
   channel.wire_ = &next;
@@ -361,7 +364,7 @@ inline void Network::add_to(Digest& digest) const {
       for (const cpc::Message& message : side.incoming) {
         digest.add(static_cast<unsigned>(message.header.type) | static_cast<unsigned>(message.reason) << 8U |
                    std::uint64_t{message.header.attempt} << 16U);
-        digest.add(message.newest);
+        digest.add(message.newest | std::uint64_t{message.header.incarnation} << 32U);
         for (const cpc::QueuePairEnd& end : message.ends) {
           digest.add_name(end.qpn);
         }

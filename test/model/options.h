@@ -30,7 +30,7 @@ struct Options {
   std::array<Plan, kMostProcesses> plans{};
 
   std::uint8_t losses = 0;    ///< channels that break
-  std::uint8_t retries = 0;   ///< connect_retries
+  std::uint8_t retries = 0;   ///< pauses that there is time for
   std::uint8_t failures = 0;  ///< verbs calls that fail
   std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later
   bool dials = false;         ///< a REQUEST may take its time to leave

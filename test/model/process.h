@@ -122,7 +122,7 @@ inline Process::Process(std::uint8_t rank, const Options& options, event_base* l
                         Ledger& ledger, Fault& fault)
     : rank_(rank), processes_(options.processes), queues_(queues_of(options)), opener_(*this, network) {
   settings_.self = {kJob, rank};
-  settings_.connect_retries = options.retries;
+  settings_.retry_time_ms = ((1U << options.retries) - 1) * 100;  // the first pause is 100 ms, and each twice the last
   port_.queues = &queues_;
   port_.xrc_domain = node_of(rank);
   xrc_maker_ = model_xrc_maker(fabric, rank);
@@ -179,6 +179,7 @@ inline void Process::add_to(Digest& digest) const {
       if (one != nullptr) {
         model::add_to(digest, *one);
       }
+      model::add_to(digest, connections_, {{kJob, peer}, 0, 0, direction});
     }
   }
   for (const cpc::Upcall& upcall : upcalls_) {
@@ -191,7 +192,11 @@ inline void Process::add_to(Digest& digest) const {
             }
           }
           if constexpr (requires { one.key; }) {
-            digest.add(one.key.peer.rank << 2U | static_cast<unsigned>(one.key.direction));
+            digest.add(one.key.peer.rank << 2U | static_cast<unsigned>(one.key.direction) |
+                       std::uint64_t{one.link} << 32U);
+          }
+          if constexpr (requires { one.was_wanted; }) {
+            digest.add(one.was_wanted ? 1 : 0);
           }
           if constexpr (requires { one.target_qpn; }) {
             digest.add_name(one.target_qpn);

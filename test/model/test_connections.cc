@@ -68,6 +68,18 @@ START_TEST(everybody_is_told) {
 }
 END_TEST
 
+/// Whenever the application of one side closes and sends again, what it sends then arrives, whatever the other side knows
+/// of it; and so does what the other side sends, unless it was under way when the first one closed.
+START_TEST(one_side_closes_and_connects_again) {
+  for (const std::size_t closer : {0U, 1U}) {
+    Options options = with({2, 2});
+    options.plans[closer].closes[1 - closer] = 1;
+    options.retries = 4;
+    expect_no_fault(std::to_string(closer) + " closes", options);
+  }
+}
+END_TEST
+
 // ---- CPCs that exchange CTS
 
 /// Attempts that fail before they are answered are made again: both become clear to send, whatever the main threads do
@@ -182,9 +194,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("connections",
-                         {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                          both_become_clear_to_send, everybody_is_told_of_an_exchange, all_connect_while_retries_last,
-                          a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
-                         model::is_deep() ? 3600 : 300);
+  return test::run_suite(
+      "connections",
+      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+       one_side_closes_and_connects_again, both_become_clear_to_send, everybody_is_told_of_an_exchange,
+       all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
+      model::is_deep() ? 3600 : 300);
 }

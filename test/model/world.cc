@@ -293,6 +293,8 @@ void World::check_quiet() {
       if (at(rank)->main().has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
         fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
       }
+      // What has failed stays until the application closes it.
+      has_connection = has_connection || at(rank)->main().has_failed(peer);
       // Who shares a queue pair with others is not told that one of its peers reads no more.
       const bool may_be_lost = options_.cpc.one_way && is_excused(rank, peer);
       if (ledger_.has_pending(rank, peer) && !may_be_lost) {

@@ -34,7 +34,7 @@ void run(const std::filesystem::path& folder, std::uint32_t rank, std::uint32_t 
          unsigned timeout_ms) {
   auto options = test::Node::options(rank);
   options.settings.connect_timeout_ms = timeout_ms;
-  options.settings.connect_retries = 3;
+  options.settings.retry_time_ms = 700;
   options.settings.handshake_timeout_ms = 60000;
   test::Node node(options);
   const std::vector<std::byte> own = node.target().offer;

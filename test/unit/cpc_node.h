@@ -29,8 +29,10 @@ namespace fabric::test {
 
 enum class Fate { kUnknown, kAsked, kPosted, kConnected, kFailed, kFlushing, kDestroyed };
 
-/// What the main thread knows of a connection.
+/// What the main thread knows of the newest connection of a key.
 struct Seen {
+  cpc::LinkNumber link = 0;
+  bool wanted = false;  ///< Connect is said, and not answered
   Fate fate = Fate::kUnknown;
   bool posted = false;
   bool closing = false;
@@ -59,7 +61,7 @@ class Node {
     Options made;
     made.settings.self = {7, rank};
     made.settings.token.fill(static_cast<std::byte>(0x40 + rank));
-    made.settings.connect_retries = 4;
+    made.settings.retry_time_ms = 1500;
     made.settings.connect_timeout_ms = 2000;
     made.settings.handshake_timeout_ms = 3000;
     return made;
@@ -128,12 +130,23 @@ class Node {
   [[nodiscard]] bool has_xrc() const { return queues_[0].kind == QueueKind::kXrc; }
   void connect(const Node& peer, std::uint16_t port = 0) { connect(key_to(peer, port), peer.target()); }
   void connect(const cpc::ConnectionKey& key, const cpc::PeerTarget& target) {
-    manager_->submit(cpc::Connect{key, target});
+    Seen& last = seen(key);
+    const cpc::LinkNumber link = newest_[key] + 1;
+    manager_->submit(cpc::Connect{key, link, target});
+    if (last.closing || last.fate == Fate::kUnknown || last.fate == Fate::kDestroyed) {
+      begin(key, link).wanted = true;
+    }
   }
-  void close(const cpc::ConnectionKey& key, const std::string& reason) {
-    if (!seen(key).closing) {
-      seen(key).closing = true;
-      manager_->submit(cpc::Close{key, reason});
+  /// `is_final`: the peer need not ask again.
+  void close(const cpc::ConnectionKey& key, const std::string& reason, bool is_final = false) {
+    Seen& one = seen(key);
+    if (one.link == 0) {
+      begin(key, newest_[key] + 1);
+    }
+    if (!one.closing) {
+      one.closing = true;
+      one.wanted = false;
+      manager_->submit(cpc::Close{key, one.link, reason, is_final});
     }
   }
 
@@ -153,8 +166,10 @@ class Node {
       return;
     }
     if (posts) {
-      for (const cpc::ConnectionKey& key : std::exchange(waiting_, {})) {
-        post(key);
+      for (const auto& [key, link] : std::exchange(waiting_, {})) {
+        if (seen(key).link == link) {
+          post(key);
+        }
       }
     }
     if (manager_->has_upcalls()) {
@@ -165,54 +180,85 @@ class Node {
   }
 
  private:
+  /// A newer connection than all before it.
+  Seen& begin(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
+    ck_assert_uint_gt(link, newest_[key]);
+    newest_[key] = link;
+    seen_[key] = Seen();
+    seen_[key].link = link;
+    return seen_[key];
+  }
+  /// True if an upcall is about the newest connection, which it may be the first to name. Others cross our Close, or come
+  /// from one that has been taken down.
+  bool is_newest(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
+    if (link > newest_[key]) {
+      const bool wanted = seen(key).wanted;
+      const Fate last = seen(key).fate;
+      ck_assert_msg(seen(key).closing || last == Fate::kUnknown || last == Fate::kDestroyed,
+                    "a newer connection, and the last one is not over");
+      begin(key, link).wanted = wanted;
+    }
+    return seen(key).link == link;
+  }
   void post(const cpc::ConnectionKey& key) {
     if (!seen(key).closing) {
       seen(key).posted = true;
       seen(key).fate = Fate::kPosted;
-      manager_->submit(cpc::ReceivesPosted{key});
+      manager_->submit(cpc::ReceivesPosted{key, seen(key).link});
     }
   }
   void on(const cpc::PostReceives& upcall) {
-    if (seen(upcall.key).closing && seen(upcall.key).fate != Fate::kDestroyed) {
+    if (!is_newest(upcall.key, upcall.link) || seen(upcall.key).closing) {
       return;  // crossed our Close
     }
-    ck_assert_msg(seen(upcall.key).fate == Fate::kUnknown || seen(upcall.key).fate == Fate::kDestroyed, "asked twice");
-    seen(upcall.key) = Seen();
+    ck_assert_msg(seen(upcall.key).fate == Fate::kUnknown, "asked twice");
     seen(upcall.key).fate = Fate::kAsked;
     ck_assert_uint_eq(upcall.queue_pairs.size(), has_xrc() ? 0 : queues_.count());
     ck_assert((upcall.target_qpn != 0) == (upcall.key.direction == cpc::Direction::kIncoming));
     seen(upcall.key).target_qpn = upcall.target_qpn;
     if (!refusal.empty()) {
-      close(upcall.key, refusal);
+      close(upcall.key, refusal, true);
     } else if (posts) {
       post(upcall.key);
     } else {
-      waiting_.push_back(upcall.key);
+      waiting_.emplace_back(upcall.key, upcall.link);
     }
   }
   void on(const cpc::Connected& upcall) {
+    if (!is_newest(upcall.key, upcall.link) || seen(upcall.key).closing) {
+      return;  // crossed our Close
+    }
     ck_assert_msg(seen(upcall.key).posted, "connected before our receives were posted");
     if (on_connected) {
       on_connected(upcall.key);
     }
+    seen(upcall.key).wanted = false;
     seen(upcall.key).fate = Fate::kConnected;
     seen(upcall.key).connected++;
     seen(upcall.key).remote_ends = upcall.remote_ends;
     seen(upcall.key).xrc = upcall.xrc;
   }
   void on(const cpc::Failed& upcall) {
-    if (seen(upcall.key).fate != Fate::kDestroyed) {  // else it answers a Connect that crossed the Flushing
-      seen(upcall.key).fate = Fate::kFailed;
+    if (!is_newest(upcall.key, upcall.link)) {
+      return;
     }
-    seen(upcall.key).failed++;
-    seen(upcall.key).reason = upcall.reason;
-    seen(upcall.key).history = upcall.history;
-    close(upcall.key, "failed");
+    Seen& one = seen(upcall.key);
+    if (one.wanted && !upcall.was_wanted) {
+      return;  // our Connect has crossed this, and is for a newer one
+    }
+    one.fate = Fate::kFailed;
+    one.failed++;
+    one.reason = upcall.reason;
+    one.history = upcall.history;
+    one.closing = true;
+    one.wanted = false;
   }
   void on(const cpc::Flushing& upcall) {
-    ck_assert_msg(seen(upcall.key).closing, "flushing without a close");
-    seen(upcall.key).fate = Fate::kDestroyed;
-    manager_->submit(cpc::Destroy{upcall.key});
+    manager_->submit(cpc::Destroy{upcall.key, upcall.link});
+    if (is_newest(upcall.key, upcall.link)) {
+      // Without a Close, and while it is wanted: a newer one comes by itself.
+      seen(upcall.key).fate = seen(upcall.key).wanted ? Fate::kUnknown : Fate::kDestroyed;
+    }
   }
   void on(const cpc::Linked&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
@@ -223,7 +269,8 @@ class Node {
   std::deque<cpc::PortContext> ports_;
   std::unique_ptr<cpc::ConnectionManager> manager_;
   std::map<cpc::ConnectionKey, Seen> seen_;
-  std::vector<cpc::ConnectionKey> waiting_;
+  std::map<cpc::ConnectionKey, cpc::LinkNumber> newest_;
+  std::vector<std::pair<cpc::ConnectionKey, cpc::LinkNumber>> waiting_;
 };
 
 /// Pumps the nodes until `done`, which must come within `seconds`.

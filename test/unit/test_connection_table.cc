@@ -29,18 +29,24 @@ void for_every_cell(Check check) {
   for (std::size_t state = 0; state < kStates; ++state) {
     for (std::size_t event = 0; event < kEvents; ++event) {
       for (unsigned bits = 0; bits < (1U << kGuards); ++bits) {
-        Guards guards;
-        guards.peer_has_precedence = (bits & 1) != 0;
-        guards.repeated = (bits & 2) != 0;
-        guards.stale = (bits & 4) != 0;
-        guards.retries_left = (bits & 8) != 0;
-        guards.channel_up = (bits & 16) != 0;
-        guards.exchanges = (bits & 32) != 0;
-        guards.wanted = (bits & 64) != 0;
-        guards.one_way = (bits & 128) != 0;
-        if ((guards.stale && !guards.repeated) || (guards.exchanges && guards.one_way)) {
+        if (!detail::possible(static_cast<std::uint16_t>(bits))) {
           continue;
         }
+        const auto has = [bits](detail::When when) { return (bits & when.care) != 0; };
+        Guards guards;
+        guards.peer_has_precedence = has(detail::kPeerHasPrecedence);
+        guards.newer = has(detail::kNewer);
+        guards.older = has(detail::kOlder);
+        guards.old_attempt = has(detail::kOldAttempt);
+        guards.same_ends = has(detail::kSameEnds);
+        guards.time_left = has(detail::kTimeLeft);
+        guards.channel_up = has(detail::kChannelUp);
+        guards.exchanges = has(detail::kExchanges);
+        guards.wanted = has(detail::kWanted);
+        guards.outgoing = has(detail::kOutgoing);
+        guards.incoming = has(detail::kIncoming);
+        guards.names_target = has(detail::kNamesTarget);
+        guards.peer_pauses = has(detail::kPeerPauses);
         const auto from = static_cast<State>(state);
         const auto what = static_cast<Event>(event);
         check(from, what, guards, step(from, what, guards));
@@ -66,22 +72,23 @@ START_TEST(outcomes_are_explained) {
     if (result.outcome == Outcome::kIgnored) {
       ck_assert(result.next == state && result.actions[0] == Action::kNone);
     } else {
-      ck_assert(result.next == State::kFailed && has(result, Action::kTellFailed));
+      ck_assert(result.next == State::kClosing && has(result, Action::kTellFailed));
     }
   });
 }
 END_TEST
 
 START_TEST(upcalls_match_the_states_entered) {
-  for_every_cell([](State state, Event, const Guards& guards, const Step& result) {
+  for_every_cell([](State state, Event event, const Guards& guards, const Step& result) {
     const auto enters = [&](State entered) { return result.next == entered && state != entered; };
     const bool usable_before = state == State::kConfirming || state == State::kConnected;
     const bool usable_after = result.next == State::kConfirming || result.next == State::kConnected;
     ck_assert(has(result, guards.exchanges ? Action::kTellLinked : Action::kTellConnected) ==
               (usable_after && !usable_before));
     ck_assert(!has(result, guards.exchanges ? Action::kTellConnected : Action::kTellLinked));
-    ck_assert(!enters(State::kFailed) || has(result, Action::kTellFailed));
-    ck_assert(has(result, Action::kTellFlushing) == enters(State::kClosing));
+    ck_assert(has(result, Action::kTellFlushing) ==
+              (enters(State::kClosing) || result.outcome == Outcome::kProtocolError));
+    ck_assert(!has(result, Action::kTellFlushing) || has(result, Action::kFlushQueuePairs) || state == State::kClosed);
     const bool makes = has(result, Action::kMakeQueuePairs);
     if (guards.exchanges) {
       // A set for every attempt, with its handshake buffer posted before the peer can know of it.
@@ -91,7 +98,7 @@ START_TEST(upcalls_match_the_states_entered) {
       const bool never =  // of such a connection
           state == State::kPosting || state == State::kQueued || state == State::kConfirming;
       ck_assert(!has(result, Action::kOpenChannel) || makes || never);
-    } else if (guards.one_way && (enters(State::kQueued) || state == State::kPosting)) {
+    } else if (guards.outgoing && (enters(State::kQueued) || state == State::kPosting)) {
       // Who joins a sender asks for a turn at once, and has no other share.
       ck_assert(makes == has(result, Action::kWantSender));
       ck_assert(has(result, Action::kDestroyQueuePairs) == (state == State::kRequestSent));
@@ -99,7 +106,7 @@ START_TEST(upcalls_match_the_states_entered) {
     } else {
       ck_assert(has(result, Action::kDestroyQueuePairs) == (enters(State::kClosed) || enters(State::kQueued)));
       ck_assert(makes == ((state == State::kClosed && has(result, Action::kAskForReceives) &&
-                           (!guards.one_way || has(result, Action::kSendTarget))) ||
+                           (!guards.outgoing || event == Event::kRequestArrived)) ||
                           has(result, Action::kWantSender)));
       ck_assert(!has(result, Action::kPostHandshake) && !has(result, Action::kTellPeerLeft));
     }
@@ -107,15 +114,56 @@ START_TEST(upcalls_match_the_states_entered) {
 }
 END_TEST
 
-START_TEST(a_peer_can_only_fail_what_is_under_way) {
-  for (const State state : {State::kConnected, State::kClosing, State::kFailed, State::kClosed}) {
-    for_every_cell([&](State from, Event event, const Guards&, const Step& result) {
-      if (from == state && event == Event::kRequestArrived) {
-        ck_assert(result.outcome == Outcome::kTransition);
-        ck_assert(result.next != State::kFailed || from == State::kFailed);
-      }
-    });
+/// Whatever state a connection is in, a newer request gets through, and an older one or one of an attempt that was given up
+/// changes nothing.
+START_TEST(newer_requests_win_and_older_ones_do_nothing) {
+  for_every_cell([](State state, Event event, const Guards& guards, const Step& result) {
+    if (event != Event::kRequestArrived || state == State::kQueued || state == State::kClosing) {
+      return;
+    }
+    const bool committed = state == State::kAnswering || state == State::kReplySent || state == State::kConfirming ||
+                           state == State::kConnected;
+    ck_assert(result.outcome == Outcome::kTransition);
+    if (committed) {
+      ck_assert(has(result, Action::kHandOver) == guards.newer);
+      ck_assert(!guards.newer || (result.next == State::kClosing && !has(result, Action::kSendRefusal)));
+      ck_assert(has(result, Action::kRefuseOutdated) == guards.older);
+      ck_assert(guards.newer || result.next == state);
+    } else if (guards.newer && guards.peer_has_precedence) {
+      ck_assert(has(result, Action::kAdoptChannel));
+    }
+    ck_assert(!guards.old_attempt || state == State::kClosed || !committed || !has(result, Action::kAdoptChannel));
+  });
+}
+END_TEST
+
+/// Who is wanted does not fail because the peer has given up, or does not come back: a newer connection takes its place.
+START_TEST(what_is_wanted_starts_over) {
+  Guards guards;
+  guards.time_left = true;
+  for (const State state : {State::kAnswering, State::kReplySent}) {
+    guards.wanted = false;
+    ck_assert(has(step(state, Event::kOutdatedArrived, guards), Action::kTellFailed));
+    guards.wanted = true;
+    ck_assert(has(step(state, Event::kOutdatedArrived, guards), Action::kStartOver));
+    ck_assert(!has(step(state, Event::kOutdatedArrived, guards), Action::kTellFailed));
   }
+  ck_assert(has(step(State::kReplySent, Event::kHandshakeTimer, guards), Action::kStartOver));
+  expect(State::kRequestSent, Event::kOutdatedArrived, guards, State::kRequestSent);
+  ck_assert(has(step(State::kRequestSent, Event::kOutdatedArrived, guards), Action::kRenewIncarnation));
+}
+END_TEST
+
+/// Nobody is taken for dead who waits for its turn.
+START_TEST(no_timer_runs_while_the_peer_pauses) {
+  Guards guards;
+  ck_assert(has(step(State::kReplySent, Event::kChannelLost, guards), Action::kStartHandshakeTimer));
+  ck_assert(!has(step(State::kReplySent, Event::kPauseArrived, guards), Action::kStartHandshakeTimer));
+  guards.peer_pauses = true;
+  ck_assert(!has(step(State::kAnswering, Event::kReceivesPosted, guards), Action::kStartHandshakeTimer));
+  guards.wanted = true;  // then it is not only the peer's business
+  ck_assert(has(step(State::kAnswering, Event::kReceivesPosted, guards), Action::kStartHandshakeTimer));
+  ck_assert(has(step(State::kReplySent, Event::kConnectWanted, guards), Action::kStartHandshakeTimer));
 }
 END_TEST
 
@@ -137,13 +185,13 @@ END_TEST
 
 START_TEST(repeated_requests_get_the_same_reply) {
   Guards repeated;
-  repeated.repeated = true;
+  repeated.same_ends = true;
   for (const State state : {State::kReplySent, State::kConnected}) {
     expect(state, Event::kRequestArrived, repeated, state);
     ck_assert(has(step(state, Event::kRequestArrived, repeated), Action::kSendReply));
-    Guards stale = repeated;
-    stale.stale = true;
-    ck_assert(has(step(state, Event::kRequestArrived, stale), Action::kDropNewChannel));
+    Guards old = repeated;
+    old.old_attempt = true;
+    ck_assert(has(step(state, Event::kRequestArrived, old), Action::kDropNewChannel));
     ck_assert(has(step(state, Event::kRequestArrived, Guards()), Action::kRefuseOther));
   }
 }
@@ -167,8 +215,8 @@ START_TEST(a_passive_side_forgets_what_it_did_not_want) {
   guards.exchanges = true;
   expect(State::kReplySent, Event::kChannelLost, guards, State::kClosed);
   guards.wanted = true;
-  expect(State::kReplySent, Event::kChannelLost, guards, State::kFailed);
-  guards.retries_left = true;
+  expect(State::kReplySent, Event::kChannelLost, guards, State::kClosing);
+  guards.time_left = true;
   expect(State::kReplySent, Event::kChannelLost, guards, State::kRequestSent);
 }
 END_TEST
@@ -207,17 +255,23 @@ END_TEST
 /// The active side asks for its turn, and starts anew when the target is gone; the passive side tells of the target at once.
 START_TEST(one_way_connections_share_a_sender) {
   Guards guards;
-  guards.one_way = true;
+  guards.outgoing = true;
   expect(State::kPosting, Event::kReceivesPosted, guards, State::kQueued);
   ck_assert(has(step(State::kPosting, Event::kReceivesPosted, guards), Action::kWantSender));
   expect(State::kQueued, Event::kSenderReady, guards, State::kRequestSent);
   expect(State::kRequestSent, Event::kTargetArrived, guards, State::kRequestSent);
-  expect(State::kRequestSent, Event::kTargetGoneArrived, guards, State::kFailed);
-  ck_assert(has(step(State::kClosed, Event::kRequestArrived, guards), Action::kSendTarget));
-  guards.retries_left = true;
+  ck_assert(step(State::kRequestSent, Event::kTargetGoneArrived, guards).outcome == Outcome::kProtocolError);
+  guards.names_target = true;
+  expect(State::kRequestSent, Event::kTargetGoneArrived, guards, State::kClosing);
+  guards.time_left = true;
   expect(State::kRequestSent, Event::kTargetGoneArrived, guards, State::kQueued);
   ck_assert(has(step(State::kRequestSent, Event::kTargetGoneArrived, guards), Action::kRetireSender));
-  expect(State::kConfirming, Event::kTargetGoneArrived, guards, State::kFailed);
+  expect(State::kConfirming, Event::kTargetGoneArrived, guards, State::kClosing);
+  Guards incoming;
+  incoming.incoming = true;
+  ck_assert(has(step(State::kClosed, Event::kRequestArrived, incoming), Action::kSendTarget));
+  expect(State::kClosed, Event::kLateRequestArrived, incoming, State::kClosed);
+  ck_assert(step(State::kClosed, Event::kConnectWanted, incoming).outcome == Outcome::kProtocolError);
 }
 END_TEST
 
@@ -244,17 +298,17 @@ START_TEST(attempts_end) {
   Guards guards;
   for (const State state : {State::kRequestSent, State::kYielded}) {
     const Event event = state == State::kYielded ? Event::kHandshakeTimer : Event::kChannelLost;
-    guards.retries_left = true;
+    guards.time_left = true;
     expect(state, event, guards, State::kRequestSent);
-    guards.retries_left = false;
-    expect(state, event, guards, State::kFailed);
+    guards.time_left = false;
+    expect(state, event, guards, State::kClosing);
   }
   expect(State::kConfirming, Event::kChannelLost, guards, State::kConnected);
 }
 END_TEST
 
 START_TEST(names_are_all_there) {
-  ck_assert(to_string(State::kFailed) == "Failed");
+  ck_assert(to_string(State::kClosing) == "Closing");
   ck_assert(to_string(Event::kLocalError) == "LocalError");
   ck_assert(to_string(Event::kConfirmTaken) == "ConfirmTaken");
   ck_assert(to_string(Action::kTellFlushing) == "TellFlushing");
@@ -263,6 +317,11 @@ START_TEST(names_are_all_there) {
   ck_assert(to_string(Action::kStartRetryTimer) == "StartRetryTimer");
   ck_assert(to_string(State::kQueued) == "Queued");
   ck_assert(to_string(Event::kTargetGoneArrived) == "TargetGoneArrived");
+  ck_assert(to_string(Event::kPauseArrived) == "PauseArrived");
+  ck_assert(to_string(Event::kHandshakeTimer) == "HandshakeTimer");
+  ck_assert(to_string(Action::kHandOver) == "HandOver");
+  ck_assert(to_string(Action::kStopTimer) == "StopTimer");
+  ck_assert(detail::kGuardNames.back() == "peer pauses");
   ck_assert(to_string(Action::kSendTarget) == "SendTarget");
   ck_assert(to_string(SenderState::kRetired) == "Retired");
   ck_assert(to_string(SenderEvent::kLastReleased) == "LastReleased");
@@ -318,11 +377,11 @@ int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite(
       "connection_table",
-      {outcomes_are_explained, upcalls_match_the_states_entered, a_peer_can_only_fail_what_is_under_way,
-       precedence_decides_crossing_requests, repeated_requests_get_the_same_reply,
-       nobody_is_asked_for_receives_before_an_exchange, a_passive_side_forgets_what_it_did_not_want,
-       cts_goes_both_ways_before_anything_else, the_passive_side_of_iwarp_listens_first,
-       a_peer_that_leaves_is_an_error_only_before_it_is_clear, one_way_connections_share_a_sender,
-       one_connection_has_the_target_made, attempts_end, names_are_all_there, history_keeps_the_last_transitions,
-       trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
+      {outcomes_are_explained, upcalls_match_the_states_entered, newer_requests_win_and_older_ones_do_nothing,
+       what_is_wanted_starts_over, no_timer_runs_while_the_peer_pauses, precedence_decides_crossing_requests,
+       repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
+       a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
+       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear,
+       one_way_connections_share_a_sender, one_connection_has_the_target_made, attempts_end, names_are_all_there,
+       history_keeps_the_last_transitions, trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
 }

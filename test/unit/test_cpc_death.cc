@@ -54,7 +54,7 @@ constexpr double kBound = 20;   ///< seconds in which a survivor is told; most t
 cpc::ConnectionSettings impatient() {
   alignas(cpc::Trace) static std::array<std::byte, sizeof(cpc::Trace)> no_trace;
   cpc::ConnectionSettings settings;
-  settings.connect_retries = 2;
+  settings.retry_time_ms = 300;
   settings.connect_timeout_ms = 500;
   settings.handshake_timeout_ms = 1000;
   settings.trace = reinterpret_cast<cpc::Trace*>(no_trace.data());  // only its add() is used, which is ours

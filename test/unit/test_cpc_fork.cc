@@ -83,7 +83,7 @@ END_TEST
 /// Nobody is left waiting in the backlog of a listener that has gone.
 START_TEST(end_of_a_listener_is_seen) {
   auto options = Node::options(1);
-  options.settings.connect_retries = 1;
+  options.settings.retry_time_ms = 100;
   Node a(options);
   Node b(2);
   const cpc::PeerTarget target = b.target();

@@ -44,6 +44,7 @@ cpc::Message request_to(const Node& node) {
   request.header.sender = {7, 77};
   request.header.target = node.name();
   request.header.attempt = 1;
+  request.header.incarnation = 1;
   request.address.mtu = 3;
   request.ends = {{1, 1}, {2, 2}};
   return request;

@@ -111,11 +111,11 @@ class EndpointsBench final : private EndpointServices {
     for (std::size_t i = 0; i < queues.count(); ++i) {
       handles.push_back(&device.make_queue_pair().verbs);
     }
-    cpc::PostReceives upcall{key(), handles};
+    cpc::PostReceives upcall{key(), link, handles};
     tell(upcall);
   }
   void connected() {
-    cpc::Connected upcall{key(), std::vector<cpc::QueuePairEnd>(queues.count())};
+    cpc::Connected upcall{key(), link, std::vector<cpc::QueuePairEnd>(queues.count())};
     tell(upcall);
   }
   void tell(const cpc::Upcall& upcall) { endpoints.handle(upcall); }
@@ -147,6 +147,7 @@ class EndpointsBench final : private EndpointServices {
   opal_proc_t proc{};
   std::vector<FakeSharedQueue*> shared;
   std::vector<ibv_qp*> handles;
+  cpc::LinkNumber link = 1;  ///< that the progress thread is at
   Endpoints endpoints{port, *this, 0};
   CompletionQueueRoom room;
 
@@ -199,7 +200,7 @@ void take_away(EndpointsBench& bench) {
   bench.endpoints.progress();
   bench.flush();
   if (bench.said<cpc::Close>() > 0) {
-    bench.tell(cpc::Flushing{EndpointsBench::key()});
+    bench.tell(cpc::Flushing{EndpointsBench::key(), bench.link});
   }
   for (int i = 0; i < 4; ++i) {
     bench.flush();
@@ -336,7 +337,7 @@ START_TEST(no_memory_is_an_error) {
           bench.handles.push_back(&bench.device.make_queue_pair().verbs);
         }
         {
-          const cpc::Upcall upcall = cpc::PostReceives{EndpointsBench::key(), bench.handles};
+          const cpc::Upcall upcall = cpc::PostReceives{EndpointsBench::key(), bench.link, bench.handles};
           step([&] { bench.tell(upcall); });
         }
         break;
@@ -352,7 +353,7 @@ START_TEST(no_memory_is_an_error) {
         bench.post_receives();
         {
           const cpc::Upcall upcall =
-              cpc::Connected{EndpointsBench::key(), std::vector<cpc::QueuePairEnd>(bench.queues.count())};
+              cpc::Connected{EndpointsBench::key(), bench.link, std::vector<cpc::QueuePairEnd>(bench.queues.count())};
           step([&] { bench.tell(upcall); });
         }
         break;

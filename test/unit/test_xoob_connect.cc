@@ -74,7 +74,7 @@ START_TEST(the_next_takes_over) {
     const int made_before = fake_senders.made;
     {
       Node::Options options = xrc_options(1, 11);
-      options.settings.connect_retries = 1;
+      options.settings.retry_time_ms = 100;
       Node a(options);
       options = xrc_options(2, 22);
       options.make_fails = why == Why::kTargetFails;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -70,14 +71,23 @@ class VerbsPort {
   }
   /// All processes of these programs have one token.
   void connect(const cpc::ConnectionKey& key, const CpcOffer& offer) {
-    manager_->submit(cpc::Connect{key, {*cpc::find_cpc(offer.kind), offer.blob, settings_.token, true}});
+    manager_->submit(
+        cpc::Connect{key, ++newest_[key], {*cpc::find_cpc(offer.kind), offer.blob, settings_.token, true}});
   }
 
   /// Tells `on` of every upcall and every completion that there is.
   template <class On>
   void pump(On on) {
     for (cpc::Upcall& upcall : manager_->take_upcalls()) {
-      std::visit([&](const auto& one) { on(one); }, upcall);
+      std::visit(
+          [&](const auto& one) {
+            if constexpr (requires { one.link; }) {
+              cpc::LinkNumber& newest = newest_[one.key];
+              newest = std::max(newest, one.link);
+            }
+            on(one);
+          },
+          upcall);
     }
     ibv_wc completion{};
     for (std::size_t i = 0; i < completion_queues_->count(); ++i) {
@@ -127,7 +137,8 @@ class VerbsPort {
   std::unique_ptr<CompletionQueueSet> completion_queues_;
   std::unique_ptr<ibv_mr, VerbsDeleter<ibv_dereg_mr>> region_;
   cpc::PortContext port_;
-  std::unique_ptr<cpc::ConnectionManager> manager_;  ///< to be reset by who adds things that it uses
+  std::map<cpc::ConnectionKey, cpc::LinkNumber> newest_;  ///< numbers used and heard of
+  std::unique_ptr<cpc::ConnectionManager> manager_;       ///< to be reset by who adds things that it uses
 };
 
 }  // namespace fabric::test

@@ -67,12 +67,14 @@ class VerbsSide : private VerbsPort {
   void close(const VerbsSide& peer) { close(key_to(peer)); }
   void close(const cpc::ConnectionKey& key) {
     closing_ = true;
-    manager_->submit(cpc::Close{key, "done"});
+    manager_->submit(cpc::Close{key, newest_[key], "done"});
   }
   [[nodiscard]] bool is_flushed() const { return flushed_ && outstanding_ == 0; }
   /// Back to the beginning.
   void destroy() {
-    manager_->submit(cpc::Destroy{key_});
+    for (const auto& [key, link] : std::exchange(over_, {})) {
+      manager_->submit(cpc::Destroy{key, link});
+    }
     queue_pairs_.clear();
     heard_.clear();
     handshake_ = {};
@@ -141,7 +143,7 @@ class VerbsSide : private VerbsPort {
 
   void on(const cpc::PostReceives& upcall) {
     post_receives(upcall.queue_pairs);
-    manager_->submit(cpc::ReceivesPosted{upcall.key});
+    manager_->submit(cpc::ReceivesPosted{upcall.key, upcall.link});
   }
   void on(const cpc::Connected&) { connected_ = true; }
   void on(const cpc::Linked& upcall) {
@@ -170,8 +172,8 @@ class VerbsSide : private VerbsPort {
     ck_assert_msg(closing_, "%s; %s", upcall.reason.c_str(), upcall.history.c_str());
   }
   void on(const cpc::Flushing& upcall) {
-    flushed_ = true;
-    key_ = upcall.key;
+    over_.emplace_back(upcall.key, upcall.link);
+    flushed_ = upcall.link == newest_[upcall.key];  // otherwise a newer one has taken its place
   }
   void on(const cpc::AsyncEvent&) {}
 
@@ -243,9 +245,9 @@ class VerbsSide : private VerbsPort {
   std::string failure_;
   bool closing_ = false;
   bool flushed_ = false;
-  cpc::ConnectionKey key_;
-  int outstanding_ = 0;  ///< receives on P queues
-  int good_ = 0;         ///< completions of messages
+  std::vector<std::pair<cpc::ConnectionKey, cpc::LinkNumber>> over_;  ///< to be destroyed
+  int outstanding_ = 0;                                               ///< receives on P queues
+  int good_ = 0;                                                      ///< completions of messages
   int expected_ = 0;
 };
 

@@ -140,7 +140,7 @@ class XrcSide : private VerbsPort {
   }
   void close(const cpc::ConnectionKey& key) {
     closing_.insert(key);
-    manager_->submit(cpc::Close{key, "done"});
+    manager_->submit(cpc::Close{key, newest_[key], "done"});
   }
 
   void on(const cpc::PostReceives& upcall) {
@@ -149,7 +149,7 @@ class XrcSide : private VerbsPort {
       ck_assert_uint_ne(upcall.target_qpn, 0);
       targets_[upcall.target_qpn] = upcall.key.peer;
     }
-    manager_->submit(cpc::ReceivesPosted{upcall.key});
+    manager_->submit(cpc::ReceivesPosted{upcall.key, upcall.link});
   }
   void on(const cpc::Connected& upcall) {
     if (upcall.key.direction == cpc::Direction::kIncoming) {
@@ -161,10 +161,7 @@ class XrcSide : private VerbsPort {
   }
   void on(const cpc::Linked&) { ck_abort_msg("xoob does not exchange CTS"); }
   void on(const cpc::PeerLeft&) { ck_abort_msg("xoob does not exchange CTS"); }
-  void on(const cpc::Failed& upcall) {
-    failure_ = upcall.reason + "; " + upcall.history;
-    close(upcall.key);
-  }
+  void on(const cpc::Failed& upcall) { failure_ = upcall.reason + "; " + upcall.history; }
   void on(const cpc::Flushing& upcall) {
     closing_.erase(upcall.key);
     if (upcall.key.direction == cpc::Direction::kIncoming) {
@@ -173,7 +170,7 @@ class XrcSide : private VerbsPort {
     } else {
       paths_.erase(upcall.key.peer);
     }
-    manager_->submit(cpc::Destroy{upcall.key});
+    manager_->submit(cpc::Destroy{upcall.key, upcall.link});
   }
   void on(const cpc::AsyncEvent&) {}
 

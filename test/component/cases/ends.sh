@@ -18,7 +18,7 @@ dies() {
   stock check_death || return 1
   local method
   for method in $(methods); do
-    fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retries 3 \
+    fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retry_time 2000 \
       --mca btl_fabric_timeout 14 "$programs/check_death" "$1"
     [ $? -ne 124 ] || { echo "$method: the job hung"; return 1; }
     says_not 'was not told' && grep -qE 'could not connect two processes|transfer .*failed|Transfer .*failed' out ||
@@ -37,7 +37,7 @@ messages_to_a_dead_peer() { # QUEUES METHOD...
   for method in "${@:2}"; do
     for when in before after; do
       fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_if_include "$dev_a" \
-        --mca btl_fabric_connect_retries 3 --mca btl_fabric_timeout 14 --mca btl_fabric_free_list_max 64 \
+        --mca btl_fabric_connect_retry_time 2000 --mca btl_fabric_timeout 14 --mca btl_fabric_free_list_max 64 \
         --mca btl_fabric_receive_queues "$1" "$programs/check_failed_sends" $when && says 'all messages ended' ||
         { echo "by $method, $when contact"; return 1; }
     done
@@ -61,7 +61,7 @@ case_peer_computes_longer_than_timeouts() {
   for method in $(methods); do
     fabric 3 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_timeout 500 \
       --mca btl_fabric_handshake_timeout 500 --mca btl_fabric_rdmacm_resolve_timeout 500 \
-      --mca btl_fabric_connect_retries 1 "$check" --compute 6 && says 'checks passed' || { echo "by $method"; return 1; }
+      --mca btl_fabric_connect_retry_time 500 "$check" --compute 6 && says 'checks passed' || { echo "by $method"; return 1; }
   done
 }
 # MPI_Comm_spawn, exchange and disconnect, again and again, while the fabric loses and delays messages, and every process refuses

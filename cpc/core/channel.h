@@ -2,7 +2,8 @@
 //
 // What two Connections talk over during one attempt, whichever CPC carries it: the seam between the connection table
 // and the ways to set up a connection. Who opened the channel sends REQUEST, then CONFIRM; who listened sends REPLY;
-// both may send REFUSE, and who opened the channel PAUSE, before it closes it for a while.
+// both may send REFUSE, and PAUSE before they close the channel for a while: either way, who opened it comes back. A
+// listener's PAUSE is dealt with inside the channel, and costs no attempt.
 //
 //     message   oob (TCP)                       rdmacm, ibcm (an id of the communication manager for every queue pair)
 //     REQUEST   first message                   a REQ for every queue pair; arrived when all of them have

@@ -88,7 +88,7 @@ void Connection::on_message(Channel&, Message message) {
       apply(Event::kConfirmArrived);
       break;
     case MessageType::kPause:
-      apply(Event::kPauseArrived, "the peer lets others go first");
+      apply(Event::kPauseArrived, "others go first");
       break;
     case MessageType::kRefuse:
       on_refusal(std::move(message));

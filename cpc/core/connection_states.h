@@ -41,8 +41,8 @@ enum class Event : std::uint8_t {
   kReplyArrived,    ///< A REPLY on the channel that we opened.
   kMisfitArrived,   ///< Either, but with other numbers of queues than ours.
   kConfirmArrived,  ///< A CONFIRM on the peer's channel.
-  kPauseArrived,    ///< A PAUSE on the peer's channel: it is closed to let others go first, and the peer comes back.
-  kRefusalArrived,  ///< A REFUSE on the channel: the peer will not, or no longer, connect.
+  kPauseArrived,  ///< A PAUSE, of the peer or of our listener: its channel goes to let others go first; it comes back.
+  kRefusalArrived,     ///< A REFUSE on the channel: the peer will not, or no longer, connect.
   kOutdatedArrived,    ///< A REFUSE of this incarnation only: it is over, or the peer's main thread has given it up.
   kCollisionArrived,   ///< A REFUSE whose reason is that the peer's own request has precedence.
   kTargetGoneArrived,  ///< A REFUSE whose reason is that the target which our REQUEST named is gone.

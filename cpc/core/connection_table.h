@@ -23,7 +23,7 @@
 //  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A
 //    host that dies is noticed by the keepalive of the channel. Attempts end when their pauses, and the time in which
 //    they did not get through, are too long together; waiting for a turn costs nothing.
-//  - Who opened a channel and closes it only to let others go first says so (PAUSE). The passive side then waits without
+//  - Who closes a channel only to let others go first says so (PAUSE); who opened it comes back. The passive side then waits without
 //    a limit, unless its main thread wants the connection too: after some time that makes a newer one.
 //  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
 //    peer is known to have the CONFIRM, or no time is left (the peer still learns from our first message: PeerSpoke).

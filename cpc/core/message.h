@@ -67,7 +67,7 @@ enum class MessageType : std::uint8_t {
   kConfirm = 3,
   kRefuse = 4,
   kTarget = 5,
-  kPause = 6,  ///< the side that opened the channel closes it to let others go first, and comes back
+  kPause = 6,  ///< the channel is closed to let others go first; the side that opened it comes back
 };
 
 /// Why a side will not connect. Values travel and never change their meaning; the text says it for users.

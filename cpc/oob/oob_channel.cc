@@ -13,9 +13,14 @@
 #include <utility>
 
 #include "cpc/loop/progress_thread.h"
+#include "cpc/queue_pairs/random_bits.h"
 
 namespace fabric::cpc {
 namespace {
+
+// Between a PAUSE of the peer's and our next turn.
+constexpr unsigned kFirstPauseMilliseconds = 250;
+constexpr unsigned kLongestPauseMilliseconds = 8000;
 
 /// "10.0.0.1:4000", the other end of a socket.
 std::string remote_of(int socket) {
@@ -74,19 +79,46 @@ void OobChannel::dial() {
 /// Others wait. If all that happens here is that the peer thinks, they go first; the peer is told, so that it does not
 /// take us for dead.
 void OobChannel::yield() {
-  int unread = 0;
-  if (!socket_ || was_spoken_to_ || !output_.empty() || ioctl(socket_.get(), FIONREAD, &unread) != 0 || unread > 0) {
+  if (!socket_ || was_spoken_to_ || !output_.empty() || !all_is_read()) {
     return;
   }
   Message pause;
   pause.header.type = MessageType::kPause;
   send(std::move(pause));
+  start_anew();
+  ask_for_turn();
+}
+
+/// Without a turn, and as if nothing had been sent.
+void OobChannel::start_anew() {
   reading_.reset();
   writing_.reset();
   socket_ = FileDescriptor();
   output_ = request_;
+  input_size_ = 0;
+  was_spoken_to_ = false;
   ticket_.reset();
-  ask_for_turn();
+}
+
+/// The peer's main thread thinks, and others wait for a place at its listener. The longer it does, the less we ask.
+void OobChannel::come_back_later() {
+  start_anew();
+  const unsigned longest = std::min(kFirstPauseMilliseconds << std::min(pauses_++, 5U), kLongestPauseMilliseconds);
+  pause_ = std::make_unique<Timer>(loop_, [this] { ask_for_turn(); });
+  pause_->start(longest / 2 + random_bits() % (longest / 2 + 1));
+}
+
+bool OobChannel::defer() {
+  if (opener_ || !requested_ || answered_ || !output_.empty() || input_size_ > 0 || !all_is_read()) {
+    return false;
+  }
+  Message pause;
+  pause.header.type = MessageType::kPause;
+  send(pause);
+  reading_->stop();
+  pause.header = identity_.incoming(MessageType::kPause);
+  handler_->on_message(*this, std::move(pause));
+  return true;
 }
 
 void OobChannel::start_reading() {
@@ -120,6 +152,7 @@ void OobChannel::send(Message message) {
   assert_on_progress_thread();
   message.header = identity_.outgoing(message.header.type);
   confirm_queued_ |= message.header.type == MessageType::kConfirm;
+  answered_ |= message.header.type == MessageType::kReply || message.header.type == MessageType::kRefuse;
   const std::vector<std::byte> bytes = encode(message);
   output_.insert(output_.end(), bytes.begin(), bytes.end());
   if (socket_) {
@@ -215,6 +248,10 @@ bool OobChannel::deliver() {
   if (input_size_ > 0) {
     reading_->call_soon();
   }
+  if (opener_ && message->header.type == MessageType::kPause) {
+    come_back_later();
+    return true;
+  }
   if (!requested_) {
     requested_ = true;
     identity_.peer = message->header.sender;
@@ -274,8 +311,9 @@ bool OobChannel::belongs(MessageType type) const noexcept {
     case MessageType::kReply:
       return opener_;
     case MessageType::kConfirm:
-    case MessageType::kPause:
       return !opener_ && requested_;
+    case MessageType::kPause:
+      return opener_ ? !confirm_queued_ : requested_;
     case MessageType::kRefuse:
       return requested_;
   }

@@ -25,8 +25,9 @@ namespace fabric::cpc {
 class OobChannel final : public Channel {
  public:
   /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within `timeout_ms`;
-  /// `request` goes out first. While the peer's main thread computes and others wait for a turn, it closes its socket
-  /// and asks again later: the same request once more is the same request (connection_table.h).
+  /// `request` goes out first. While the peer's main thread computes and others wait for a turn, or for a place at the
+  /// peer's listener (PAUSE), it closes its socket and asks again later: the same request once more is the same request
+  /// (connection_table.h).
   /// `cpc`: oob or xoob.
   OobChannel(event_base* loop, ConnectThrottle& throttle, const CpcTraits& cpc, const ChannelIdentity& identity,
              std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
@@ -45,6 +46,9 @@ class OobChannel final : public Channel {
   void send(Message message) override;
   /// True if a byte has come from the peer.
   [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
+  /// Of a channel that a peer has opened: others wait for its place. If all that happens here is that our main thread
+  /// thinks, sends PAUSE, and tells the owner as if the peer had. True if so; then it may be gone.
+  [[nodiscard]] bool defer();
   /// True if nothing waits in the socket to be read.
   [[nodiscard]] bool all_is_read() const noexcept;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override {
@@ -55,6 +59,8 @@ class OobChannel final : public Channel {
   void ask_for_turn();
   void dial();
   void yield();
+  void start_anew();
+  void come_back_later();
   void start_reading();
   void on_dialed(Result<FileDescriptor> socket);
   void on_readable();
@@ -72,6 +78,7 @@ class OobChannel final : public Channel {
   bool requested_ = false;  ///< the REQUEST was sent or has arrived
   bool request_left_ = false;
   bool was_spoken_to_ = false;
+  bool answered_ = false;  ///< of a channel that a peer has opened: REPLY or REFUSE was sent
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
   std::function<void()> closed_;  ///< of a channel that a peer has opened
@@ -87,6 +94,8 @@ class OobChannel final : public Channel {
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
   std::chrono::steady_clock::time_point dialed_;  ///< when it was begun; not set once it has led to a socket
+  std::unique_ptr<Timer> pause_;                  ///< after a PAUSE of the peer's
+  unsigned pauses_ = 0;                           ///< how often
   FileDescriptor socket_;
   std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed
   std::unique_ptr<Watch> writing_;  ///< runs while output_ waits

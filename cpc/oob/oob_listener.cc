@@ -141,7 +141,22 @@ void OobListener::admit(FileDescriptor socket) {
 
 /// Others wait. True if a socket that was accepted has been closed for them.
 bool OobListener::make_room() {
-  return turn_one_away();
+  return (unknown_ < kMaxUnknown && defer_one()) || turn_one_away();
+}
+
+/// The one that has waited for our main thread for longest comes back later. While the main thread computes, the backlog
+/// must not fill up: then the peers could not tell that we are there.
+bool OobListener::defer_one() {
+  const auto due = Clock::now() - kPatience;
+  for (Accepted& one : accepted_) {
+    if (one.since > due) {
+      return false;
+    }
+    if (!one.unknown && one.channel->defer()) {
+      return true;  // and it may be gone
+    }
+  }
+  return false;
 }
 
 /// Of the host that has the most unknown peers here, the one that has been silent for longest: a host all of whose sockets

@@ -69,6 +69,7 @@ class OobListener final : private ChannelHandler {
   void accept_from(int fd);
   void admit(FileDescriptor socket);
   [[nodiscard]] bool make_room();
+  [[nodiscard]] bool defer_one();
   [[nodiscard]] bool turn_one_away();
   void turn_away(Place place);
   void drop(Place place);

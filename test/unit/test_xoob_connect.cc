@@ -2,6 +2,9 @@
 //
 // Connections of X queues between several connection managers in one process, with fake queue pairs: what processes of one
 // node share, what becomes of it when one of them fails, and a network that breaks.
+#include <algorithm>
+#include <memory>
+
 #include "cpc/oob/xoob_offer.h"
 #include "test/unit/cpc_relay.h"
 #include "test/unit/xrc_node.h"
@@ -20,6 +23,7 @@ using test::fake_targets;
 using test::Fate;
 using test::is_connected;
 using test::Node;
+using test::Nodes;
 using test::Relay;
 using test::run_for;
 using test::run_until;
@@ -134,6 +138,36 @@ START_TEST(who_waits_may_leave) {
     check_gone({&a}, a, a.key_to(d));
     a.connect(c);
     check_connected(a, c);
+  }
+  check_no_leak();
+}
+END_TEST
+
+/// The listener's places are all taken by those who wait for its main thread: they have their targets, and come back.
+START_TEST(who_waits_leaves_its_place) {
+  {
+    constexpr std::uint32_t kNodes = 6;
+    auto options = xrc_options(1, 1);
+    options.settings.connect_limit = 2;
+    Node b(options);
+    b.posts = false;
+    Nodes others;
+    for (std::uint32_t i = 0; i < kNodes; ++i) {
+      others.push_back(std::make_unique<XrcNode>(10 + i, 10 + i));
+      others.back()->connect(b);
+    }
+    const auto all = [&](Fate fate) {
+      b.pump();
+      return std::all_of(others.begin(), others.end(),
+                         [&](const auto& one) { return b.seen(b.key_from(*one)).fate == fate; });
+    };
+    ck_assert(test::run_all(others, [&] { return all(Fate::kAsked); }));
+    b.posts = true;
+    ck_assert(test::run_all(others, [&] { return all(Fate::kConnected); }));
+    for (auto& one : others) {
+      check_connected(*one, b);
+      check_path(*one, b);
+    }
   }
   check_no_leak();
 }
@@ -275,9 +309,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("xoob_connect",
-                         {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other, the_next_takes_over,
-                          who_waits_may_leave, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
-                          channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
-                         300);
+  return test::run_suite(
+      "xoob_connect",
+      {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other, the_next_takes_over, who_waits_may_leave,
+       who_waits_leaves_its_place, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
+       channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
+      300);
 }

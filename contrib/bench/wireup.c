@@ -82,6 +82,8 @@ int main(int argc, char** argv) {
   if (rank == 0 && size > 1)
     printf("wireup %d %.0f %.0f %.1f %.0f %.1f\n", size, longest * 1e3, longest * 1e6 / (sum[1] / size),
            sum[0] / sum[1], sum[1] / size, second * 1e3);
+  if (counts) MPI_T_pvar_session_free(&session);
+  MPI_T_finalize();
   MPI_Finalize();
   return 0;
 }

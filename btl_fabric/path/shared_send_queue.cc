@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/path/shared_send_queue.h"
 
+#include <cassert>
+
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 
@@ -16,7 +18,8 @@ void append(T*& first, T*& last, T& one) noexcept {
   }
   one.is_enqueued = true;
   one.next_enqueued = nullptr;
-  (first == nullptr ? first : last->next_enqueued) = &one;
+  assert((first == nullptr) == (last == nullptr));
+  (last == nullptr ? first : last->next_enqueued) = &one;
   last = &one;
 }
 

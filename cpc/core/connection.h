@@ -103,7 +103,7 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] Status connect_queue_pairs();
   [[nodiscard]] Status open_channel();
   void adopt_channel();
-  void refuse_new_channel(RefuseReason reason, std::string text);
+  void refuse_new_channel(RefuseReason reason, const std::string& text);
   void send(MessageType type);
   void start_timer(Event event, unsigned milliseconds);
   void ask_for_receives();

@@ -211,7 +211,7 @@ void Connection::adopt_channel() {
   forgive();
 }
 
-void Connection::refuse_new_channel(RefuseReason reason, std::string text) {
+void Connection::refuse_new_channel(RefuseReason reason, const std::string& text) {
   const std::uint32_t newest = reason == RefuseReason::kCollision ? incarnation_ : incarnations_.newest();
   new_channel_->refuse(reason, name_of(environment_.settings->self) + ": " + text, newest);
   new_channel_.reset();

@@ -22,7 +22,7 @@ Result<std::unique_ptr<TcpService>> TcpService::start(const CpcContext& context,
   if (!addresses.is_open()) {
     listening.only = *used;
   }
-  auto listener = OobListener::open(context.loop, std::move(listening), context.on_request);
+  auto listener = OobListener::open(context.loop, listening, context.on_request);
   if (!listener) {
     return failure("listening for peers", listener.error());
   }

@@ -84,6 +84,10 @@ class Channel {
   /// answer do not count, unless it is the peer's progress thread that answers.
   [[nodiscard]] virtual unsigned tried_ms() const noexcept { return 0; }
 
+  /// After on_lost(): the peer is there, and has no room for another request just now. That it is asked again costs
+  /// nothing.
+  [[nodiscard]] virtual bool peer_is_busy() const noexcept { return false; }
+
   /// Before the next turn of the loop, and again when the channel changes hands.
   void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
   [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }

@@ -151,7 +151,7 @@ void Connection::on_refusal(Message refusal) {
 }
 
 void Connection::on_lost(Channel& channel, std::string reason, bool confirm_taken) {
-  spent_ms_ += channel.tried_ms();
+  spent_ms_ = channel.peer_is_busy() ? 0 : spent_ms_ + channel.tried_ms();
   apply(confirm_taken ? Event::kConfirmTaken : Event::kChannelLost, std::move(reason));
 }
 

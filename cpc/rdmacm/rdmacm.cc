@@ -317,9 +317,11 @@ void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::u
     found = arrivals_.emplace(key, std::move(arrival)).first;
   }
   RdmaCmChannel& channel = *found->second.channel;
-  if (channel.queue_count() != request.queue_count || !channel.add(std::move(id), request.queue, peer_qpn)) {
-    return;  // it contradicts or repeats what came before: without an owner, the id is gone
+  if (channel.queue_count() != request.queue_count || channel.has(request.queue)) {
+    turn_away(id, &request, "another REQ of the same connection has been here, and contradicts this one");
+    return;
   }
+  channel.add(std::move(id), request.queue, peer_qpn);
   if (channel.is_complete()) {
     std::unique_ptr<RdmaCmChannel> complete = std::move(found->second.channel);
     arrivals_.erase(found);

@@ -2,6 +2,7 @@
 #include "cpc/rdmacm/rdmacm_channel.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -13,9 +14,18 @@ namespace fabric::cpc {
 namespace {
 
 constexpr std::uint8_t kMostRetries = 7;
+constexpr int kConsumerReject = 28;  ///< reason of a REJ: InfiniBand Architecture, section 12.6.7.2
 
 tl::unexpected<Error> cm_failure(const std::string& while_doing) {
   return verbs_failure(while_doing, errno);
+}
+
+/// True if the peer's kernel has rejected a REQ that did not fit into the backlog of its listener, whose process did not see it.
+/// (Or whose process gave it up, or ended: then no process listens the next time, and the reason is another.) On iWARP
+/// it cannot be told from a port on which nobody listens.
+bool is_of_full_backlog(const CmEvent& event) noexcept {
+  return event.status == kConsumerReject && std::all_of(event.private_data.begin(), event.private_data.end(),
+                                                        [](std::byte one) { return one == std::byte{0}; });
 }
 
 }  // namespace
@@ -33,7 +43,9 @@ RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& por
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].own_qpn = request.ends[i].qpn;
   }
-  ticket_ = environment.throttle->ask([this] { start(); });
+  // A REQ that is not answered soon goes on without a turn: its peer may have stopped, which the kernel takes a minute
+  // to find out.
+  ticket_ = environment.throttle->ask([this] { start(); }, [this] { ticket_.reset(); });
 }
 
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
@@ -45,15 +57,12 @@ RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& por
   identity_ = identity;
 }
 
-bool RdmaCmChannel::add(CmId id, std::size_t queue, std::uint32_t peer_qpn) {
+void RdmaCmChannel::add(CmId id, std::size_t queue, std::uint32_t peer_qpn) {
+  assert(!has(queue));
   Lane& lane = lanes_[queue];
-  if (lane.id) {
-    return false;
-  }
   id->context = static_cast<CmEventHandler*>(this);
   lane.id = std::move(id);
   lane.peer_qpn = peer_qpn;
-  return true;
 }
 
 bool RdmaCmChannel::is_complete() const noexcept {
@@ -157,6 +166,7 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     handler_->on_message(*this, std::move(message));
     return;
   }
+  peer_is_busy_ = is_of_full_backlog(event);
   const Result<CmMessage> refusal = decode_cm_message(event.private_data);
   if (!refusal || refusal->header.type != MessageType::kRefuse) {
     lose(remote() + ": " + describe(event));

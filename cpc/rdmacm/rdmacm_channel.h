@@ -49,8 +49,9 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
                 std::size_t queue_count);
 
-  /// False if there is one for this queue already, which stays.
-  [[nodiscard]] bool add(CmId id, std::size_t queue, std::uint32_t peer_qpn);
+  [[nodiscard]] bool has(std::size_t queue) const noexcept { return lanes_[queue].id != nullptr; }
+  /// One for each queue.
+  void add(CmId id, std::size_t queue, std::uint32_t peer_qpn);
   /// True when every id is there. Then the REQUEST is, too.
   [[nodiscard]] bool is_complete() const noexcept;
   [[nodiscard]] std::size_t queue_count() const noexcept { return lanes_.size(); }
@@ -60,6 +61,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   [[nodiscard]] unsigned tried_ms() const noexcept override;
+  [[nodiscard]] bool peer_is_busy() const noexcept override { return peer_is_busy_; }
   void send(Message message) override;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override;
 
@@ -96,6 +98,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   std::vector<Lane> lanes_;
   bool lost_ = false;
   bool request_left_ = false;
+  bool peer_is_busy_ = false;
   std::chrono::steady_clock::time_point
       began_;  ///< of a channel that we open: when its turn came; not set once it is answered
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;

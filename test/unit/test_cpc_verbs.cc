@@ -4,12 +4,14 @@
 // those that the command line names, which must:
 //   test_cpc_verbs [oob|rdmacm|ibcm]...
 // Skipped (status 77) without a port.
+#include <netinet/in.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
 
+#include "cpc/rdmacm/cm_ids.h"
 #include "test/unit/verbs_side.h"
 
 namespace fabric {
@@ -99,6 +101,33 @@ START_TEST(ibcm_from_both_sides) {
 }
 END_TEST
 
+/// Somebody who has the listener's port and never answers: the turns of those who want others do not wait for that.
+START_TEST(a_request_without_answer_holds_nobody_up) {
+  cpc::ConnectionSettings settings;
+  settings.connect_limit = 1;
+  VerbsSide a(1, settings, {});
+  VerbsSide b(2);
+  const std::vector<CpcOffer> offers = b.offers();
+  const CpcOffer* const to_b = find_offer(cpc::kRdmaCm.kind, offers);
+  if (to_b == nullptr) {
+    return;
+  }
+  cpc::CmAddress address = cpc::decode_cm_addresses(to_b->blob)->front();
+  const cpc::CmEventChannel events(rdma_create_event_channel());
+  rdma_cm_id* made = nullptr;
+  ck_assert_int_eq(rdma_create_id(events.get(), &made, nullptr, RDMA_PS_TCP), 0);
+  const cpc::CmId silent(made);
+  ck_assert_int_eq(rdma_bind_addr(made, cpc::ip_address(address.address, 0, 0).get()), 0);
+  ck_assert_int_eq(rdma_listen(made, 16), 0);
+  address.service = ntohs(rdma_get_src_port(made));
+  CpcOffer to_silent = *to_b;
+  to_silent.blob = encode(std::span(&address, 1));
+  a.connect({{1, 9}, 0, 0}, to_silent);
+  a.connect(b, *to_b);
+  run_until(a, b, "Connected", [&] { return a.connected() && b.connected(); });
+}
+END_TEST
+
 /// Looks in a child of its own: a process that has used a device must not fork, as Check does for every test.
 bool has_port() {
   const pid_t child = fork();
@@ -129,6 +158,7 @@ int main(int argc, char** argv) {
     std::puts("skipped: no active port");
     return 77;
   }
-  return test::run_suite("cpc_verbs", {oob_from_one_side, oob_from_both_sides, rdmacm_from_one_side,
-                                       rdmacm_from_both_sides, ibcm_from_one_side, ibcm_from_both_sides});
+  return test::run_suite("cpc_verbs",
+                         {oob_from_one_side, oob_from_both_sides, rdmacm_from_one_side, rdmacm_from_both_sides,
+                          ibcm_from_one_side, ibcm_from_both_sides, a_request_without_answer_holds_nobody_up});
 }

@@ -80,6 +80,12 @@ case_rdmacm_chosen_port() { # and the next ones, for the other processes
   ports=$(sed -n 's/^listens: //p' verbs.* | sort -n | tr '\n' ' ')
   [ "$ports" = "$port $((port + 1)) $((port + 2)) $((port + 3)) " ] || { echo "from $port on they listen on $ports"; return 1; }
 }
+case_rdmacm_full_backlog() { # whose kernel rejects what does not fit is there, and is asked again for as long as it takes
+  case $dev_a in softhca*) ;; *) echo 'SKIP the faults are softhca'"'"'s'; exit 77 ;; esac
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP does not tell a full backlog from a port on which nobody listens'; exit 77; }
+  with_faults 'cm action=reject count=22\n' rdmacm 2 --mca btl_fabric_connect_retry_time 3000 "$check" $small &&
+    says 'checks passed'
+}
 case_rdmacm_killed_peer() { kills_a_peer rdmacm; }
 
 case_iwarp_two_processes() { iwarp 2 "$check" && says 'checks passed'; }

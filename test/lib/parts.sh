@@ -117,7 +117,9 @@ part_asan() {
   lane checked asan asan "$build/asan"
   local kind
   export FABRIC_SANITIZED=$build/asan/.libs
-  at_once asan asan/leaks on_softhca -- "$here/component/run"
+  for kind in asan/leaks/{ib,roce,iwarp}; do
+    at_once asan $kind on_softhca --personality ${kind##*/} --devices 2 -- "$here/component/run"
+  done
   for kind in asan/ib asan/iwarp; do
     in_chunks 8 asan $kind on_softhca --personality ${kind#*/} --devices 2 -- "$here/component/run" --sanitizers
   done
@@ -145,7 +147,11 @@ part_tsan() {
   step 'building what has threads with -fsanitize=thread' build_for_threads
   verdict $? tsan build "$build_log" || return
   lane checked tsan tsan "$build/tsan"
-  FABRIC_THREAD_SANITIZED=$build/tsan/.libs at_once tsan tsan/ib on_softhca --personality ib --devices 2 -- "$here/component/run"
+  local kind
+  for kind in tsan/{ib,roce,iwarp}; do
+    FABRIC_THREAD_SANITIZED=$build/tsan/.libs \
+      at_once tsan $kind on_softhca --personality ${kind#*/} --devices 2 -- "$here/component/run"
+  done
 }
 build_for_threads() {
   configured "$build/tsan" "$root/configure" --with-sanitizer=thread --enable-werror --enable-debug CFLAGS='-g1 -O1' \
@@ -153,13 +159,36 @@ build_for_threads() {
     contrib/softhca/{libsofthca.la,libsofthca_fs.la,softhca-ctl,softhca-run}
 }
 
-# The rest of what make distcheck does: the packed sources, which are read-only, were built by part_asan out of their tree. Installs
-# below another root, uninstalls, cleans, and nothing is left behind.
+# The README's first command, in a clean clone; and the rest of what make distcheck does: the packed sources, which are read-only,
+# were built by part_asan out of their tree. Installs below another root, uninstalls, cleans, and nothing is left behind.
 part_dist() {
+  local name
+  for name in $(wanted dist clone); do
+    lane first_command "$name"
+  done
   all_lanes_done # that use the build
+  [[ -n $(wanted dist dist) ]] || return 0
   step 'installing, uninstalling, cleaning' leaves_nothing "$build/asan"
   verdict $? dist dist "$build_log"
 }
+first_command() { # NAME
+  first_command_prints_table > "$build/first-command.log" 2>&1
+  verdict $? clone "$1" "$build/first-command.log"
+}
+# A row for each size that the README's table has, and more.
+first_command_prints_table() (
+  command=$(sed -n 's/^    \([^ ]*\)  *# installs what is missing.*/\1/p' "$root/README.md")
+  [[ -n $command ]] || { echo 'README.md names no command'; exit 1; }
+  rm -rf "$build/clone" && clean_tree "$build/clone" && cd "$build/clone" || exit
+  unset CCACHE_BASEDIR OMPI_MCA_mca_base_component_path # those of the other build
+  "$command" | tee said || exit
+  awk '/^ *bytes +latency us +MB\/s$/ { table = 1; files++; next }
+       !NF { table = 0 }
+       table && FNR == NR { wanted[$1] }
+       table && FNR < NR && NF == 3 && $2 > 0 && ($3 > 0 || $1 == 0) { delete wanted[$1]; rows++ }
+       END { for (size in wanted) print "no row for " size; print rows " rows"; exit length(wanted) > 0 || files != 2 || rows < 10 }' \
+    "$root/README.md" said
+)
 leaves_nothing() {
   local dir=$1 root=$1/root copy=$build/distclean
   rm -rf "$root" "$copy"

@@ -196,6 +196,10 @@ std::vector<Module*> Component::modules() const {
       }
       continue;
     }
+    if (const auto* shortage = std::get_if<cpc::Shortage>(&upcall)) {
+      report_shortage(shortage->reason);
+      continue;
+    }
     std::visit(
         [&](const auto& about_connection) {
           if constexpr (requires { about_connection.key; }) {

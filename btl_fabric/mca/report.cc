@@ -38,6 +38,7 @@ constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
 constexpr const char* kAddressChanged = "address changed";
+constexpr const char* kConnectionsWait = "connections wait";
 
 /// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
 /// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c"). What several
@@ -239,6 +240,10 @@ void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint
       "a packet of " + std::to_string(packet.size()) + " bytes that breaks the protocol: " + hex_dump(packet);
   show(kTransferFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(),
        endpoint.describe_queue(qpn).c_str(), error.c_str(), "Do both sides run the same version of btl_fabric?");
+}
+
+void report_shortage(const std::string& reason) {
+  show(kConnectionsWait, local_host(), reason.c_str());
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {

@@ -59,6 +59,8 @@ void report_transfer_failed(const Module& module, const Endpoint& endpoint, cons
 void report_post_failed(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, int error_number);
 void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint32_t qpn,
                        std::span<const std::byte> packet);
+/// Connections wait until the process is no longer short of file descriptors or memory.
+void report_shortage(const std::string& reason);
 void report_device_event(const Module& module, ibv_event_type type);
 /// A queue pair of the endpoint has failed, as the device says by an event.
 void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type);

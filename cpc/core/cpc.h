@@ -197,7 +197,11 @@ struct Flushing {
   ConnectionKey key;
   LinkNumber link = 0;
 };
-using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent>;
+/// This process is short of something: connections wait until it is not. Said once by each CPC.
+struct Shortage {
+  std::string reason;  ///< for a user
+};
+using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent, Shortage>;
 
 }  // namespace fabric::cpc
 

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +26,8 @@ namespace fabric::cpc {
 struct CpcContext {
   event_base* loop = nullptr;
   const ConnectionSettings* settings = nullptr;
-  OnRequest on_request;  ///< takes the channels that peers open
+  OnRequest on_request;                                 ///< takes the channels that peers open
+  std::function<void(std::string reason)> on_shortage;  ///< see Shortage in cpc.h
 };
 
 /// Progress thread only, except for what says otherwise.

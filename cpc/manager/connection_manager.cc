@@ -86,9 +86,11 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
-  services_.start({loop, &settings_, [this](std::unique_ptr<Channel> channel, Message request) {
+  services_.start({loop, &settings_,
+                   [this](std::unique_ptr<Channel> channel, Message request) {
                      connections_.on_request(std::move(channel), std::move(request));
-                   }});
+                   },
+                   [this](std::string reason) { upcalls.push(Shortage{std::move(reason)}); }});
   return {};
 }
 

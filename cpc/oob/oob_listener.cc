@@ -111,11 +111,22 @@ void OobListener::accept_from(int fd) {
     if (error_number == ECONNABORTED || error_number == EINTR) {
       continue;
     }
-    if (error_number != EAGAIN) {
-      pause(
-          kPauseWithoutDescriptors);  // most likely: the socket stays readable, and without a pause the loop would spin
+    if (error_number == EAGAIN) {
+      return;
     }
-    return;
+    if (!make_room()) {
+      wait_for_descriptors(error_number);
+      return;
+    }
+  }
+}
+
+/// What is in the backlog stays there. Without a pause the loop would spin: the listening socket is readable.
+void OobListener::wait_for_descriptors(int error_number) {
+  pause(kPauseWithoutDescriptors);
+  if (!shortage_is_told_ && settings_.on_shortage) {
+    shortage_is_told_ = true;
+    settings_.on_shortage(std::string("accepting a TCP connection: ") + std::strerror(error_number));
   }
 }
 

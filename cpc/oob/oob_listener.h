@@ -37,6 +37,7 @@ class OobListener final : private ChannelHandler {
     unsigned unknown_timeout_ms = 10000;  ///< for a peer to say who it is
     std::size_t limit = 128;              ///< sockets that were accepted and are still open
     std::vector<HostAddress> only;        ///< addresses of this host on which peers are heard; empty: all
+    std::function<void(std::string reason)> on_shortage{};  ///< called once, when a socket cannot be accepted
   };
   /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
   [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
@@ -69,6 +70,7 @@ class OobListener final : private ChannelHandler {
   void accept_from(int fd);
   void admit(FileDescriptor socket);
   [[nodiscard]] bool make_room();
+  void wait_for_descriptors(int error_number);
   [[nodiscard]] bool defer_one();
   [[nodiscard]] bool turn_one_away();
   void turn_away(Place place);
@@ -91,6 +93,7 @@ class OobListener final : private ChannelHandler {
   Timer pause_over_;
   std::list<Accepted> accepted_;  ///< oldest first
   std::size_t unknown_ = 0;       ///< of accepted_
+  bool shortage_is_told_ = false;
 };
 
 }  // namespace fabric::cpc

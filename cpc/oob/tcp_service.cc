@@ -18,7 +18,8 @@ Result<std::unique_ptr<TcpService>> TcpService::start(const CpcContext& context,
   }
   const ConnectionSettings& settings = *context.settings;
   OobListener::Settings listening{
-      traits, settings.token, settings.self, settings.connect_timeout_ms, settings.connect_limit, {}};
+      traits, settings.token,     settings.self, settings.connect_timeout_ms, settings.connect_limit,
+      {},     context.on_shortage};
   if (!addresses.is_open()) {
     listening.only = *used;
   }

@@ -82,6 +82,7 @@ class EndpointDriver final : public MainHalf {
   void hear(const cpc::Failed& upcall);
   void hear(const cpc::Flushing& upcall);
   void hear(const cpc::AsyncEvent& /*upcall*/) {}
+  void hear(const cpc::Shortage& /*upcall*/) {}
 
   [[nodiscard]] bool is_xrc(std::uint8_t peer) const { return environment_.target(peer).cpc.one_way; }
   [[nodiscard]] cpc::Direction outgoing(std::uint8_t peer) const {

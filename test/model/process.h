@@ -40,8 +40,8 @@ class Process {
   void take_upcall();
   /// "Connected"
   [[nodiscard]] const char* next_upcall() const {
-    static constexpr std::array kNames{"PostReceives", "Connected", "Linked",    "PeerLeft",
-                                       "Failed",       "Flushing",  "AsyncEvent"};
+    static constexpr std::array kNames{"PostReceives", "Connected", "Linked",     "PeerLeft",
+                                       "Failed",       "Flushing",  "AsyncEvent", "Shortage"};
     static_assert(kNames.size() == std::variant_size_v<cpc::Upcall>);
     return kNames[upcalls_.front().index()];
   }

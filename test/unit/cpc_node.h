@@ -153,6 +153,9 @@ class Node {
   Seen& seen(const cpc::ConnectionKey& key) { return seen_[key]; }
   [[nodiscard]] bool is_gone(const cpc::ConnectionKey& key) { return seen(key).fate == Fate::kDestroyed; }
 
+  /// What it was short of.
+  std::vector<std::string> shortages;
+
   /// When the main thread answers PostReceives; until then it "computes".
   bool posts = true;
   /// Refuses connections that it is asked for, with this reason.
@@ -262,6 +265,7 @@ class Node {
   }
   void on(const cpc::Linked&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
+  void on(const cpc::Shortage& upcall) { shortages.push_back(upcall.reason); }
   void on(const cpc::AsyncEvent&) { ck_abort_msg("a fake device has no events"); }
 
   Options options_;

@@ -176,6 +176,7 @@ class VerbsSide : private VerbsPort {
     flushed_ = upcall.link == newest_[upcall.key];  // otherwise a newer one has taken its place
   }
   void on(const cpc::AsyncEvent&) {}
+  void on(const cpc::Shortage&) {}
 
   void on(const ibv_wc& completion) {
     const bool good = completion.status == IBV_WC_SUCCESS;

@@ -173,6 +173,7 @@ class XrcSide : private VerbsPort {
     manager_->submit(cpc::Destroy{upcall.key, upcall.link});
   }
   void on(const cpc::AsyncEvent&) {}
+  void on(const cpc::Shortage&) {}
 
   void on(const ibv_wc& completion) {
     ck_assert_msg(completion.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(completion.status));

@@ -123,13 +123,17 @@ START_TEST(a_peer_that_computes_holds_nobody_up) {
   for (std::uint16_t port = 0; port < kPorts; ++port) {
     a.connect(busy, port);
   }
-  test::run_for({&a, &busy, &idle}, 50);
+  const auto asked = [&] {
+    int count = 0;
+    for (std::uint16_t port = 0; port < kPorts; ++port) {
+      count += busy.seen(busy.key_to(a, port)).fate == Fate::kAsked ? 1 : 0;
+    }
+    return count;
+  };
+  ck_assert(test::run_until({&a, &busy, &idle}, [&] { return asked() == 2; }));  // both places are taken
   a.connect(idle, 0);
   check_connected(a, idle);
-  test::run_for({&a, &busy, &idle}, 1500);  // turns come and go
-  for (std::uint16_t port = 0; port < kPorts; ++port) {
-    ck_assert(busy.seen(busy.key_to(a, port)).fate == Fate::kAsked);
-  }
+  ck_assert(test::run_until({&a, &busy, &idle}, [&] { return asked() == kPorts; }));  // turns come and go
   busy.posts = true;
   for (std::uint16_t port = 0; port < kPorts; ++port) {
     check_connected(a, busy, port);

@@ -27,9 +27,9 @@ enum class Kind : std::uint8_t {
   kLost,     ///< b: the side that hears of its end
   kYield,    ///< who opened it closes its socket, to dial again later
   kBreak,    ///< b: bit n is set if what is on the way to side n still arrives
-  // The device. `a`, `b`: the number of a queue pair
-  kPacket,      ///< the next packet on the way to it arrives, and is polled
-  kPacketLost,  ///< the next packet on the way to it is lost with the queue pair that sent it
+  // The device. `a`: the number of a queue pair
+  kPacket,  ///< the oldest packet that was posted on it arrives, and is polled
+  kHangup,  ///< iWARP: it hears of the end of its peer's
 };
 
 /// Small numbers only: they say the same thing in every world that the same choices have led to.

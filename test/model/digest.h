@@ -18,6 +18,15 @@ struct Fingerprint {
   };
 };
 
+/// One bit for each, the first in the lowest.
+template <class... Flags>
+[[nodiscard]] constexpr unsigned bits(Flags... flags) noexcept {
+  unsigned all = 0;
+  unsigned n = 0;
+  ((all |= (flags ? 1U : 0U) << n++), ...);
+  return all;
+}
+
 class Digest {
  public:
   void add(std::uint64_t value) {

@@ -34,13 +34,17 @@ class Ledger {
     way.next = static_cast<std::uint8_t>(serial + 1);
     fate = Fate::kDelivered;
   }
-  /// The upper layer has been told that what is not known to have arrived may not.
-  void tell(std::size_t from, std::size_t to) {
-    ++failures_;
-    end(from, to, Fate::kTold);
+  /// The upper layer has been told that it may not have arrived, or has not been taken.
+  void failed(std::size_t from, std::size_t to, std::uint8_t serial) {
+    Fate& fate = of(from, to).fates.at(serial);
+    fate = fate == Fate::kPending ? Fate::kTold : fate;
   }
   /// The upper layer has closed the endpoint, or is gone.
-  void drop_all(std::size_t from, std::size_t to) { end(from, to, Fate::kDropped); }
+  void drop_all(std::size_t from, std::size_t to) {
+    for (Fate& fate : of(from, to).fates) {
+      fate = fate == Fate::kPending ? Fate::kDropped : fate;
+    }
+  }
   [[nodiscard]] bool has_pending(std::size_t from, std::size_t to) const {
     for (const Fate fate : ways_[from][to].fates) {
       if (fate == Fate::kPending) {
@@ -49,9 +53,6 @@ class Ledger {
     }
     return false;
   }
-  /// How often an upper layer was told that a peer cannot be reached.
-  [[nodiscard]] unsigned failures() const noexcept { return failures_; }
-
   void add_to(Digest& digest) const {
     for (const auto& row : ways_) {
       for (const Way& way : row) {
@@ -61,7 +62,6 @@ class Ledger {
         digest.add(way.fates.size() << 8U | way.next);
       }
     }
-    digest.add(failures_);
   }
 
  private:
@@ -71,15 +71,9 @@ class Ledger {
     std::uint8_t next = 0;
   };
   Way& of(std::size_t from, std::size_t to) { return ways_[from][to]; }
-  void end(std::size_t from, std::size_t to, Fate fate) {
-    for (Fate& one : of(from, to).fates) {
-      one = one == Fate::kPending ? fate : one;
-    }
-  }
 
   Fault& fault_;
   std::array<std::array<Way, kMostProcesses>, kMostProcesses> ways_;
-  unsigned failures_ = 0;
 };
 
 }  // namespace fabric::model

@@ -1,52 +1,108 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The main thread's half of a process, as the checker sees it: it hears upcalls and completions, says commands, and does
-// what the application asks for.
+// The main thread's half of a process: the product's Endpoints and its packet path, on a device of the model, below an upper
+// layer that sends messages and closes endpoints. It hears upcalls and says commands.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "cpc/core/cpc.h"
+#include "btl_fabric/peer/endpoints.h"
 #include "test/model/digest.h"
 #include "test/model/fabric.h"
 #include "test/model/ledger.h"
+#include "test/unit/path_parts.h"
 
 namespace fabric::model {
+
+inline constexpr std::uint32_t kJob = 7;
 
 /// What a main thread has at hand. Processes are called by their ranks.
 struct MainEnvironment {
   std::uint8_t self = 0;
-  Fabric& fabric;
+  std::uint8_t processes = 0;
+  test::FakeDevice& device;
+  const ReceiveQueues& queues;
+  const cpc::PortContext& port;
   Ledger& ledger;
   Fault& fault;
   std::function<void(cpc::Command)> submit;
-  std::function<cpc::PeerTarget(std::uint8_t peer)> target;
+  std::function<CpcOffer(std::uint8_t peer)> offer;
 };
 
-class MainHalf : public Completions {
+class MainHalf final : private EndpointServices {
  public:
-  MainHalf() = default;
+  explicit MainHalf(const MainEnvironment& environment);
+  ~MainHalf();
   MainHalf(const MainHalf&) = delete;
   MainHalf& operator=(const MainHalf&) = delete;
-  virtual ~MainHalf() = default;
 
-  virtual void on_upcall(cpc::Upcall upcall) = 0;
+  void on_upcall(const cpc::Upcall& upcall);
+  /// Takes what has completed, and lets go what is drained.
+  void progress();
 
   // The application
   /// Sends a message, if the BTL accepts it: then the ledger says so.
-  virtual void send(std::uint8_t peer) = 0;
-  /// There is an endpoint for the peer, and it can be closed.
-  [[nodiscard]] virtual bool can_close(std::uint8_t peer) const = 0;
+  void send(std::uint8_t peer);
+  /// There is an endpoint for the peer.
+  [[nodiscard]] bool can_close(std::uint8_t peer) const { return endpoint_to(peer) != nullptr; }
   /// Open MPI's del_procs.
-  virtual void close(std::uint8_t peer) = 0;
+  void close(std::uint8_t peer);
 
-  /// Nothing happens by itself any more: what is still awaited, or "".
-  [[nodiscard]] virtual std::string unsettled() const = 0;
-  /// The connection with the peer has failed, and the upper layer knows.
-  [[nodiscard]] virtual bool has_failed(std::uint8_t peer) const = 0;
-  virtual void add_to(Digest& digest) const = 0;
+  /// Messages whose callbacks are due.
+  [[nodiscard]] std::size_t messages_under_way(std::uint8_t peer) const { return under_way_[peer].size(); }
+  /// The upper layer has been told that the peer cannot be reached.
+  [[nodiscard]] bool has_failed(std::uint8_t peer) const { return has_failed_[peer]; }
+  void add_to(Digest& digest) const;
+
+ private:
+  static constexpr std::uint8_t kTag = 65;
+  struct Module : mca_btl_base_module_t {
+    MainHalf* half;
+  };
+
+  [[nodiscard]] Endpoint* endpoint_to(std::uint8_t peer) const { return endpoints_.endpoint_to({kJob, peer}, 1); }
+  void message_arrived(const std::byte* message, std::size_t size);
+  void message_ended(std::uint8_t peer, std::uint8_t serial, int status);
+  static opal_proc_t* proc_for_name(opal_process_name_t name);
+  template <class... Arguments>
+  static void received(mca_btl_base_module_t* module, Arguments... arguments);
+  static void sent(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* endpoint,
+                   mca_btl_base_descriptor_t* descriptor, int status);
+
+  // EndpointServices
+  [[nodiscard]] const ProcessInfo& own_info() const noexcept override { return peers_[environment_.self].info; }
+  [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override { return &peers_[proc.proc_name.vpid]; }
+  [[nodiscard]] std::string port_name() const override { return "model:1"; }
+  void submit(cpc::Command command) override { environment_.submit(std::move(command)); }
+  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
+  void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*reason*/) noexcept override {}
+  void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
+                                const std::string& history) noexcept override;
+  void report_link_failed(const Endpoint& /*endpoint*/, const LinkFailure& /*failure*/) noexcept override {}
+  void report_no_memory() noexcept override { environment_.fault.add("there is no memory"); }
+
+  const MainEnvironment environment_;
+  std::array<opal_proc_t, kMostProcesses> procs_{};
+  std::array<Peer, kMostProcesses> peers_;
+  std::array<std::set<std::uint8_t>, kMostProcesses> under_way_;
+  std::array<std::set<std::uint8_t>, kMostProcesses> abandoned_;  ///< with the endpoint that they were sent by
+  std::array<bool, kMostProcesses> has_failed_{};
+  std::vector<mca_btl_active_message_callback_t> receivers_{256};
+  Module module_{};
+  test::FakeBuffers buffers_;
+  std::vector<test::FakeSharedQueue*> shared_;
+  DeviceRdma rdma_;
+  AtomicTargets targets_;
+  Counters counters_;
+  Endpoints endpoints_;
+  CompletionQueueRoom room_;
 };
 
 }  // namespace fabric::model

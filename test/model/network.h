@@ -18,8 +18,9 @@
 
 #include "cpc/core/channel.h"
 #include "test/model/digest.h"
-#include "test/model/fabric.h"
 #include "test/model/fault.h"
+#include "test/model/numbers.h"
+#include "test/model/queue_pairs.h"
 
 namespace fabric::model {
 
@@ -109,7 +110,10 @@ class Network {
   /// Nobody in it will take what peers send.
   void forget_process(std::uint8_t process);
 
-  void add_to(Digest& digest) const;
+  using AllNumbers = std::array<std::array<PairNumbers, kMostProcesses>, kMostProcesses>;
+  /// Of two processes, the lower rank first.
+  void see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const;
+  void add_to(Digest& digest, const AllNumbers& numbers) const;
 
  private:
   friend class ModelChannel;
@@ -350,21 +354,39 @@ inline void Network::break_down(Wire& wire, unsigned kept) {
   }
 }
 
-inline void Network::add_to(Digest& digest) const {
+inline void Network::see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const {
   for (const auto& wire : wires_) {
+    const std::uint8_t from = wire->sides[kOpener].process;
+    const std::uint8_t to = wire->sides[kListener].process;
+    if (std::min(from, to) == rank && std::max(from, to) == peer) {
+      numbers.attempts[from < to ? 0 : 1].see(wire->identity.attempt);
+      numbers.incarnations.see(wire->identity.incarnation);
+      for (const Wire::Side& side : wire->sides) {
+        for (const cpc::Message& message : side.incoming) {
+          numbers.incarnations.see(message.newest);
+        }
+      }
+    }
+  }
+}
+
+inline void Network::add_to(Digest& digest, const AllNumbers& all_numbers) const {
+  for (const auto& wire : wires_) {
+    const std::uint8_t from = wire->sides[kOpener].process;
+    const std::uint8_t to = wire->sides[kListener].process;
+    const PairNumbers& numbers = all_numbers[from][to];
+    digest.add(numbers.attempts[from < to ? 0 : 1].of(wire->identity.attempt) |
+               std::uint64_t{numbers.incarnations.of(wire->identity.incarnation)} << 32U);
     digest.add_name(0x10000U + wire->number);
-    digest.add(wire->identity.incarnation);
-    digest.add(wire->identity.attempt | std::uint64_t{wire->is_dialing} << 32U |
-               std::uint64_t{wire->is_answered} << 33U | std::uint64_t{wire->confirm_sent} << 34U |
-               std::uint64_t{wire->was_accepted} << 35U | std::uint64_t{wire->has_answered[0]} << 36U |
-               std::uint64_t{wire->has_answered[1]} << 37U);
+    digest.add(std::uint64_t{wire->is_dialing} << 32U | std::uint64_t{wire->is_answered} << 33U |
+               std::uint64_t{wire->confirm_sent} << 34U | std::uint64_t{wire->was_accepted} << 35U |
+               std::uint64_t{wire->has_answered[0]} << 36U | std::uint64_t{wire->has_answered[1]} << 37U);
     for (const Wire::Side& side : wire->sides) {
       digest.add(side.process | (side.channel != nullptr ? 16U : 0U) | (side.is_closed ? 32U : 0U) |
                  (side.is_lost ? 64U : 0U) | (side.is_reported ? 128U : 0U));
       for (const cpc::Message& message : side.incoming) {
         digest.add(static_cast<unsigned>(message.header.type) | static_cast<unsigned>(message.reason) << 8U |
-                   std::uint64_t{message.header.attempt} << 16U);
-        digest.add(message.newest | std::uint64_t{message.header.incarnation} << 32U);
+                   std::uint64_t{numbers.incarnations.of(message.newest)} << 32U);
         for (const cpc::QueuePairEnd& end : message.ends) {
           digest.add_name(end.qpn);
         }

@@ -8,7 +8,6 @@
 
 #include "common/ports/port_address.h"
 #include "cpc/oob/oob.h"
-#include "test/model/endpoint_driver.h"
 #include "test/model/ledger.h"
 
 namespace fabric::model {
@@ -21,6 +20,18 @@ struct Plan {
   std::uint8_t dies = 0;                              ///< its host is gone: 0 or 1
 };
 
+/// A mistake of a main thread, or of who carries its words, to see that it is found.
+enum class Mistake : std::uint8_t {
+  kNone,
+  kReceivesNotPosted,  ///< ReceivesPosted is said, and nothing is posted
+  kCloseLost,          ///< a Close never comes to the progress thread
+  kDestroyEarly,       ///< Destroy is said with Close
+  kOldNumber,          ///< commands name the link before the one that they are for
+  kPeerLeftLost,
+  kFlushingLost,
+  kSentTwice,  ///< the device sends packets twice
+};
+
 struct Options {
   cpc::CpcTraits cpc = cpc::kOob;
   Transport transport = Transport::kRoce;
@@ -30,16 +41,18 @@ struct Options {
   std::array<Plan, kMostProcesses> plans{};
 
   std::uint8_t losses = 0;    ///< channels that break
-  std::uint8_t retries = 0;   ///< pauses that there is time for
+  std::uint8_t retries = 0;   ///< attempts after the first that there is time for, if the peer is not heard of
   std::uint8_t failures = 0;  ///< verbs calls that fail
   std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later
   bool dials = false;         ///< a REQUEST may take its time to leave
   bool hasty_timers =
       false;  ///< those that wait for a peer may be over at any time, not only when nothing else happens
+  bool commands_wait = false;       ///< the progress thread may hear of a command later than it is said
   bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
 
-  bool nothing_fails = true;  ///< no upper layer is told that a peer cannot be reached
-  bool one_target = false;    ///< X queues: nothing happens that asks for a second one
+  bool closes_at_rest = false;  ///< applications close only when all messages between the two have arrived
+  bool nothing_fails = true;    ///< no upper layer is told that a peer cannot be reached
+  bool one_target = false;      ///< X queues: nothing happens that asks for a second one
   Mistake mistake = Mistake::kNone;
 };
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "btl_fabric/peer/endpoint_table.h"
 #include "cpc/core/connection_table.h"
-#include "cpc/core/cts_table.h"
 #include "cpc/oob/xoob.h"
 #include "cpc/queue_pairs/xrc_sender_table.h"
 #include "test/model/explore.h"
@@ -16,9 +16,6 @@ namespace fabric {
 namespace {
 
 using cpc::Action;
-using cpc::CtsEvent;
-using cpc::CtsState;
-using cpc::CtsStep;
 using cpc::Event;
 using cpc::Guards;
 using cpc::SenderEvent;
@@ -38,6 +35,12 @@ Options both(std::uint8_t losses = 0) {
   options.retries = losses;
   return options;
 }
+Options both_of_which_one_closes() {
+  Options options = both();
+  options.plans[0].closes[1] = 1;
+  options.nothing_fails = false;
+  return options;
+}
 Options both_exchange(std::size_t which = 0) {
   return exchanging(model::kExchanges[which], {1, 1});
 }
@@ -46,7 +49,7 @@ Options both_exchange(std::size_t which = 0) {
 void expect_fault_of(const std::string& what, Options options, const std::string& expected) {
   model::expect_fault(what, options, expected);
   cpc::bent_step = nullptr;
-  cpc::bent_cts_step = nullptr;
+  bent_endpoint_step = nullptr;
   cpc::bent_sender_step = nullptr;
   options.mistake = Mistake::kNone;
   model::expect_no_fault(what + ", put right", options);
@@ -69,7 +72,8 @@ START_TEST(both_claim_precedence) {
       return cpc::table_step(state, event, bent);
     };
     expect_fault_of(exchange ? "CTS: both claim precedence" : "both claim precedence",
-                    exchange ? both_exchange() : both(), "protocol error");
+                    exchange ? both_exchange() : both(),
+                    exchange ? "claims precedence for its request" : "cannot be reached");
   }
 }
 END_TEST
@@ -113,7 +117,7 @@ START_TEST(lost_channel_not_noticed) {
   Options options = both(1);
   options.retries = 0;
   options.nothing_fails = false;
-  expect_fault_of("lost channel not noticed", options, "stuck");
+  expect_fault_of("lost channel not noticed", options, "never comes");
 }
 END_TEST
 
@@ -136,7 +140,7 @@ START_TEST(passive_wish_forgotten) {
   Options options = both_exchange();
   options.losses = 1;
   options.nothing_fails = false;
-  expect_fault_of("the wish of a passive side forgotten", options, "stuck");
+  expect_fault_of("the wish of a passive side forgotten", options, "never comes");
 }
 END_TEST
 
@@ -157,7 +161,7 @@ START_TEST(peer_that_left_not_told) {
   Options options = both_exchange();
   options.plans[0].closes[1] = 1;
   options.nothing_fails = false;
-  expect_fault_of("peer that left not told", options, "stuck");
+  expect_fault_of("peer that left not told", options, "never comes");
 }
 END_TEST
 
@@ -184,17 +188,17 @@ START_TEST(closed_connection_not_flushed) {
   Options options = both();
   options.plans[0].closes[1] = 1;
   options.nothing_fails = false;
-  expect_fault_of("Flushing is not said", options, "closed for ever");
+  expect_fault_of("Flushing is not said", options, "in state Closing");
 }
 END_TEST
 
 // ---- The exchange of CTS
 
 START_TEST(sending_without_waiting_for_cts) {
-  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool may_speak_first) {
-    CtsStep step = cpc::table_cts_step(state, event, may_speak_first);
-    if (event == CtsEvent::kLinked && step.next == CtsState::kSpoken) {
-      step.actions[1] = cpc::CtsAction::kStartSending;
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointStep step = table_endpoint_step(state, event, guards);
+    if (event == EndpointEvent::kLinked && step.next == EndpointState::kCtsSent) {
+      step.actions[2] = EndpointAction::kStart;
     }
     return step;
   };
@@ -203,14 +207,22 @@ START_TEST(sending_without_waiting_for_cts) {
 END_TEST
 
 START_TEST(passive_side_of_iwarp_sends_first) {
-  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool) { return cpc::table_cts_step(state, event, true); };
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointGuards bent = guards;
+    bent.may_speak_first = true;
+    return table_endpoint_step(state, event, bent);
+  };
   expect_fault_of("the passive side of iWARP sends first", both_exchange(2), "sends first");
 }
 END_TEST
 
 START_TEST(both_sides_of_iwarp_listen) {
-  cpc::bent_cts_step = [](CtsState state, CtsEvent event, bool) { return cpc::table_cts_step(state, event, false); };
-  expect_fault_of("both sides of iWARP listen", both_exchange(2), "connects for ever");
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointGuards bent = guards;
+    bent.may_speak_first = false;
+    return table_endpoint_step(state, event, bent);
+  };
+  expect_fault_of("both sides of iWARP listen", both_exchange(2), "never comes");
 }
 END_TEST
 
@@ -267,7 +279,7 @@ START_TEST(nobody_takes_over) {
                ? SenderStep{cpc::SenderOutcome::kTransition, SenderState::kUnconnected, {}, {}}
                : cpc::table_sender_step(state, event, waiting);
   };
-  expect_fault_of("nobody takes over", to_two_of_which_we_close_one(), "connects for ever");
+  expect_fault_of("nobody takes over", to_two_of_which_we_close_one(), "never comes");
 }
 END_TEST
 
@@ -279,7 +291,7 @@ START_TEST(line_is_not_woken) {
     }
     return step;
   };
-  expect_fault_of("the line is not woken", to_two(), "connects for ever");
+  expect_fault_of("the line is not woken", to_two(), "never comes");
 }
 END_TEST
 
@@ -315,15 +327,13 @@ void expect_mistake(const char* what, Options options, Mistake mistake, const st
 }
 
 START_TEST(main_threads_make_mistakes) {
-  expect_mistake("CTS without receives", both_exchange(), Mistake::kForgetsPosting, "before the peer has posted");
-  expect_mistake("sends before CTS", both_exchange(), Mistake::kSendsBeforeCts, "before the peer has posted");
-  expect_mistake("ReceivesPosted without receives", both(), Mistake::kForgetsPosting, "before the peer has posted");
-  expect_mistake("messages posted twice", both(), Mistake::kSendsAgain, "arrived twice");
-  Options options = both();
-  options.plans[0].closes[1] = 1;
-  options.nothing_fails = false;
-  expect_mistake("Destroy before Flushing", options, Mistake::kDestroysEarly, "Destroy without Close");
-  expect_mistake("no Destroy after Flushing", options, Mistake::kForgetsDestroy, "left over");
+  expect_mistake("CTS without receives", both_exchange(), Mistake::kReceivesNotPosted, "before the peer has posted");
+  expect_mistake("ReceivesPosted without receives", both(), Mistake::kReceivesNotPosted, "before the peer has posted");
+  expect_mistake("packets twice", both(), Mistake::kSentTwice, "arrived twice");
+  expect_mistake("numbers of the link before", both_of_which_one_closes(), Mistake::kOldNumber, "stuck");
+  expect_mistake("Destroy before Flushing", both_of_which_one_closes(), Mistake::kDestroyEarly, "the product aborts");
+  expect_mistake("no Close", both_of_which_one_closes(), Mistake::kCloseLost, "stuck");
+  expect_mistake("no Flushing", both_of_which_one_closes(), Mistake::kFlushingLost, "stuck");
 }
 END_TEST
 

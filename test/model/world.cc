@@ -8,6 +8,7 @@ namespace fabric::model {
 World::World(const Options& options, event_base* loop)
     : options_(options),
       loop_(loop),
+      fabric_(fault_, options.processes, options.transport == Transport::kIwarp),
       network_(fault_, options.dials,
                [this](std::uint8_t process, std::unique_ptr<cpc::Channel> channel, cpc::Message request) {
                  if (at(process) != nullptr) {
@@ -63,7 +64,8 @@ void World::offer_application(std::uint8_t rank) {
     if (left.sends[peer] > 0 && !at(rank)->main().has_failed(peer)) {
       offer({Kind::kSend, rank, peer, 0});
     }
-    if (left.closes[peer] > 0 && at(rank)->main().can_close(peer)) {
+    const bool is_at_rest = !ledger_.has_pending(rank, peer) && !ledger_.has_pending(peer, rank);
+    if (left.closes[peer] > 0 && at(rank)->main().can_close(peer) && (is_at_rest || !options_.closes_at_rest)) {
       offer({Kind::kClose, rank, peer, 0}, false);
     }
   }
@@ -83,6 +85,9 @@ bool is_late(const cpc::Connection& connection) {
 void World::offer_threads(std::uint8_t rank) {
   if (at(rank)->has_upcall()) {
     offer({Kind::kUpcall, rank, 0, 0});
+  }
+  if (at(rank)->has_command()) {
+    offer({Kind::kCommand, rank, 0, 0});
   }
   for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
     for (const cpc::Direction direction : Process::kDirections) {
@@ -142,23 +147,26 @@ void World::offer_network() {
 
 void World::offer_packets() {
   for (const auto& one : fabric_.all()) {
-    if (fabric_.can_arrive(*one)) {
+    if (fabric_.can_go(*one)) {
       offer({Kind::kPacket, static_cast<std::uint8_t>(one->number), 0, 0});
     }
-    if (fabric_.can_be_lost(*one)) {
-      offer({Kind::kPacketLost, static_cast<std::uint8_t>(one->number), 0, 0});
+    if (fabric_.can_break(*one)) {
+      offer({Kind::kHangup, static_cast<std::uint8_t>(one->number), 0, 0});
     }
   }
 }
 
 // ---- What happens
 
-std::vector<Completions*> World::completions() const {
-  std::vector<Completions*> all;
-  for (const auto& process : processes_) {
-    all.push_back(process ? &process->main() : nullptr);
+void World::settle() {
+  for (int i = 0; i < 4; ++i) {  // what is polled may lead to more that completes at once
+    fabric_.settle();
+    for (const auto& process : processes_) {
+      if (process) {
+        process->main().progress();
+      }
+    }
   }
-  return all;
 }
 
 void World::take(const Choice& choice) {
@@ -184,6 +192,7 @@ void World::take(const Choice& choice) {
       at(choice.a)->take_upcall();
       break;
     case Kind::kCommand:
+      at(choice.a)->take_command();
       break;
     case Kind::kTimer:
       fire(timer_of(*at(choice.a)->connection(choice.b, static_cast<cpc::Direction>(choice.c & ~kFails))));
@@ -209,12 +218,13 @@ void World::take(const Choice& choice) {
       Network::break_down(network_.wire(choice.a), choice.b);
       break;
     case Kind::kPacket:
-      fabric_.arrive(*fabric_.find(choice.a), completions());
+      fabric_.go(*fabric_.find(choice.a), options_.mistake == Mistake::kSentTwice);
       break;
-    case Kind::kPacketLost:
-      fabric_.lose(*fabric_.find(choice.a), completions());
+    case Kind::kHangup:
+      fabric_.break_down(*fabric_.find(choice.a));
       break;
   }
+  settle();
   if ((choice.c & kFails) != 0 && !std::exchange(fabric_.next_fails, false)) {
     --failures_;
   }
@@ -234,6 +244,7 @@ void World::end_process(std::uint8_t rank, bool with_its_host) {
     ledger_.drop_all(rank, peer);
   }
   processes_[rank].reset();
+  fabric_.forget_process(rank);
   network_.forget_process(rank);
   if (fabric_.has_queue_pairs(rank)) {
     fault_.add("a process has ended, and its queue pairs have not");
@@ -254,11 +265,25 @@ void World::end() {
 // ---- What it looks like
 
 Fingerprint World::fingerprint() const {
+  std::array<std::array<PairNumbers, kMostProcesses>, kMostProcesses> numbers;  // [process][peer], both ways alike
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    for (std::uint8_t peer = rank + 1; peer < options_.processes; ++peer) {
+      PairNumbers& both = numbers[rank][peer];
+      if (at(rank) != nullptr) {
+        at(rank)->see(both, peer);
+      }
+      if (at(peer) != nullptr) {
+        at(peer)->see(both, rank);
+      }
+      network_.see(both, rank, peer);
+      numbers[peer][rank] = both;
+    }
+  }
   Digest digest;
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
     digest.add(at(rank) != nullptr ? 1 : 0);
     if (at(rank) != nullptr) {
-      at(rank)->add_to(digest);
+      at(rank)->add_to(digest, numbers[rank]);
     }
     const Plan& left = left_[rank];
     for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
@@ -266,7 +291,7 @@ Fingerprint World::fingerprint() const {
     }
     digest.add(left.exits | left.dies << 8U);
   }
-  network_.add_to(digest);
+  network_.add_to(digest, numbers);
   fabric_.add_to(digest);
   ledger_.add_to(digest);
   digest.add(losses_ | failures_ << 8U | yields_ << 16U);
@@ -275,6 +300,9 @@ Fingerprint World::fingerprint() const {
 
 /// Whether an application has done something that lets the connection fail.
 bool World::is_excused(std::uint8_t rank, std::uint8_t peer) const {
+  if (options_.closes_at_rest) {
+    return at(peer) == nullptr;
+  }
   return at(peer) == nullptr || left_[peer].closes[rank] < options_.plans[peer].closes[rank] ||
          left_[rank].closes[peer] < options_.plans[rank].closes[peer];
 }
@@ -285,37 +313,13 @@ void World::check_quiet() {
     if (at(rank) == nullptr) {
       continue;
     }
-    if (const std::string awaited = at(rank)->main().unsettled(); !awaited.empty()) {
-      fault_.add("stuck: " + awaited);
-    }
-    bool has_connection = false;
     for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
-      if (at(rank)->main().has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
-        fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
-      }
-      // What has failed stays until the application closes it.
-      has_connection = has_connection || at(rank)->main().has_failed(peer);
-      // Who shares a queue pair with others is not told that one of its peers reads no more.
-      const bool may_be_lost = options_.cpc.one_way && is_excused(rank, peer);
-      if (ledger_.has_pending(rank, peer) && !may_be_lost) {
-        fault_.add("a message waits for ever");
-      }
-      for (const cpc::Direction direction : Process::kDirections) {
-        const cpc::Connection* const connection = at(rank)->connection(peer, direction);
-        if (connection == nullptr) {
-          continue;
-        }
-        has_connection = true;
-        const bool is_over = connection->state() == cpc::State::kClosing || connection->state() == cpc::State::kClosed;
-        if (connection->state() != cpc::State::kConnected && !is_over) {
-          fault_.add("stuck: a connection in state " + std::string(to_string(connection->state())));
-        }
-      }
+      check_quiet(rank, peer);
     }
-    if (!has_connection && fabric_.has_queue_pairs(rank)) {
+    has_connections = has_connections || at(rank)->connections() > 0;
+    if (at(rank)->connections() == 0 && fabric_.has_queue_pairs(rank)) {
       fault_.add("queue pairs are left over");
     }
-    has_connections = has_connections || has_connection;
   }
   if (!has_connections && !fabric_.all().empty()) {
     fault_.add("targets are left over");
@@ -325,86 +329,29 @@ void World::check_quiet() {
   }
 }
 
-std::string World::states() const {
-  std::string text;
-  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
-    text += text.empty() ? "[" : " [";
-    if (at(rank) == nullptr) {
-      text += "gone";
-    }
-    bool first = true;
-    for (std::uint8_t peer = 0; peer < options_.processes && at(rank) != nullptr; ++peer) {
-      for (const cpc::Direction direction : Process::kDirections) {
-        if (const cpc::Connection* one = at(rank)->connection(peer, direction); one != nullptr) {
-          text.append(first ? "" : " ").append(direction_prefix(direction)).append(to_string(one->state()));
-          first = false;
-        }
+void World::check_quiet(std::uint8_t rank, std::uint8_t peer) {
+  const MainHalf& main = at(rank)->main();
+  if (main.has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
+    fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
+  }
+  if (main.messages_under_way(peer) > 0) {
+    fault_.add("the callback of a message never comes");
+  }
+  // Who shares a queue pair with others is not told that one of its peers reads no more.
+  const bool may_be_lost = options_.cpc.one_way && is_excused(rank, peer);
+  if (ledger_.has_pending(rank, peer) && !may_be_lost) {
+    fault_.add("a message is lost");
+  }
+  for (const cpc::Direction direction : Process::kDirections) {
+    for (const cpc::Connection* one : at(rank)->connections(peer, direction)) {
+      if (one == nullptr || one->state() == cpc::State::kConnected) {
+        continue;
+      }
+      if (one->state() != cpc::State::kClosing || !main.has_failed(peer)) {
+        fault_.add("stuck: a connection in state " + std::string(to_string(one->state())));
       }
     }
-    text += "]";
   }
-  return text;
-}
-
-std::string World::name(const Choice& choice) const {
-  const auto number = [](std::uint8_t value) { return std::to_string(int{value}); };
-  const std::string process = "process " + number(choice.a);
-  std::string text;
-  switch (choice.kind) {
-    case Kind::kSend:
-      text = process + " sends a message to " + number(choice.b);
-      break;
-    case Kind::kClose:
-      text = process + " closes its connection with " + number(choice.b);
-      break;
-    case Kind::kExit:
-      text = process + " exits";
-      break;
-    case Kind::kDie:
-      text = process + " dies with its host";
-      break;
-    case Kind::kUpcall:
-      text = process + ": main thread hears " + at(choice.a)->next_upcall();
-      break;
-    case Kind::kCommand:
-      text = process + ": progress thread hears a command";
-      break;
-    case Kind::kTimer: {
-      const cpc::Connection* const connection =
-          at(choice.a)->connection(choice.b, static_cast<cpc::Direction>(choice.c & ~kFails));
-      text = process + ": " + std::string(to_string(timer_event_of(*connection)));
-      break;
-    }
-    case Kind::kTurn:
-      text = process + ": its connection to " + number(choice.b) + " gets its turn at the sender";
-      break;
-    case Kind::kLeaves:
-      text = "channel " + number(choice.a) + ": REQUEST leaves";
-      break;
-    case Kind::kMessage: {
-      const Wire::Side& side = network_.wire(choice.a).sides[choice.b];
-      text = "channel " + number(choice.a) + ": process " + number(side.process) + " gets " +
-             to_string(side.incoming.front().header.type);
-      break;
-    }
-    case Kind::kLost:
-      text = "channel " + number(choice.a) + ": process " + number(network_.wire(choice.a).sides[choice.b].process) +
-             " hears of its end";
-      break;
-    case Kind::kYield:
-      text = "channel " + number(choice.a) + " yields";
-      break;
-    case Kind::kBreak:
-      text = "channel " + number(choice.a) + " breaks";
-      break;
-    case Kind::kPacket:
-      text = "queue pair " + number(choice.a) + ": the next packet arrives, or fails";
-      break;
-    case Kind::kPacketLost:
-      text = "queue pair " + number(choice.a) + ": the next packet is lost";
-      break;
-  }
-  return (choice.c & kFails) != 0 ? text + ", and a verbs call fails" : text;
 }
 
 }  // namespace fabric::model

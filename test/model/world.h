@@ -47,13 +47,15 @@ class World {
   void offer_late_timers();
   void end_process(std::uint8_t rank, bool with_its_host);
   void check_quiet();
+  void check_quiet(std::uint8_t rank, std::uint8_t peer);
   [[nodiscard]] bool is_excused(std::uint8_t rank, std::uint8_t peer) const;
-  [[nodiscard]] std::vector<Completions*> completions() const;
+  /// Main threads poll what has completed.
+  void settle();
 
   const Options& options_;
   event_base* const loop_;
   Fault fault_;
-  Fabric fabric_{fault_};
+  Fabric fabric_;
   Ledger ledger_{fault_};
   Network network_;
   std::array<std::unique_ptr<Process>, kMostProcesses> processes_;  ///< null: it is gone

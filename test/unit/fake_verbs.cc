@@ -7,23 +7,17 @@
 
 namespace fabric::test {
 
-FakeDevice* FakeDevice::current = nullptr;
-
 namespace {
 
 FakeQueuePair& pair_of(ibv_qp* qp) {
-  for (FakeQueuePair& pair : FakeDevice::current->queue_pairs) {
-    if (&pair.verbs == qp) {
-      return pair;
-    }
-  }
-  assert(false);
-  return FakeDevice::current->queue_pairs.front();
+  auto& pair = *static_cast<FakeQueuePair*>(qp->qp_context);
+  assert(!pair.is_destroyed);
+  return pair;
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
   const FakeAtWork at_work;
-  FakeDevice& device = *FakeDevice::current;
+  FakeDevice& device = FakeDevice::of(qp->context);
   FakeQueuePair& pair = pair_of(qp);
   for (ibv_send_wr* request = first; request != nullptr; request = request->next) {
     if (device.send_error != 0 && device.posts_before_error == 0) {
@@ -43,12 +37,12 @@ int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
   return 0;
 }
 
-int take_receives(FakeReceives& receives, ibv_recv_wr* first, ibv_recv_wr** refused) {
+int take_receives(const FakeDevice& device, FakeReceives& receives, ibv_recv_wr* first, ibv_recv_wr** refused) {
   const FakeAtWork at_work;
   for (ibv_recv_wr* request = first; request != nullptr; request = request->next) {
-    if (FakeDevice::current->receive_error != 0) {
+    if (device.receive_error != 0) {
       *refused = request;
-      return FakeDevice::current->receive_error;
+      return device.receive_error;
     }
     receives.push_back({request->wr_id, request->sg_list[0]});
   }
@@ -56,15 +50,15 @@ int take_receives(FakeReceives& receives, ibv_recv_wr* first, ibv_recv_wr** refu
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** refused) {
-  return take_receives(pair_of(qp).receives, first, refused);
+  return take_receives(FakeDevice::of(qp->context), pair_of(qp).receives, first, refused);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** refused) {
-  return take_receives(*static_cast<FakeReceives*>(srq->srq_context), first, refused);
+  return take_receives(FakeDevice::of(srq->context), *static_cast<FakeReceives*>(srq->srq_context), first, refused);
 }
 
-int poll_cq(ibv_cq* /*cq*/, int most, ibv_wc* completions) {
-  std::deque<ibv_wc>& ready = FakeDevice::current->completions;
+int poll_cq(ibv_cq* queue, int most, ibv_wc* completions) {
+  std::deque<ibv_wc>& ready = FakeDevice::of(queue->context).completions;
   int count = 0;
   for (; count < most && !ready.empty(); ++count) {
     completions[count] = ready.front();
@@ -106,8 +100,7 @@ ibv_wc failed(std::uint64_t id, std::uint32_t qpn, ibv_wc_status status) {
 }  // namespace
 
 FakeDevice::FakeDevice() {
-  assert(current == nullptr);
-  current = this;
+  context_.device = this;
   context_.ops.post_send = post_send;
   context_.ops.post_recv = post_recv;
   context_.ops.post_srq_recv = post_srq_recv;
@@ -115,13 +108,10 @@ FakeDevice::FakeDevice() {
   pd_.context = &context_;
 }
 
-FakeDevice::~FakeDevice() {
-  current = nullptr;
-}
-
 FakeQueuePair& FakeDevice::make_queue_pair() {
   FakeQueuePair& pair = queue_pairs.emplace_back();
   pair.verbs.context = &context_;
+  pair.verbs.qp_context = &pair;
   pair.verbs.qp_num = 0x100 + static_cast<std::uint32_t>(queue_pairs.size());
   return pair;
 }
@@ -177,11 +167,11 @@ void FakeDevice::fail_receive(FakeReceives& receives, const FakeQueuePair& pair,
   receives.pop_front();
 }
 
-ibv_srq* make_fake_srq() {
-  FakeSharedQueue& queue = FakeDevice::current->shared_queues_.emplace_back();
-  queue.verbs.context = FakeDevice::current->context();
+FakeSharedQueue& FakeDevice::make_shared_queue() {
+  FakeSharedQueue& queue = shared_queues_.emplace_back();
+  queue.verbs.context = &context_;
   queue.verbs.srq_context = &queue.receives;
-  return &queue.verbs;
+  return queue;
 }
 
 }  // namespace fabric::test
@@ -195,7 +185,8 @@ using fabric::test::FakeDevice;
 namespace {
 
 ibv_mr* make_region(ibv_pd* pd, void* address, std::size_t length) {
-  if (!FakeDevice::current->registers) {
+  FakeDevice& device = FakeDevice::of(pd->context);
+  if (!device.registers) {
     errno = ENOMEM;
     return nullptr;
   }
@@ -207,7 +198,7 @@ ibv_mr* make_region(ibv_pd* pd, void* address, std::size_t length) {
   region->addr = address;
   region->length = length;
   region->lkey = region->rkey = ++key;
-  ++FakeDevice::current->regions;
+  ++device.regions;
   return region;
 }
 
@@ -224,8 +215,8 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
   return make_region(pd, address, length);
 }
 int ibv_dereg_mr(ibv_mr* region) {
+  --FakeDevice::of(region->context).regions;
   delete region;
-  --FakeDevice::current->regions;
   return 0;
 }
 int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* /*attributes*/) {
@@ -252,8 +243,8 @@ int ibv_destroy_cq(ibv_cq* queue) {
   delete queue;
   return 0;
 }
-ibv_srq* ibv_create_srq(ibv_pd* /*pd*/, ibv_srq_init_attr* /*attributes*/) {
-  return fabric::test::make_fake_srq();
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* /*attributes*/) {
+  return &FakeDevice::of(pd->context).make_shared_queue().verbs;
 }
 int ibv_modify_srq(ibv_srq* /*srq*/, ibv_srq_attr* /*attributes*/, int /*mask*/) {
   return 0;

@@ -42,11 +42,14 @@ struct FakeReceive {
 /// A queue that receives are posted on.
 using FakeReceives = std::deque<FakeReceive>;
 
+class FakeDevice;
+
 struct FakeQueuePair {
-  ibv_qp verbs{};
+  ibv_qp verbs{};              ///< its qp_context is this
   std::deque<FakeSend> sends;  ///< posted and not completed
   FakeReceives receives;
   std::vector<FakeSend> all_sends;  ///< ever posted
+  bool is_destroyed = false;        ///< nothing may be posted any more
 };
 
 struct FakeSharedQueue {
@@ -54,17 +57,18 @@ struct FakeSharedQueue {
   FakeReceives receives;
 };
 
-/// One at a time. What it made goes with it.
+/// What it made goes with it.
 class FakeDevice {
  public:
   FakeDevice();
-  ~FakeDevice();
+  ~FakeDevice() = default;
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
 
   [[nodiscard]] ibv_context* context() noexcept { return &context_; }
   [[nodiscard]] ibv_pd* pd() noexcept { return &pd_; }
   [[nodiscard]] FakeQueuePair& make_queue_pair();
+  [[nodiscard]] bool has_shared_queue() const noexcept { return !shared_queues_.empty(); }
   /// The one that ibv_create_srq() made last.
   [[nodiscard]] FakeSharedQueue& shared_queue() noexcept { return shared_queues_.back(); }
 
@@ -102,14 +106,20 @@ class FakeDevice {
   unsigned regions = 0;            ///< registered now
   std::list<FakeQueuePair> queue_pairs;
 
-  static FakeDevice* current;
+  /// The one that a context, or what was made from it, is of.
+  [[nodiscard]] static FakeDevice& of(const ibv_context* context) noexcept {
+    return *static_cast<const Context*>(context)->device;
+  }
+  [[nodiscard]] FakeSharedQueue& make_shared_queue();
 
  private:
-  friend ibv_srq* make_fake_srq();
+  struct Context : ibv_context {
+    FakeDevice* device;
+  };
   void receive(FakeReceives& receives, const FakeQueuePair& pair, std::span<const std::byte> message);
   void fail_receive(FakeReceives& receives, const FakeQueuePair& pair, ibv_wc_status status);
 
-  ibv_context context_{};
+  Context context_{};
   ibv_pd pd_{};
   std::list<FakeSharedQueue> shared_queues_;
 };

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The product's table of endpoints with a hook: see connection_table.h in ../../cpc/core.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#define endpoint_step table_endpoint_step  // NOLINT: the function, as the product has it
+#include "../../../../../btl_fabric/peer/endpoint_table.h"
+#undef endpoint_step
+
+namespace fabric {
+
+/// What stands in the place of the table; null: the table.
+inline EndpointStep (*bent_endpoint_step)(EndpointState state, EndpointEvent event,
+                                          const EndpointGuards& guards) = nullptr;
+
+[[nodiscard]] inline EndpointStep endpoint_step(EndpointState state, EndpointEvent event,
+                                                const EndpointGuards& guards) {
+  return bent_endpoint_step != nullptr ? bent_endpoint_step(state, event, guards)
+                                       : table_endpoint_step(state, event, guards);
+}
+
+}  // namespace fabric

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/model/fabric.h"
+
+#include <algorithm>
+
+namespace fabric::model {
+
+Fabric::Fabric(Fault& fault, std::size_t processes, bool breaks_pairs) : fault_(fault), breaks_pairs_(breaks_pairs) {
+  for (std::size_t i = 0; i < processes; ++i) {
+    devices_[i] = std::make_unique<test::FakeDevice>();
+  }
+}
+
+QueuePair* Fabric::find(std::uint32_t number) const {
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [number](const auto& one) { return one->number == number; });
+  return found == all_.end() ? nullptr : found->get();
+}
+
+// ---- What a progress thread does
+
+QueuePair& Fabric::make(std::uint8_t process, bool is_shared) {
+  QueuePair& made = *all_.emplace_back(std::make_unique<QueuePair>());
+  made.posted = &device(process).make_queue_pair();
+  made.number = ++last_number_;
+  made.posted->verbs.qp_num = made.number;
+  made.process = process;
+  made.is_shared = is_shared;
+  return made;
+}
+
+void Fabric::post_handshake(QueuePair& pair) {
+  pair.posted->receives.push_back({std::uint64_t{pair.number} << cpc::kHandshakeTagBits | cpc::kHandshakeTag,
+                                   {reinterpret_cast<std::uintptr_t>(pair.handshake.data()), cpc::kHandshakeBytes, 0}});
+}
+
+void Fabric::connect(QueuePair& pair, std::uint32_t remote, bool must_listen) {
+  if (pair.state != QueuePair::State::kInit) {
+    fault_.add("a queue pair is connected twice");
+    return;
+  }
+  pair.state = QueuePair::State::kReady;
+  pair.remote = remote;
+  pair.must_listen = must_listen;
+}
+
+void Fabric::flush(QueuePair& pair) {
+  pair.state = QueuePair::State::kError;
+}
+
+/// What its main thread has not polled by now it never will.
+void Fabric::destroy(QueuePair& pair) {
+  pair.posted->is_destroyed = true;
+  const std::uint32_t number = pair.number;
+  std::erase_if(all_, [number](const auto& one) { return one->number == number; });
+}
+
+// ---- XRC
+
+QueuePair& Fabric::make_target(std::uint8_t process, std::uint64_t domain, std::uint32_t sender) {
+  ++targets_made_;
+  QueuePair& made = make(process, true);
+  made.process = kMostProcesses;
+  made.is_target = true;
+  made.domain = domain;
+  made.remote = sender;
+  made.handles = 1;
+  return made;
+}
+
+QueuePair* Fabric::take_target(std::uint64_t domain, std::uint32_t number, std::uint32_t sender) {
+  QueuePair* const target = find(number);
+  if (target == nullptr || target->domain != domain) {
+    return nullptr;
+  }
+  if (target->state != QueuePair::State::kReady || target->remote != sender) {
+    fault_.add("a target is taken that is another sender's, or is not connected");
+  }
+  ++target->handles;
+  return target;
+}
+
+void Fabric::drop_target(QueuePair& target) {
+  if (--target.handles == 0) {
+    destroy(target);
+  }
+}
+
+// ---- What happens
+
+bool Fabric::can_go(const QueuePair& from) const {
+  if (from.posted->sends.empty() || from.state != QueuePair::State::kReady) {
+    return false;
+  }
+  const QueuePair* const to = find(from.remote);
+  if (to == nullptr || to->state == QueuePair::State::kError || to->remote != from.number) {
+    return true;  // it fails
+  }
+  if (to->state == QueuePair::State::kInit) {
+    return false;  // the device tries again until it is ready
+  }
+  const std::uint8_t reader = reader_of(*to, from.posted->sends.front());
+  return !to->is_shared || gone_[reader] || !devices_[reader]->shared_queue().receives.empty();
+}
+
+void Fabric::go(QueuePair& from, bool twice) {
+  QueuePair* const to = find(from.remote);
+  const test::FakeSend packet = from.posted->sends.front();
+  const std::uint8_t reader = to != nullptr ? reader_of(*to, packet) : 0;
+  if (!is_usable(to) || to->remote != from.number || gone_[reader]) {
+    device(from.process).fail_send(*from.posted, IBV_WC_RETRY_EXC_ERR);
+    flush(from);
+    return;
+  }
+  if (from.must_listen) {
+    fault_.add("the side that has accepted an iWARP connection sends first");
+  }
+  auto& receives = to->is_shared ? device(reader).shared_queue().receives : to->posted->receives;
+  if (receives.empty() || receives.front().memory.length < packet.bytes.size()) {
+    fault_.add("a message is sent before the peer has posted a receive for it");
+    return;
+  }
+  to->must_listen = false;
+  ++to->received;
+  if (to->is_shared) {
+    device(reader).receive(device(reader).shared_queue(), *to->posted, packet.bytes);
+  } else {
+    device(reader).receive(*to->posted, packet.bytes);
+    if (twice && !to->posted->receives.empty()) {
+      device(reader).receive(*to->posted, packet.bytes);
+    }
+  }
+  if ((packet.flags & IBV_SEND_SIGNALED) != 0) {
+    device(from.process).complete_send(*from.posted);
+  } else {
+    from.posted->sends.pop_front();
+  }
+}
+
+bool Fabric::can_break(const QueuePair& pair) const {
+  return breaks_pairs_ && pair.state == QueuePair::State::kReady && !is_usable(find(pair.remote)) &&
+         (find(pair.remote) == nullptr || find(pair.remote)->state != QueuePair::State::kInit);
+}
+
+void Fabric::settle() {
+  for (const auto& one : all_) {
+    if (one->state == QueuePair::State::kError && !one->is_target) {
+      device(one->process).flush(*one->posted);
+    }
+  }
+}
+
+bool Fabric::has_queue_pairs(std::uint8_t process) const {
+  return std::any_of(all_.begin(), all_.end(), [process](const auto& one) { return one->process == process; });
+}
+
+void Fabric::add_to(Digest& digest) const {
+  for (const auto& one : all_) {
+    const test::FakeQueuePair& posted = *one->posted;
+    digest.add_name(one->number);
+    digest.add_name(one->remote);
+    digest.add(one->process | static_cast<unsigned>(one->state) << 4U | (one->must_listen ? 0x100U : 0U) |
+               one->handles << 12U | std::uint64_t{one->received} << 20U);
+    digest.add(posted.sends.size() | posted.receives.size() << 16U | posted.all_sends.size() << 32U);
+    for (const test::FakeSend& send : posted.sends) {
+      digest.add(send.bytes.size() | std::uint64_t{send.flags} << 16U | std::uint64_t{send.remote_srqn} << 32U);
+      for (std::size_t i = 0; i < std::min<std::size_t>(send.bytes.size(), 16); ++i) {
+        digest.add(std::to_integer<unsigned>(send.bytes[i]));
+      }
+    }
+  }
+  for (const auto& device : devices_) {
+    if (device) {
+      digest.add(device->completions.size() |
+                 (device->has_shared_queue() ? device->shared_queue().receives.size() << 16U : 0U));
+      for (const ibv_wc& completion : device->completions) {
+        digest.add(std::uint64_t{completion.qp_num} << 8U | completion.status);
+      }
+    }
+  }
+  digest.add(all_.size() | (next_fails ? 1U << 16U : 0U));
+}
+
+}  // namespace fabric::model

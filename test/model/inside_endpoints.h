@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is inside the objects of a main thread (inside.h). What links have posted, and of what it came, the device knows.
+#pragma once
+
+#include <cstdint>
+
+#include "btl_fabric/peer/endpoints.h"
+#include "test/model/digest.h"
+#include "test/model/inside.h"
+
+namespace fabric::model {
+
+FABRIC_OPEN(fabric, Endpoint, carrier_);
+FABRIC_OPEN(fabric, Endpoint, cts_received_);
+FABRIC_OPEN(fabric, Endpoint, directions_);
+FABRIC_OPEN(fabric, Endpoint, ending_links_);
+FABRIC_OPEN(fabric, Endpoint, handshake_);
+FABRIC_OPEN(fabric, Endpoint, has_asked_);
+FABRIC_OPEN(fabric, Endpoint, link_);
+FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
+FABRIC_OPEN(fabric, Endpoint, state_);
+FABRIC_OPEN(fabric, Endpoint, waiting_);
+FABRIC_OPEN(fabric, Endpoints, closing_);
+FABRIC_OPEN(fabric, Endpoints, early_cts_);
+FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
+FABRIC_OPEN(fabric, Endpoints, ending_);
+FABRIC_OPEN(fabric, Endpoints, endpoints_);
+FABRIC_OPEN(fabric, Endpoints, newest_links_);
+
+inline void add_to(Digest& digest, Link& link, std::size_t queues) {
+  digest.add(static_cast<unsigned>(link.state()));
+  for (std::size_t i = 0; i < queues; ++i) {
+    const LinkQueue& queue = link.queue(i);
+    digest.add_name(queue.qpn);
+    digest.add(queue.in_flight | (queue.waiting.empty() ? 0 : 1U << 16U) | (queue.drained ? 1U << 17U : 0U) |
+               (queue.share != nullptr ? 1U << 18U : 0U) | std::uint64_t{queue.credits.sendable()} << 32U);
+  }
+}
+
+/// `newest`: of the numbers that the links of the key have.
+inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues, cpc::LinkNumber newest) {
+  digest.add(static_cast<unsigned>(inside(endpoint, Endpoint_state_{})) |
+             inside(endpoint, Endpoint_cts_received_{}) << 16U | inside(endpoint, Endpoint_ending_links_{}) << 24U);
+  digest.add((inside(endpoint, Endpoint_carrier_{}) != nullptr ? 1U : 0U) |
+             (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) |
+             (inside(endpoint, Endpoint_may_speak_first_{}) ? 8U : 0U) |
+             (inside(endpoint, Endpoint_waiting_{}).empty() ? 0U : 16U));
+  const Directions& directions = inside(endpoint, Endpoint_directions_{});
+  for (const cpc::Direction direction : Directions::kAll) {
+    digest.add(static_cast<unsigned>(directions.told(direction)));
+    digest.add(directions.has(direction) ? newest - directions.link(direction) : 0);
+  }
+  digest.add_name(inside(endpoint, Endpoint_handshake_{}).serial);
+  digest.add(inside(endpoint, Endpoint_link_{}) ? 1 : 0);
+  if (inside(endpoint, Endpoint_link_{})) {
+    add_to(digest, *inside(endpoint, Endpoint_link_{}), queues);
+  }
+}
+
+/// Of processes with these ranks.
+inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t processes, std::size_t queues) {
+  const auto& newest_links = inside(endpoints, Endpoints_newest_links_{});
+  const auto newest_of = [&](const cpc::ConnectionKey& key) {
+    const auto found = newest_links.find(key);
+    return found == newest_links.end() ? 0U : found->second;
+  };
+  for (std::uint8_t peer = 0; peer < processes; ++peer) {
+    if (const Endpoint* one = endpoints.endpoint_to({7, peer}, 1); one != nullptr) {
+      digest.add(peer + 1U);
+      add_to(digest, *one, queues, newest_of(one->key()));
+    }
+  }
+  digest.add(inside(endpoints, Endpoints_endpoints_{}).size());
+  for (const auto& one : inside(endpoints, Endpoints_closing_{})) {
+    digest.add(one->key().peer.rank);
+    add_to(digest, *one, queues, newest_of(one->key()));
+  }
+  digest.add(inside(endpoints, Endpoints_closing_{}).size());
+  std::size_t ending = 0;
+  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).get(); one != nullptr;
+       one = one->next.get(), ++ending) {
+    digest.add(one->endpoint.key().peer.rank | (one->is_flushed ? 16U : 0U));
+    digest.add(newest_of(one->endpoint.key()) - one->number);
+    add_to(digest, *one, queues);
+  }
+  digest.add(ending);
+  for (const std::uint32_t number : inside(endpoints, Endpoints_early_cts_{})) {
+    digest.add_name(number);
+  }
+  for (const auto& one : inside(endpoints, Endpoints_early_handshakes_{})) {
+    digest.add_name(one.serial);
+  }
+}
+
+}  // namespace fabric::model

@@ -31,7 +31,7 @@
 // CPCs that exchange CTS (rdmacm, ibcm; the guard `exchanges`) differ in this:
 //  - Nobody asks for receives before speaking: only the handshake buffer is posted, so that REQUEST and REPLY never wait
 //    for a main thread (the kernel's communication manager gives up a REQ that is not answered). When the queue pairs of
-//    both sides are up the main thread hears Linked, once, and the rest is in cts_table.h.
+//    both sides are up the main thread hears Linked, once, and the rest is its.
 //  - Queue pairs belong to an attempt: a communication manager remembers the numbers of those whose attempt failed, and
 //    on iWARP they are dead. So every attempt has new ones, of which the main thread hears only when they are up.
 //  - The channel stays as long as the connection. When it is lost then, the peer has left: PeerLeft.

@@ -33,7 +33,7 @@
 //     CTS -------------------- over the queue pairs ------------->  (posts receives)
 //         <-------------------------------------------------------  CTS
 //
-// What comes after Linked is in cts_table.h.
+// What comes after Linked is in btl_fabric/peer/endpoint_table.h.
 //
 // And for X queues (xoob), whose connections go one way, from the side that asks to the other:
 //
@@ -167,7 +167,7 @@ struct Connected {
   std::vector<QueuePairEnd> remote_ends;
   XrcPath xrc{};  ///< of kOutgoing
 };
-/// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS (cts_table.h).
+/// The queue pairs of both sides are up, but nobody has posted receives: post them, and exchange CTS.
 struct Linked {
   ConnectionKey key;
   LinkNumber link = 0;

@@ -16,7 +16,7 @@ namespace fabric::cpc {
 struct CpcTraits {
   CpcKind kind{};              ///< its number in the modex: 1 to 31, never given to another CPC
   std::string_view name;       ///< as users write it: "rdmacm"
-  bool exchanges_cts = false;  ///< main threads exchange CTS over the queue pairs that it brings up (cts_table.h)
+  bool exchanges_cts = false;  ///< main threads exchange CTS over the queue pairs that it brings up
   bool one_way = false;        ///< it is for X queues, and only for these: its connections go one way
   /// It connects InfiniBand ports by their LIDs, which lead no further than their subnet: what leads to another is the
   /// LID of a router, which a communication manager knows to ask for.

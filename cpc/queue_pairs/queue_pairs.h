@@ -68,7 +68,7 @@ struct QueuePairEnd {
 /// connection is taken down, whose completion comes after all others.
 inline constexpr std::uint32_t kMarkerEntries = 1;
 
-/// Entries beyond that, each way, of the queue pairs that CTS goes over (cts_table.h).
+/// Entries beyond that, each way, of the queue pairs that CTS goes over.
 inline constexpr std::uint32_t kHandshakeEntries = 1;
 
 /// Pieces of memory that a send can be put together from: our header, and the user's data where they are.

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "cpc/core/connection_table.h"
-#include "cpc/core/cts_table.h"
 #include "cpc/core/trace.h"
 #include "cpc/core/transition_history.h"
 #include "cpc/queue_pairs/xrc_sender_table.h"
@@ -221,37 +220,6 @@ START_TEST(a_passive_side_forgets_what_it_did_not_want) {
 }
 END_TEST
 
-START_TEST(cts_goes_both_ways_before_anything_else) {
-  CtsStep result = cts_step(CtsState::kUnlinked, CtsEvent::kLinked, true);
-  ck_assert(result.next == CtsState::kSpoken && result.actions[0] == CtsAction::kSendCts);
-  result = cts_step(CtsState::kSpoken, CtsEvent::kCtsArrived, true);
-  ck_assert(result.next == CtsState::kClear && result.actions[0] == CtsAction::kStartSending);
-  for (const CtsState state : {CtsState::kUnlinked, CtsState::kClear}) {
-    ck_assert(cts_step(state, CtsEvent::kCtsArrived, true).actions[0] == CtsAction::kFail);
-  }
-}
-END_TEST
-
-START_TEST(the_passive_side_of_iwarp_listens_first) {
-  CtsStep result = cts_step(CtsState::kUnlinked, CtsEvent::kLinked, false);
-  ck_assert(result.next == CtsState::kListening && result.actions[0] == CtsAction::kNone);
-  result = cts_step(CtsState::kListening, CtsEvent::kCtsArrived, false);
-  ck_assert(result.next == CtsState::kClear && result.actions[0] == CtsAction::kSendCts);
-}
-END_TEST
-
-START_TEST(a_peer_that_leaves_is_an_error_only_before_it_is_clear) {
-  for (std::size_t state = 0; state < kCtsStates; ++state) {
-    const auto from = static_cast<CtsState>(state);
-    const CtsStep result = cts_step(from, CtsEvent::kPeerLeft, true);
-    const bool over = from == CtsState::kClear || from == CtsState::kLost;
-    ck_assert((result.actions[0] == CtsAction::kFail) == !over);
-    ck_assert(over || !result.why.empty());
-    ck_assert(!to_string(from).empty());
-  }
-}
-END_TEST
-
 /// The active side asks for its turn, and starts anew when the target is gone; the passive side tells of the target at once.
 START_TEST(one_way_connections_share_a_sender) {
   Guards guards;
@@ -380,8 +348,7 @@ int main() {
       {outcomes_are_explained, upcalls_match_the_states_entered, newer_requests_win_and_older_ones_do_nothing,
        what_is_wanted_starts_over, no_timer_runs_while_the_peer_pauses, precedence_decides_crossing_requests,
        repeated_requests_get_the_same_reply, nobody_is_asked_for_receives_before_an_exchange,
-       a_passive_side_forgets_what_it_did_not_want, cts_goes_both_ways_before_anything_else,
-       the_passive_side_of_iwarp_listens_first, a_peer_that_leaves_is_an_error_only_before_it_is_clear,
-       one_way_connections_share_a_sender, one_connection_has_the_target_made, attempts_end, names_are_all_there,
-       history_keeps_the_last_transitions, trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
+       a_passive_side_forgets_what_it_did_not_want, one_way_connections_share_a_sender,
+       one_connection_has_the_target_made, attempts_end, names_are_all_there, history_keeps_the_last_transitions,
+       trace_files_are_one_for_each_process, a_trace_is_bounded_and_says_so});
 }

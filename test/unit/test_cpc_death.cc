@@ -107,11 +107,11 @@ cpc::ConnectionKey key_of(std::uint32_t rank) {
     side.connect(key_of(1), survivor);
   }
   auto since = Clock::now();
-  auto seen = side.cts_state();
+  auto seen = side.state();
   for (;;) {
     side.pump();
-    if (side.cts_state() != seen) {
-      seen = side.cts_state();
+    if (side.state() != seen) {
+      seen = side.state();
       step();
     }
     if (!side.connected()) {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpc/core/cts_table.h"
+#include "btl_fabric/peer/endpoint_table.h"
 #include "cpc/queue_pairs/handshake_slab.h"
 #include "test/unit/verbs_port.h"
 
@@ -44,7 +44,8 @@ class VerbsSide : private VerbsPort {
   /// From now on failures are what is waited for: the first is kept, and the connection closed.
   void expect_failure() { failure_is_fine_ = true; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
-  [[nodiscard]] cpc::CtsState cts_state() const { return cts_; }
+  /// As far as CTS and what ends it have made it; CPCs that exchange none leave it as it is.
+  [[nodiscard]] EndpointState state() const { return state_; }
   /// The main thread knows of a connection with queue pairs.
   [[nodiscard]] bool has_queue_pairs() const { return !queue_pairs_.empty(); }
   [[nodiscard]] bool connected() const { return connected_; }
@@ -78,7 +79,7 @@ class VerbsSide : private VerbsPort {
     queue_pairs_.clear();
     heard_.clear();
     handshake_ = {};
-    cts_ = cpc::CtsState::kUnlinked;
+    state_ = EndpointState::kIdle;
     cts_received_ = 0;
     connected_ = closing_ = flushed_ = false;
     failure_.clear();
@@ -91,7 +92,7 @@ class VerbsSide : private VerbsPort {
 
   [[nodiscard]] std::string describe() const {
     return "rank " + std::to_string(name().rank) + ": " + std::to_string(good_) + " of " + std::to_string(expected_) +
-           " completions, " + std::to_string(outstanding_) + " receives, CTS " + std::string(cpc::to_string(cts_)) +
+           " completions, " + std::to_string(outstanding_) + " receives, endpoint " + std::string(to_string(state_)) +
            (flushed_ ? ", flushed" : "");
   }
 
@@ -149,14 +150,16 @@ class VerbsSide : private VerbsPort {
   void on(const cpc::Linked& upcall) {
     handshake_ = upcall.handshake;
     may_speak_first_ = upcall.may_speak_first;
-    post_receives(upcall.queue_pairs);
-    apply(cpc::CtsEvent::kLinked);
+    queue_pairs_ = upcall.queue_pairs;
+    apply(EndpointEvent::kLinked);
     if (cts_received_ == handshake_.queues) {
-      apply(cpc::CtsEvent::kCtsArrived);
+      apply(EndpointEvent::kCtsArrived);
     }
   }
   void on(const cpc::PeerLeft& upcall) {
-    apply(cpc::CtsEvent::kPeerLeft);
+    if (!connected_) {  // these processes say no goodbye
+      apply(EndpointEvent::kLost);
+    }
     note_failure(upcall.reason);
   }
   void note_failure(const std::string& reason) {
@@ -187,8 +190,8 @@ class VerbsSide : private VerbsPort {
     ck_assert_msg(good || closing_ || failure_is_fine_ || completion.status == IBV_WC_WR_FLUSH_ERR, "%s",
                   ibv_wc_status_str(completion.status));
     if (kind == cpc::kHandshakeTag) {
-      if (good && ++cts_received_ == handshake_.queues && cts_ != cpc::CtsState::kUnlinked) {
-        apply(cpc::CtsEvent::kCtsArrived);
+      if (good && ++cts_received_ == handshake_.queues && state_ != EndpointState::kIdle) {
+        apply(EndpointEvent::kCtsArrived);
       }
       return;
     }
@@ -213,23 +216,35 @@ class VerbsSide : private VerbsPort {
     return !queue_pairs_.empty() && completion.qp_num == queue_pairs_[0]->qp_num;
   }
 
-  void apply(cpc::CtsEvent event) {
-    const cpc::CtsStep step = cpc::cts_step(cts_, event, may_speak_first_);
-    cts_ = step.next;
-    for (const cpc::CtsAction action : step.actions) {
-      ck_assert_msg(action != cpc::CtsAction::kFail || failure_is_fine_, "%s", std::string(step.why).c_str());
-      if (action == cpc::CtsAction::kFail) {
-        note_failure(std::string(step.why));
-      }
-      if (action == cpc::CtsAction::kSendCts) {
+  /// There is always something to be sent.
+  void apply(EndpointEvent event) {
+    const EndpointStep step = endpoint_step(state_, event, {.may_speak_first = may_speak_first_, .missed = true});
+    state_ = step.next;
+    for (const EndpointAction action : step.actions) {
+      perform(action);
+    }
+    ck_assert_msg(step.outcome != EndpointOutcome::kProtocolError, "%s", std::string(step.why).c_str());
+  }
+  void perform(EndpointAction action) {
+    switch (action) {
+      case EndpointAction::kPostReceives:
+        post_receives(queue_pairs_);
+        break;
+      case EndpointAction::kSendCts:
         for (std::size_t queue = 0; queue < handshake_.queues; ++queue) {
           post_send(queue_pairs_[queue],
                     {reinterpret_cast<std::uintptr_t>(handshake_.send), cpc::kHandshakeBytes, handshake_.lkey},
                     kCtsSent);
         }
-      } else if (action == cpc::CtsAction::kStartSending) {
+        break;
+      case EndpointAction::kStart:
         connected_ = true;
-      }
+        break;
+      case EndpointAction::kReport:
+        ck_assert_msg(failure_is_fine_, "the peer closed the connection before it was ready to receive");
+        break;
+      default:  // the test closes, when it has seen the failure
+        break;
     }
   }
 
@@ -238,7 +253,7 @@ class VerbsSide : private VerbsPort {
   std::vector<ibv_qp*> queue_pairs_;  ///< the connection's
   std::vector<std::byte> heard_;
   cpc::HandshakeSlot handshake_;
-  cpc::CtsState cts_ = cpc::CtsState::kUnlinked;
+  EndpointState state_ = EndpointState::kIdle;
   int cts_received_ = 0;
   bool may_speak_first_ = true;
   bool connected_ = false;

@@ -79,6 +79,10 @@ void OobChannel::dial() {
 /// Others wait. If all that happens here is that the peer thinks, they go first; the peer is told, so that it does not
 /// take us for dead.
 void OobChannel::yield() {
+  if (dialer_) {
+    yield_dial();
+    return;
+  }
   if (!socket_ || was_spoken_to_ || !output_.empty() || !all_is_read()) {
     return;
   }
@@ -86,6 +90,21 @@ void OobChannel::yield() {
   pause.header.type = MessageType::kPause;
   send(std::move(pause));
   start_anew();
+  ask_for_turn();
+}
+
+/// An address that does not answer is left for the next one, in the next turn; altogether each gets its time.
+void OobChannel::yield_dial() {
+  if (tried_ms() >= addresses_.size() * timeout_ms_) {
+    lose(to_string(dialer_->address()) + ": no answer, nor from its other addresses, in " + std::to_string(tried_ms()) +
+         " ms");
+    return;
+  }
+  dialed_ms_ = tried_ms();
+  dialed_ = {};
+  std::rotate(addresses_.begin(), addresses_.begin() + static_cast<std::ptrdiff_t>(dialer_->begun()), addresses_.end());
+  dialer_.reset();
+  ticket_.reset();
   ask_for_turn();
 }
 
@@ -135,6 +154,7 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
     return;
   }
   dialed_ = {};
+  dialed_ms_ = 0;
   socket_ = std::move(*socket);
   start_reading();
   flush();
@@ -142,10 +162,8 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
 
 unsigned OobChannel::tried_ms() const noexcept {
   using Clock = std::chrono::steady_clock;
-  return dialed_ == Clock::time_point()
-             ? 0
-             : static_cast<unsigned>(
-                   std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - dialed_).count());
+  const auto now = dialed_ == Clock::time_point() ? Clock::duration() : Clock::now() - dialed_;
+  return dialed_ms_ + static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 void OobChannel::send(Message message) {

@@ -59,6 +59,7 @@ class OobChannel final : public Channel {
   void ask_for_turn();
   void dial();
   void yield();
+  void yield_dial();
   void start_anew();
   void come_back_later();
   void start_reading();
@@ -94,6 +95,7 @@ class OobChannel final : public Channel {
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
   std::chrono::steady_clock::time_point dialed_;  ///< when it was begun; not set once it has led to a socket
+  unsigned dialed_ms_ = 0;                        ///< before that, in turns that were given to others
   std::unique_ptr<Timer> pause_;                  ///< after a PAUSE of the peer's
   unsigned pauses_ = 0;                           ///< how often
   FileDescriptor socket_;

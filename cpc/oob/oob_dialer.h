@@ -29,6 +29,11 @@ class Dialer {
   /// `timeout_ms`.
   Dialer(event_base* loop, std::vector<SocketAddress> addresses, unsigned timeout_ms, Done done);
 
+  /// How many of the addresses have been tried, the one that is being tried included.
+  [[nodiscard]] std::size_t begun() const noexcept { return next_; }
+  /// The one that is being tried.
+  [[nodiscard]] const SocketAddress& address() const noexcept { return addresses_[next_ == 0 ? 0 : next_ - 1]; }
+
  private:
   void on_timer();
   void on_writable();

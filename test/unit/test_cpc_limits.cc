@@ -171,6 +171,53 @@ START_TEST(a_crowd_with_one_turn_each) {
 }
 END_TEST
 
+/// A listening socket whose backlog is full: who connects to it gets no answer.
+class Hole {
+ public:
+  Hole(std::uint32_t host, std::uint16_t port) {
+    sockaddr_in address = Relay::loopback(port, host);
+    socklen_t size = sizeof address;
+    ck_assert_int_eq(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    ck_assert_int_eq(listen(listener_.get(), 0), 0);
+    do {
+      waiting_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      (void)connect(waiting_.back().get(), reinterpret_cast<sockaddr*>(&address), size);
+      pollfd asked{waiting_.back().get(), POLLOUT, 0};
+      is_full_ = poll(&asked, 1, 200) == 0;
+    } while (!is_full_);
+  }
+
+ private:
+  cpc::FileDescriptor listener_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::vector<cpc::FileDescriptor> waiting_;
+  bool is_full_ = false;
+};
+
+/// Addresses that do not answer, for very long: the turns of those who want others do not wait for them, and those of a peer
+/// that has more than one are all tried.
+START_TEST(silent_addresses_hold_nobody_up) {
+  auto options = limited(1, 1, 2);
+  options.settings.connect_timeout_ms = 60000;
+  Node a(options);
+  Node b(limited(2, 10, 2));
+  Relay relay(b.target(), [](int, bool, std::size_t) { return Relay::Flow::kPass; });
+  relay.open();
+  auto offer = *cpc::decode_oob_offer(relay.target().offer);
+  const Hole hole(0x7f000002, offer.port_v4);
+  cpc::PeerTarget silent = relay.target();
+  offer.addresses = {{false, 8, {127, 0, 0, 2}}};
+  silent.offer = encode(offer);
+  cpc::PeerTarget both = relay.target();
+  offer.addresses.push_back({false, 8, {127, 0, 0, 1}});
+  both.offer = encode(offer);
+  a.connect({{7, 9}, 0, 0}, silent);
+  a.connect(a.key_to(b, 1), both);
+  a.connect(b);
+  check_connected(a, b, 0);
+  check_connected(a, b, 1);
+}
+END_TEST
+
 /// TCP gets through in one direction only, and not in that of the side whose request would have precedence.
 START_TEST(a_firewall_with_one_way) {
   auto options = Node::options(1);
@@ -195,8 +242,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_limits",
-                         {no_more_sockets_than_allowed, no_more_accepted_than_allowed,
-                          a_peer_that_computes_holds_nobody_up, a_crowd_with_one_turn_each, a_firewall_with_one_way},
-                         120);
+  return test::run_suite(
+      "cpc_limits",
+      {no_more_sockets_than_allowed, no_more_accepted_than_allowed, a_peer_that_computes_holds_nobody_up,
+       a_crowd_with_one_turn_each, silent_addresses_hold_nobody_up, a_firewall_with_one_way},
+      120);
 }

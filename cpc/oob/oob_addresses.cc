@@ -171,8 +171,7 @@ std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<con
     (near ? best : others).push_back({host, port});
   }
   best.insert(best.end(), others.begin(), others.end());
-  best.insert(best.end(), ours_too.begin(), ours_too.end());
-  return best;
+  return best.empty() ? ours_too : best;
 }
 
 std::vector<std::byte> encode(const OobOffer& offer) {

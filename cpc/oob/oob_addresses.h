@@ -67,8 +67,9 @@ struct LocalAddress {
 [[nodiscard]] Result<std::vector<LocalAddress>> local_addresses();
 
 /// The addresses of `offer` worth trying, best first. On the same node: loopback, then the others. Otherwise those on a
-/// network of ours, then the others, never loopback, and last those that we have too: the bridges of container engines have
-/// the same on every host, and lead to ourselves, but containers that share their host's network have no others.
+/// network of ours, then the others, never loopback. Those that we have too only if there are no others: the bridges of
+/// container engines have the same on every host, and lead to ourselves, but containers that share their host's network
+/// have nothing else.
 [[nodiscard]] std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<const HostAddress> ours,
                                                           bool same_node);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "cpc/core/unknown_peers.h"
@@ -18,6 +19,8 @@ namespace {
 
 /// How long to leave the backlog alone when the process has no descriptor left.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+/// Until one is free on every address that is listened on.
+constexpr unsigned kPortsTried = 16;
 
 SocketAddress local_end(int socket) noexcept {
   sockaddr_storage storage{};
@@ -45,10 +48,18 @@ Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const S
                                                        OnRequest on_request) {
   assert_on_progress_thread();
   std::unique_ptr<OobListener> listener(new OobListener(loop, settings, std::move(on_request)));
-  const Status v4 = listener->listen(AF_INET, listener->v4_, listener->port_v4_);
-  const Status v6 = listener->listen(AF_INET6, listener->v6_, listener->port_v6_);
+  const Result<std::uint16_t> v4 = listener->listen(false);
+  const Result<std::uint16_t> v6 = listener->listen(true);
   if (!v4 && !v6) {
-    return failure(v4.error().text + "; " + v6.error().text);
+    return failure("on IPv4: " + v4.error().text + "; on IPv6: " + v6.error().text);
+  }
+  listener->port_v4_ = v4.value_or(0);
+  listener->port_v6_ = v6.value_or(0);
+  for (Socket& socket : listener->sockets_) {
+    OobListener* const self = listener.get();
+    socket.watch = std::make_unique<Watch>(loop, socket.fd.get(), Watch::For::kReading,
+                                           [self, fd = socket.fd.get()] { self->accept_from(fd); });
+    socket.watch->start();
   }
   return listener;
 }
@@ -62,29 +73,55 @@ OobListener::~OobListener() {
   }
 }
 
-Status OobListener::listen(int family, Socket& socket, std::uint16_t& port) {
-  const char* const name = family == AF_INET6 ? "listening on IPv6: " : "listening on IPv4: ";
-  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) {
-    return failure(std::string(name) + std::strerror(errno));
+/// Gives the port.
+Result<std::uint16_t> OobListener::listen(bool is_v6) {
+  std::vector<HostAddress> addresses;
+  if (settings_.only.empty()) {
+    addresses.push_back({is_v6, 0, {}});
   }
-  if (family == AF_INET6) {
+  std::copy_if(settings_.only.begin(), settings_.only.end(), std::back_inserter(addresses),
+               [is_v6](const HostAddress& one) { return one.is_v6 == is_v6; });
+  Status good = failure("no address may be used");
+  for (unsigned i = 0; i < kPortsTried && !addresses.empty(); ++i) {
+    const std::size_t before = sockets_.size();
+    std::uint16_t port = 0;
+    good = listen(addresses, port);
+    if (good) {
+      return port;
+    }
+    sockets_.resize(before);
+  }
+  return tl::unexpected(good.error());
+}
+
+/// The first address gets any port, and the others the same, which somebody else may have there.
+Status OobListener::listen(const std::vector<HostAddress>& addresses, std::uint16_t& port) {
+  for (const HostAddress& address : addresses) {
+    Result<FileDescriptor> fd = listening_socket({address, port});
+    if (!fd) {
+      return tl::unexpected(std::move(fd).error());
+    }
+    port = local_end(fd->get()).port;
+    sockets_.push_back({std::move(*fd), nullptr});
+  }
+  return {};
+}
+
+Result<FileDescriptor> OobListener::listening_socket(const SocketAddress& address) const {
+  FileDescriptor fd(::socket(address.host.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) {
+    return failure(std::strerror(errno));
+  }
+  if (address.host.is_v6) {
     const int only = 1;  // IPv4 has its own socket
     (void)setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
   }
-  SocketAddress any;
-  any.host.is_v6 = family == AF_INET6;
   sockaddr_storage storage;
-  const socklen_t size = to_sockaddr(any, storage);
+  const socklen_t size = to_sockaddr(address, storage);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    return failure(std::string(name) + std::strerror(errno));
+    return failure(to_string(address) + ": " + std::strerror(errno));
   }
-  port = local_end(fd.get()).port;
-  socket.fd = std::move(fd);
-  socket.watch = std::make_unique<Watch>(loop_, socket.fd.get(), Watch::For::kReading,
-                                         [this, accepting = socket.fd.get()] { accept_from(accepting); });
-  socket.watch->start();
-  return {};
+  return fd;
 }
 
 bool OobListener::is_full() const noexcept {
@@ -131,12 +168,6 @@ void OobListener::wait_for_descriptors(int error_number) {
 }
 
 void OobListener::admit(FileDescriptor socket) {
-  const HostAddress here = local_end(socket.get()).host;
-  const auto is_here = [&](const HostAddress& one) { return one.is_v6 == here.is_v6 && one.bytes == here.bytes; };
-  if (!settings_.only.empty() && std::none_of(settings_.only.begin(), settings_.only.end(), is_here)) {
-    unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
   set_channel_options(socket.get());
   const Place place = accepted_.insert(accepted_.end(), Accepted());
   place->from = remote_end(socket.get()).host;
@@ -219,20 +250,16 @@ OobListener::Place OobListener::place_of(const Channel& channel) noexcept {
 
 /// Accepts nobody for a while, or until a socket is closed.
 void OobListener::pause(std::chrono::milliseconds length) {
-  for (const Socket* socket : {&v4_, &v6_}) {
-    if (socket->watch) {
-      socket->watch->stop();
-    }
+  for (const Socket& socket : sockets_) {
+    socket.watch->stop();
   }
   pause_over_.start(static_cast<unsigned>(length.count()));
 }
 
 void OobListener::resume() {
   pause_over_.stop();
-  for (const Socket* socket : {&v4_, &v6_}) {
-    if (socket->watch) {
-      socket->watch->start();
-    }
+  for (const Socket& socket : sockets_) {
+    socket.watch->start();
   }
 }
 

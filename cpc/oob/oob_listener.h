@@ -39,7 +39,8 @@ class OobListener final : private ChannelHandler {
     std::vector<HostAddress> only;        ///< addresses of this host on which peers are heard; empty: all
     std::function<void(std::string reason)> on_shortage{};  ///< called once, when a socket cannot be accepted
   };
-  /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses. One family is enough.
+  /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses: one for all addresses of a
+  /// family. One family is enough.
   [[nodiscard]] static Result<std::unique_ptr<OobListener>> open(event_base* loop, const Settings& settings,
                                                                  OnRequest on_request);
   ~OobListener();
@@ -65,7 +66,9 @@ class OobListener final : private ChannelHandler {
   using Place = std::list<Accepted>::iterator;
 
   OobListener(event_base* loop, const Settings& settings, OnRequest on_request);
-  [[nodiscard]] Status listen(int family, Socket& socket, std::uint16_t& port);
+  [[nodiscard]] Result<std::uint16_t> listen(bool is_v6);
+  [[nodiscard]] Status listen(const std::vector<HostAddress>& addresses, std::uint16_t& port);
+  [[nodiscard]] Result<FileDescriptor> listening_socket(const SocketAddress& address) const;
   [[nodiscard]] bool is_full() const noexcept;
   void accept_from(int fd);
   void admit(FileDescriptor socket);
@@ -86,8 +89,7 @@ class OobListener final : private ChannelHandler {
   event_base* loop_;
   Settings settings_;
   OnRequest on_request_;
-  Socket v4_;
-  Socket v6_;
+  std::vector<Socket> sockets_;
   std::uint16_t port_v4_ = 0;
   std::uint16_t port_v6_ = 0;
   Timer pause_over_;

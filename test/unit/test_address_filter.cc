@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include "cpc/oob/address_filter.h"
+#include "cpc/oob/oob.h"
 #include "test/unit/cpc_node.h"
 
 namespace fabric::cpc {
@@ -121,6 +126,27 @@ START_TEST(nobody_is_heard_elsewhere) {
 }
 END_TEST
 
+/// An address that is left out has no listener at all: whoever connects there learns nothing of us.
+START_TEST(nobody_listens_elsewhere) {
+  auto options = Node::options(2);
+  options.parameters.set("oob_if_include", "127.0.0.1");
+  Node b(options);
+  const OobOffer offer = *decode_oob_offer(b.target().offer);
+  ck_assert_uint_eq(offer.port_v6, 0);
+  const auto connect_to = [&](HostAddress host) {
+    const FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage storage;
+    const socklen_t size = to_sockaddr({host, offer.port_v4}, storage);
+    return connect(made.get(), reinterpret_cast<const sockaddr*>(&storage), size) == 0 ? 0 : errno;
+  };
+  ck_assert_int_eq(connect_to({false, 8, {127, 0, 0, 1}}), 0);
+  ck_assert_int_eq(connect_to({false, 8, {127, 0, 0, 2}}), ECONNREFUSED);
+  Node a(1);
+  a.connect(b);
+  test::check_connected(a, b);
+}
+END_TEST
+
 START_TEST(a_list_that_leaves_nothing_is_a_reason) {
   auto options = Node::options(1);
   options.parameters.set("oob_if_include", "nosuch0,203.0.113.0/24");
@@ -143,5 +169,5 @@ int main() {
       "address_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
        a_wrong_item_is_shown_with_the_rule, only_what_passes_is_published, nobody_is_heard_elsewhere,
-       a_list_that_leaves_nothing_is_a_reason});
+       nobody_listens_elsewhere, a_list_that_leaves_nothing_is_a_reason});
 }

@@ -51,13 +51,15 @@ START_TEST(near_addresses_first) {
   const OobOffer offer{
       4000, 6000, {v4(127, 0, 0, 1, 8), v4(172, 17, 0, 1), v4(192, 0, 2, 7), v4(10, 1, 0, 7), v6(0xfd, 7)}};
   const std::vector<HostAddress> ours{v4(127, 0, 0, 1, 8), v4(172, 17, 0, 1), v4(10, 1, 0, 8), v6(0xfd, 8)};
-  check_text(order(offer, ours, false), "10.1.0.7:4000 [fd00::7]:6000 192.0.2.7:4000 172.17.0.1:4000 ");
+  check_text(order(offer, ours, false), "10.1.0.7:4000 [fd00::7]:6000 192.0.2.7:4000 ");
   check_text(order(offer, ours, true), "127.0.0.1:4000 172.17.0.1:4000 192.0.2.7:4000 10.1.0.7:4000 [fd00::7]:6000 ");
   // Two containers with names of their own and their host's network.
   check_text(order({4000, 0, ours}, ours, false), "172.17.0.1:4000 10.1.0.8:4000 ");
   OobOffer only_v6 = offer;
   only_v6.port_v4 = 0;
   check_text(order(only_v6, ours, false), "[fd00::7]:6000 ");
+  // Everybody has the bridge, and no way leads to the peer but perhaps that.
+  check_text(order({4000, 0, {v4(127, 0, 0, 1, 8), v4(172, 17, 0, 1)}}, ours, false), "172.17.0.1:4000 ");
 }
 END_TEST
 

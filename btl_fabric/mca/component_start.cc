@@ -148,7 +148,8 @@ Status Component::open_ports(PortChoice choice) {
   choice.topology = opal_hwloc_topology;
   choice.binding = binding_of(opal_hwloc_topology, storage.get());
   if (ibv_is_fork_initialized() == IBV_FORK_DISABLED) {
-    ibv_fork_init();  // without it, on an old kernel, a child takes registered pages away from its parent
+    // Without it, on an old kernel, a child takes registered pages away from its parent.
+    report_fork_init(ibv_fork_init());
   }
   PortScan scan = scan_ports(choice);
   if (scan.ports.empty()) {

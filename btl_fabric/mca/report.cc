@@ -166,6 +166,14 @@ void report_too_many_ports(std::size_t beyond) {
   show(kTooManyPorts, local_host(), std::to_string(kMaxPorts + beyond).c_str(), std::to_string(kMaxPorts).c_str());
 }
 
+void report_fork_init(int error_number) {
+  if (error_number != 0) {
+    opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                        "btl:fabric: ibv_fork_init: %s: messages under way while this process forks may be wrong",
+                        std::strerror(error_number));
+  }
+}
+
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {
   opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s does not reach %s: %s",
                       module.name().c_str(), host_of(proc).c_str(), reason.c_str());

@@ -79,17 +79,19 @@ void device_fatal(Arguments a) {
 
 // --- Queues and processes
 
-void qp_fatal(Arguments arguments) {
+void fail_qp(const char* qp_num, uint32_t event) {
   FabricView fabric;
-  const unsigned qpn = number(arguments[0], 1, 0xffffff, "QPN");
+  const unsigned qpn = number(qp_num, 1, 0xffffff, "QPN");
   Slot& slot = live(fabric, slot_of_qpn(qpn));
   QpShared& qp = slot.qps[index_of_qpn(qpn)];
   if (qp.qp_num.load() != qpn) give_up("there is no such queue pair");
   qp.state.store(IBV_QPS_ERR);
-  qp.events.fetch_or(kQpFlush | kQpFatal);
+  qp.events.fetch_or(kQpFlush | event);
   slot.qp_events.add(index_of_qpn(qpn));
   FabricView::ring(slot, kLookQps);
 }
+void qp_fatal(Arguments arguments) { fail_qp(arguments[0], kQpFatal); }
+void qp_access(Arguments arguments) { fail_qp(arguments[0], kQpAccessErr); }
 
 void cq_error(Arguments arguments) {
   FabricView fabric;
@@ -210,6 +212,7 @@ constexpr Command kCommands[] = {
     {"gid-change", "NODE DEVICE PORT", 3, gid_change, "a port gets other GIDs (those of an IP address stay)"},
     {"device-fatal", "NODE DEVICE", 2, device_fatal, "all open contexts of a device fail"},
     {"qp-fatal", "QPN", 1, qp_fatal, "a queue pair fails"},
+    {"qp-access", "QPN", 1, qp_access, "a queue pair fails, since the peer has asked for what it may not have"},
     {"cq-error", "SLOT CQ", 2, cq_error, "a completion queue fails"},
     {"kill", "SLOT", 1, kill_process, "SIGKILL for a process"},
     {"options", "", 0, options, "all options of softhca-run --set, and the grammar of fault rules"},

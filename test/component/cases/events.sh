@@ -32,21 +32,23 @@ let_go() { : > "$work/wait/go"; }
 a_queue_pair() { "$ctl" list | sed -n 's/^  qp \(0x[0-9a-f]*\): RTS.*/\1/p' | head -n 1; }
 
 queue_pair_fails() {
-  qpn=$(a_queue_pair) && [ -n "$qpn" ] && "$ctl" qp-fatal "$qpn"
+  qpn=$(a_queue_pair) && [ -n "$qpn" ] && "$ctl" "$event" "$qpn"
 }
-# Nothing waits there, so no failed request tells: it is the event that does. (On iWARP all queues are P queues, and what is
-# posted comes back, as it does when the peer closes the connection.)
-case_event_queue_pair_fails() {
-  local ctl qpn queues
+# fails_by EVENT TEXT : with each kind of queue.
+fails_by() {
+  local event=$1 ctl qpn queues
   needs_ctl
   for queues in S,4096,64:S,65536,64 X,4096,64:X,65536,64; do
     [[ $link = ib || $queues != X* ]] || continue
     meanwhile queue_pair_fails --mca btl_fabric_receive_queues "$queues"
-    refuses $? && says 'A transfer between two processes has failed' && says "$qpn" &&
-      says 'the device reports: QP fatal error' || { echo "with $queues"; return 1; }
+    refuses $? && says 'A transfer between two processes has failed' && says "$qpn" && says "the device reports: $2" ||
+      { echo "with $queues"; return 1; }
   done
 }
-
+# Nothing waits there, so no failed request tells: it is the event that does. (On iWARP all queues are P queues, and what is
+# posted comes back, as it does when the peer closes the connection.)
+case_event_queue_pair_fails() { fails_by qp-fatal 'QP fatal error'; }
+case_event_access_is_refused() { fails_by qp-access 'QP access error'; }
 
 # is_told TEXT : waits until the job has said it, ten seconds at most.
 is_told() {

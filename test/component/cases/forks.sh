@@ -19,6 +19,11 @@ case_fork_and_exit_at_once() { forks _exit; }
 case_fork_by_system() { forks system; }
 case_fork_by_popen() { forks popen; }
 case_fork_child_outlives_parent() { forks outlives; }
+case_fork_is_not_prepared() { # told to who wants to hear, and the job goes on
+  stock no_fork.so || return 1
+  fabric 2 --mca btl_base_verbose 5 env LD_PRELOAD="$programs/no_fork.so${LD_PRELOAD:+:$LD_PRELOAD}" "$check" $small && says 'checks passed' &&
+    says 'ibv_fork_init: Cannot allocate memory: messages under way while this process forks may be wrong'
+}
 
 # python_forks HOW : the same of a program in Python.
 python_forks() {

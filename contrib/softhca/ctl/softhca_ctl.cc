@@ -90,8 +90,12 @@ void fail_qp(const char* qp_num, uint32_t event) {
   slot.qp_events.add(index_of_qpn(qpn));
   FabricView::ring(slot, kLookQps);
 }
-void qp_fatal(Arguments arguments) { fail_qp(arguments[0], kQpFatal); }
-void qp_access(Arguments arguments) { fail_qp(arguments[0], kQpAccessErr); }
+void qp_fatal(Arguments arguments) {
+  fail_qp(arguments[0], kQpFatal);
+}
+void qp_access(Arguments arguments) {
+  fail_qp(arguments[0], kQpAccessErr);
+}
 
 void cq_error(Arguments arguments) {
   FabricView fabric;

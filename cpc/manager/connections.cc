@@ -28,9 +28,15 @@ void Connections::handle(Command command) {
   std::visit([this](auto& one) { on(one); }, command);
 }
 
-/// A connection that is under way is what is wanted, whoever began it.
+/// A connection that is under way is what is wanted, whoever began it. But not one that the main thread knew when it
+/// numbered its wish: it has done with that, and closes it when its goodbye has arrived.
 void Connections::on(Connect& command) {
   Lane& lane = lanes_[command.key];
+  lane.wanted = command.link;
+  if (lane.current && lane.current->link() < command.link) {
+    lane.next = std::move(command);
+    return;
+  }
   Connection& connection = lane.current ? *lane.current : make(lane, command.key, command.link);
   connection.connect(std::move(command.target));
 }
@@ -49,7 +55,10 @@ void Connections::on(PeerSpoke& command) {
 
 void Connections::on(Close& command) {
   Lane& lane = lanes_[command.key];
-  if (lane.current && lane.current->link() > command.link) {
+  if (lane.next && lane.next->link == command.link) {
+    lane.next.reset();
+  }
+  if (lane.current && lane.current->link() > command.link && lane.wanted <= command.link) {
     lane.current->withdraw(command.reason);
   }
   if (Connection* const connection = find(command.key, command.link); connection != nullptr) {
@@ -92,6 +101,7 @@ void Connections::on_event(Connection& connection) {
   if (connection.state() == State::kClosed) {
     if (lane.current.get() == &connection) {
       lane.current.reset();
+      connect_next(lane);
     } else {
       std::erase_if(lane.ending, [&](const auto& one) { return one.get() == &connection; });
     }
@@ -105,6 +115,13 @@ void Connections::on_event(Connection& connection) {
   lane.ending.push_back(std::move(lane.current));
   if (succession) {
     succeed(lane, key, std::move(*succession));
+  }
+  connect_next(lane);
+}
+
+void Connections::connect_next(Lane& lane) {
+  if (std::optional<Connect> next = std::exchange(lane.next, std::nullopt); next) {
+    on(*next);
   }
 }
 

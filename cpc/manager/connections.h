@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,7 +43,9 @@ class Connections final : private ConnectionOwner {
   struct Lane {
     Incarnations incarnations;
     LinkNumber newest = 0;
+    LinkNumber wanted = 0;  ///< by the latest Connect
     std::unique_ptr<Connection> current;
+    std::optional<Connect> next;  ///< waits for the end of the current one, which the main thread has done with
     std::vector<std::unique_ptr<Connection>> ending;
   };
 
@@ -52,6 +55,7 @@ class Connections final : private ConnectionOwner {
   void on(Close& command);
   void on(Destroy& command);
   void on_event(Connection& connection) override;
+  void connect_next(Lane& lane);
   void succeed(Lane& lane, const ConnectionKey& key, Succession succession);
 
   [[nodiscard]] Connection& make(Lane& lane, const ConnectionKey& key, LinkNumber link);

@@ -14,13 +14,15 @@ enum class Kind : std::uint8_t {
   // What the application does. `a`: which process.
   kSend,   ///< b: to which process
   kClose,  ///< b: the connection with which process
+  kLeave,  ///< its upper layer ends in order: goodbye is said to all, and then it exits
   kExit,
   kDie,
   // What the two threads of a process do
-  kUpcall,   ///< its main thread hears the next upcall
-  kCommand,  ///< its progress thread hears the next command
-  kTimer,    ///< b: with which process, c: the direction of the connection whose timer is over
-  kTurn,     ///< b: with which process; its shared sender lets the connection go on
+  kUpcall,        ///< its main thread hears the next upcall
+  kCommand,       ///< its progress thread hears the next command
+  kTimer,         ///< b: with which process, c: the direction of the connection whose timer is over
+  kGoodbyeTimer,  ///< its goodbyes have been under way for long enough
+  kTurn,          ///< b: with which process; its shared sender lets the connection go on
   // The network. `a`: which channel
   kLeaves,   ///< its REQUEST leaves the host of who opened it
   kMessage,  ///< b: the side that gets the next message

@@ -6,6 +6,9 @@
 namespace fabric::model {
 namespace {
 
+/// Goodbyes time out when the checker says so.
+constexpr std::chrono::hours kNoTimeout{10000};
+
 /// The half that is at work: Open MPI's functions for names have no other way to know.
 MainHalf* at_work = nullptr;
 
@@ -41,6 +44,7 @@ MainHalf::MainHalf(const MainEnvironment& environment)
   room_ = made.completion_queues->reserve(512).value();
   endpoints_.make_path(settings, std::move(made), rdma_, targets_, counters_);
   endpoints_.set_contexts({&endpoints_}, &module_);
+  endpoints_.set_observers(nullptr, kNoTimeout);
   opal_proc_for_name = &proc_for_name;
 }
 
@@ -59,7 +63,11 @@ void MainHalf::on_upcall(const cpc::Upcall& upcall) {
 
 void MainHalf::progress() {
   at_work = this;
-  endpoints_.progress();
+  if (has_left_) {
+    endpoints_.path().poll_goodbyes();
+  } else {
+    endpoints_.progress();
+  }
 }
 
 template <class... Arguments>
@@ -161,7 +169,25 @@ void MainHalf::close(std::uint8_t peer) {
   has_failed_[peer] = false;
 }
 
+void MainHalf::leave() {
+  at_work = this;
+  has_left_ = true;
+  endpoints_.say_goodbye_to_all();
+}
+
+void MainHalf::end_goodbyes() {
+  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0));
+  progress();
+  endpoints_.set_observers(nullptr, kNoTimeout);
+}
+
+bool MainHalf::is_connected(std::uint8_t peer) const {
+  const Endpoint* const endpoint = endpoint_to(peer);
+  return endpoint != nullptr && inside(*endpoint, Endpoint_state_{}) == EndpointState::kConnected;
+}
+
 void MainHalf::add_to(Digest& digest) const {
+  digest.add(has_left_ ? 1 : 0);
   for (std::uint8_t peer = 0; peer < environment_.processes; ++peer) {
     digest.add(has_failed_[peer] ? 1 : 0);
     for (const std::uint8_t serial : under_way_[peer]) {

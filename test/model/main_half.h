@@ -54,6 +54,15 @@ class MainHalf final : private EndpointServices {
   /// Open MPI's del_procs.
   void close(std::uint8_t peer);
 
+  /// The upper layer ends: says goodbye to all, and from now on looks at nothing else.
+  void leave();
+  [[nodiscard]] bool has_left() const noexcept { return has_left_; }
+  /// Some goodbyes are under way.
+  [[nodiscard]] bool is_leaving() const noexcept { return endpoints_.are_leaving(); }
+  /// They have been for long enough.
+  void end_goodbyes();
+  [[nodiscard]] bool is_connected(std::uint8_t peer) const;
+
   /// Messages whose callbacks are due.
   [[nodiscard]] std::size_t messages_under_way(std::uint8_t peer) const { return under_way_[peer].size(); }
   /// The upper layer has been told that the peer cannot be reached.
@@ -94,6 +103,7 @@ class MainHalf final : private EndpointServices {
   std::array<std::set<std::uint8_t>, kMostProcesses> under_way_;
   std::array<std::set<std::uint8_t>, kMostProcesses> abandoned_;  ///< with the endpoint that they were sent by
   std::array<bool, kMostProcesses> has_failed_{};
+  bool has_left_ = false;
   std::vector<mca_btl_active_message_callback_t> receivers_{256};
   Module module_{};
   test::FakeBuffers buffers_;

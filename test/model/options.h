@@ -16,6 +16,7 @@ namespace fabric::model {
 struct Plan {
   std::array<std::uint8_t, kMostProcesses> sends{};   ///< messages to each process
   std::array<std::uint8_t, kMostProcesses> closes{};  ///< of the connection with each process, by the application
+  std::uint8_t leaves = 0;                            ///< ends in order, when all is done: 0 or 1
   std::uint8_t exits = 0;                             ///< ends without closing anything: 0 or 1
   std::uint8_t dies = 0;                              ///< its host is gone: 0 or 1
 };
@@ -50,9 +51,11 @@ struct Options {
   bool commands_wait = false;       ///< the progress thread may hear of a command later than it is said
   bool breaks_until_reply = false;  ///< channels break only before their REPLY is read, which then never arrives
 
-  bool closes_at_rest = false;  ///< applications close only when all messages between the two have arrived
-  bool nothing_fails = true;    ///< no upper layer is told that a peer cannot be reached
-  bool one_target = false;      ///< X queues: nothing happens that asks for a second one
+  /// Two applications agree to close, as with MPI_Comm_disconnect: when everything between them has arrived, and both do
+  /// before either sends again.
+  bool closes_agreed = false;
+  bool nothing_fails = true;  ///< no upper layer is told that a peer cannot be reached
+  bool one_target = false;    ///< X queues: nothing happens that asks for a second one
   Mistake mistake = Mistake::kNone;
 };
 

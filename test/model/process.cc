@@ -182,6 +182,8 @@ void Process::add_to(Digest& digest, const std::array<PairNumbers, kMostProcesse
       }
       digest.add(with_peer.incarnations.of(inside(lane->incarnations, Incarnations_newest_{})) |
                  std::uint64_t{with_peer.incarnations.of(inside(lane->incarnations, Incarnations_ended_{}))} << 32U);
+      digest.add(lane->next ? 1 : 0);
+      digest.add(lane->newest - lane->wanted);
       for (const cpc::Connection* one : connections(peer, direction)) {
         digest.add(one != nullptr ? 1 + lane->newest - one->link() : 0);
         if (one != nullptr) {

@@ -14,8 +14,18 @@ using model::Exchange;
 using model::exchanging;
 using model::expect_no_fault;
 using model::Options;
+using model::Sends;
 using model::text_of;
 using model::with;
+
+/// Both close once.
+Options closing(Options options) {
+  options.plans[0].closes[1] = 1;
+  options.plans[1].closes[0] = 1;
+  options.closes_agreed = true;
+  options.retries = 1;
+  return options;
+}
 
 /// As many channels break as there are retries: both always end up connected, to each other.
 START_TEST(both_connect_while_retries_last) {
@@ -76,6 +86,20 @@ START_TEST(one_side_closes_and_connects_again) {
     options.plans[closer].closes[1 - closer] = 1;
     options.retries = 4;
     expect_no_fault(std::to_string(closer) + " closes", options);
+  }
+}
+END_TEST
+
+/// Two applications that agree to close, and connect again at once, lose nothing: not even the goodbyes need to have
+/// arrived.
+START_TEST(both_close_and_connect_again) {
+  const Sends most = model::is_deep() ? Sends{2, 2} : Sends{2, 1};
+  for (const Sends& sends : {Sends{2, 0}, Sends{0, 2}, Sends{1, 1}, most}) {
+    expect_no_fault(text_of(sends) + ", both close", closing(with(sends)));
+    for (const Exchange& exchange : model::kExchanges) {
+      expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", both close",
+                      closing(exchanging(exchange, sends)));
+    }
   }
 }
 END_TEST
@@ -194,10 +218,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "connections",
-      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-       one_side_closes_and_connects_again, both_become_clear_to_send, everybody_is_told_of_an_exchange,
-       all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
-      model::is_deep() ? 3600 : 300);
+  return test::run_suite("connections",
+                         {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+                          one_side_closes_and_connects_again, both_close_and_connect_again, both_become_clear_to_send,
+                          everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes,
+                          everybody_is_told_of_x_queues},
+                         model::is_deep() ? 3600 : 300);
 }

@@ -30,10 +30,15 @@ const std::vector<Choice>& World::choices() {
   choices_.clear();
   due_ = 0;
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
-    if (at(rank) != nullptr) {
-      offer_application(rank);
-      offer_threads(rank);
+    if (at(rank) == nullptr) {
+      continue;
     }
+    if (!at(rank)->main().has_left()) {
+      offer_application(rank);
+    } else if (!at(rank)->main().is_leaving()) {
+      offer({Kind::kExit, rank, 0, 0});
+    }
+    offer_threads(rank);
   }
   offer_network();
   offer_packets();
@@ -58,16 +63,34 @@ void World::offer(Choice choice, bool is_due) {
   }
 }
 
+bool World::is_at_rest(std::uint8_t rank, std::uint8_t peer) const {
+  return !ledger_.has_pending(rank, peer) && !ledger_.has_pending(peer, rank);
+}
+
+/// Nobody will send to it or wait for it.
+bool World::has_done_all(std::uint8_t rank) const {
+  for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
+    if (!is_at_rest(rank, peer) || left_[rank].sends[peer] > 0 || left_[peer].sends[rank] > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void World::offer_application(std::uint8_t rank) {
   const Plan& left = left_[rank];
   for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
-    if (left.sends[peer] > 0 && !at(rank)->main().has_failed(peer)) {
+    const int closes_ahead = closes(rank, peer) - closes(peer, rank);
+    if (left.sends[peer] > 0 && !at(rank)->main().has_failed(peer) && (closes_ahead == 0 || !options_.closes_agreed)) {
       offer({Kind::kSend, rank, peer, 0});
     }
-    const bool is_at_rest = !ledger_.has_pending(rank, peer) && !ledger_.has_pending(peer, rank);
-    if (left.closes[peer] > 0 && at(rank)->main().can_close(peer) && (is_at_rest || !options_.closes_at_rest)) {
-      offer({Kind::kClose, rank, peer, 0}, false);
+    if (left.closes[peer] > 0 && at(rank)->main().can_close(peer) &&
+        (!options_.closes_agreed || (closes_ahead <= 0 && is_at_rest(rank, peer)))) {
+      offer({Kind::kClose, rank, peer, 0}, options_.closes_agreed && closes_ahead < 0);
     }
+  }
+  if (left.leaves > 0 && has_done_all(rank)) {
+    offer({Kind::kLeave, rank, 0, 0}, false);
   }
   if (left.exits > 0) {
     offer({Kind::kExit, rank, 0, 0}, false);
@@ -83,7 +106,7 @@ bool is_late(const cpc::Connection& connection) {
 }
 
 void World::offer_threads(std::uint8_t rank) {
-  if (at(rank)->has_upcall()) {
+  if (at(rank)->has_upcall() && !at(rank)->main().has_left()) {
     offer({Kind::kUpcall, rank, 0, 0});
   }
   if (at(rank)->has_command()) {
@@ -107,6 +130,9 @@ void World::offer_threads(std::uint8_t rank) {
 
 void World::offer_late_timers() {
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    if (at(rank) != nullptr && at(rank)->main().is_leaving()) {
+      offer({Kind::kGoodbyeTimer, rank, 0, 0});
+    }
     for (std::uint8_t peer = 0; peer < options_.processes && at(rank) != nullptr; ++peer) {
       for (const cpc::Direction direction : Process::kDirections) {
         const cpc::Connection* const connection = at(rank)->connection(peer, direction);
@@ -182,6 +208,13 @@ void World::take(const Choice& choice) {
       --left_[choice.a].closes[choice.b];
       at(choice.a)->main().close(choice.b);
       break;
+    case Kind::kLeave:
+      --left_[choice.a].leaves;
+      at(choice.a)->main().leave();
+      break;
+    case Kind::kGoodbyeTimer:
+      at(choice.a)->main().end_goodbyes();
+      break;
     case Kind::kExit:
       end_process(choice.a, false);
       break;
@@ -237,6 +270,7 @@ void World::take(const Choice& choice) {
 
 void World::end_process(std::uint8_t rank, bool with_its_host) {
   left_[rank] = {};
+  said_goodbye_[rank] = at(rank)->main().has_left();
   if (with_its_host) {
     network_.dies(rank);
   }
@@ -289,7 +323,7 @@ Fingerprint World::fingerprint() const {
     for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
       digest.add(left.sends[peer] | left.closes[peer] << 8U);
     }
-    digest.add(left.exits | left.dies << 8U);
+    digest.add(left.leaves | left.exits << 8U | left.dies << 16U | (said_goodbye_[rank] ? 1U << 24U : 0U));
   }
   network_.add_to(digest, numbers);
   fabric_.add_to(digest);
@@ -300,11 +334,14 @@ Fingerprint World::fingerprint() const {
 
 /// Whether an application has done something that lets the connection fail.
 bool World::is_excused(std::uint8_t rank, std::uint8_t peer) const {
-  if (options_.closes_at_rest) {
-    return at(peer) == nullptr;
+  if (at(peer) == nullptr) {
+    return !said_goodbye_[peer];
   }
-  return at(peer) == nullptr || left_[peer].closes[rank] < options_.plans[peer].closes[rank] ||
-         left_[rank].closes[peer] < options_.plans[rank].closes[peer];
+  if (options_.closes_agreed) {
+    return false;
+  }
+  // Who closes and sends again is told of a failure only if the peer was, who may have sent when it closed.
+  return closes(peer, rank) > 0 || (closes(rank, peer) > 0 && at(peer)->main().has_failed(rank));
 }
 
 void World::check_quiet() {
@@ -333,6 +370,9 @@ void World::check_quiet(std::uint8_t rank, std::uint8_t peer) {
   const MainHalf& main = at(rank)->main();
   if (main.has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
     fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
+  }
+  if (at(peer) == nullptr && !said_goodbye_[peer] && options_.cpc.exchanges_cts && main.is_connected(peer)) {
+    fault_.add("nobody is told of a peer that has gone without a goodbye");
   }
   if (main.messages_under_way(peer) > 0) {
     fault_.add("the callback of a message never comes");

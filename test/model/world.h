@@ -48,6 +48,12 @@ class World {
   void end_process(std::uint8_t rank, bool with_its_host);
   void check_quiet();
   void check_quiet(std::uint8_t rank, std::uint8_t peer);
+  /// By the application of `rank`, until now.
+  [[nodiscard]] int closes(std::uint8_t rank, std::uint8_t peer) const {
+    return options_.plans[rank].closes[peer] - left_[rank].closes[peer];
+  }
+  [[nodiscard]] bool is_at_rest(std::uint8_t rank, std::uint8_t peer) const;
+  [[nodiscard]] bool has_done_all(std::uint8_t rank) const;
   [[nodiscard]] bool is_excused(std::uint8_t rank, std::uint8_t peer) const;
   /// Main threads poll what has completed.
   void settle();
@@ -60,6 +66,7 @@ class World {
   Network network_;
   std::array<std::unique_ptr<Process>, kMostProcesses> processes_;  ///< null: it is gone
   std::array<Plan, kMostProcesses> left_;                           ///< what may still happen
+  std::array<bool, kMostProcesses> said_goodbye_{};                 ///< of those that are gone
   std::uint8_t losses_;
   std::uint8_t failures_;
   std::uint8_t yields_;

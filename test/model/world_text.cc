@@ -39,6 +39,12 @@ std::string World::name(const Choice& choice) const {
     case Kind::kClose:
       text = process + " closes its connection with " + number(choice.b);
       break;
+    case Kind::kLeave:
+      text = process + " says goodbye to all";
+      break;
+    case Kind::kGoodbyeTimer:
+      text = process + " has waited for its goodbyes for long enough";
+      break;
     case Kind::kExit:
       text = process + " exits";
       break;

@@ -252,6 +252,9 @@ Status Component::start_connections() {
     return failure(list_refusals(refusals));
   }
   info_.offers.insert(info_.offers.end(), refusals.begin(), refusals.end());
+  for (const std::string& remark : connections_->remarks()) {
+    report_idle_setting(remark);
+  }
   return {};
 }
 

@@ -30,6 +30,7 @@ std::array<char, 4096> help_file;
 constexpr const char* kNotUsable = "not usable";
 constexpr const char* kNamedPortsNotUsed = "named ports not used";
 constexpr const char* kTooManyPorts = "too many ports";
+constexpr const char* kIdleSetting = "idle setting";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesDiffer = "receive queues differ";
@@ -164,6 +165,10 @@ void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<
 
 void report_too_many_ports(std::size_t beyond) {
   show(kTooManyPorts, local_host(), std::to_string(kMaxPorts + beyond).c_str(), std::to_string(kMaxPorts).c_str());
+}
+
+void report_idle_setting(const std::string& setting) {
+  show(kIdleSetting, local_host(), setting.c_str());
 }
 
 void report_fork_init(int error_number) {

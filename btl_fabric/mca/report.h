@@ -32,6 +32,8 @@ void report_start_failure(const StartFailure& failure);
 void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
 /// The host has so many more usable ports than a process can have.
 void report_too_many_ports(std::size_t beyond);
+/// A part of the user's settings does nothing on this host.
+void report_idle_setting(const std::string& setting);
 /// Verbosely, if ibv_fork_init() has failed: forked children may disturb what is under way.
 void report_fork_init(int error_number);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.

@@ -51,6 +51,8 @@ class Cpc : public ChannelOpener {
   /// What peers must be told to reach those of `ports` (bit i: PortContext::index i) that it serves: the blob of a
   /// CpcOffer, at most kMaxOfferBlob bytes. Any thread, while the progress thread is not in serve().
   [[nodiscard]] virtual std::vector<std::byte> offer(std::uint64_t ports) const = 0;
+  /// What of the user's settings does nothing on this host, for the user; empty if all is well. When offer() may be called.
+  [[nodiscard]] virtual std::string remark() const { return {}; }
 
  private:
   const CpcTraits traits_;

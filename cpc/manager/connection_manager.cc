@@ -152,6 +152,9 @@ std::vector<CpcOffer> ConnectionManager::offers(std::span<const PortContext* con
 std::vector<CpcOffer> ConnectionManager::refusals() const {
   return impl_->services().refusals();
 }
+std::vector<std::string> ConnectionManager::remarks() const {
+  return impl_->services().remarks();
+}
 
 void ConnectionManager::submit(Command command) {
   impl_->put(std::move(command));

@@ -95,4 +95,14 @@ std::vector<CpcOffer> CpcServices::refusals() const {
   return refusals;
 }
 
+std::vector<std::string> CpcServices::remarks() const {
+  std::vector<std::string> remarks;
+  for (const Service& service : services_) {
+    if (std::string remark = service.cpc->remark(); !remark.empty()) {
+      remarks.push_back(std::move(remark));
+    }
+  }
+  return remarks;
+}
+
 }  // namespace fabric::cpc

@@ -15,7 +15,7 @@
 
 namespace fabric::cpc {
 
-/// The progress thread's, except for offers() and refusals(): these are the main thread's, which waits while start() and
+/// The progress thread's, except for offers(), refusals() and remarks(): these are the main thread's, which waits while start() and
 /// add() run.
 class CpcServices {
  public:
@@ -33,6 +33,7 @@ class CpcServices {
   /// See ConnectionManager.
   [[nodiscard]] std::vector<CpcOffer> offers(std::span<const PortContext* const> ports) const;
   [[nodiscard]] std::vector<CpcOffer> refusals() const;
+  [[nodiscard]] std::vector<std::string> remarks() const;
 
  private:
   /// A CPC, and what it can do.

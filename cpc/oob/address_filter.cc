@@ -99,4 +99,21 @@ bool AddressFilter::passes(std::string_view interface, const HostAddress& addres
   return listed == include_;
 }
 
+std::string AddressFilter::idle_items(std::span<const LocalAddress> addresses) const {
+  std::string idle;
+  const auto note = [&](const std::string& item, const auto& is_of) {
+    if (include_ && std::none_of(addresses.begin(), addresses.end(), is_of)) {
+      idle += (idle.empty() ? "" : ", ") + item;
+    }
+  };
+  for (const std::string& name : interfaces_) {
+    note(name, [&](const LocalAddress& one) { return one.interface == name; });
+  }
+  for (const HostAddress& network : networks_) {
+    note(to_string(network) + "/" + std::to_string(network.prefix_bits),
+         [&](const LocalAddress& one) { return same_network(network, one.host); });
+  }
+  return idle;
+}
+
 }  // namespace fabric::cpc

@@ -3,6 +3,7 @@
 // The oob_if_include and oob_if_exclude parameters: which network interfaces and networks of this host oob uses.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ class AddressFilter {
   [[nodiscard]] bool is_open() const noexcept { return !include_ && interfaces_.empty() && networks_.empty(); }
 
   [[nodiscard]] bool passes(std::string_view interface, const HostAddress& address) const noexcept;
+
+  /// The items of an include list that none of these addresses has, as "eth7, 10.0.0.0/8"; empty if there are none.
+  [[nodiscard]] std::string idle_items(std::span<const LocalAddress> addresses) const;
 
   /// The list as it was written.
   [[nodiscard]] const std::string& text() const noexcept { return text_; }

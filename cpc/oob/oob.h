@@ -31,6 +31,7 @@ class Oob final : public Cpc {
   void stop() noexcept override { service_.reset(); }
   [[nodiscard]] Status serve(const PortContext& port) override;
   [[nodiscard]] std::vector<std::byte> offer(std::uint64_t) const override { return service_->offer(); }
+  [[nodiscard]] std::string remark() const override { return service_ ? service_->remark() : std::string(); }
   [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
                                                       Message request) override;
 

@@ -54,6 +54,9 @@ Result<std::vector<HostAddress>> TcpService::choose_addresses(const AddressFilte
                                        : "btl_fabric_oob_if_include or oob_if_exclude (" + filter.text() +
                                              ") leaves no address of this host, which has " + passed_over);
   }
+  if (const std::string idle = filter.idle_items(*addresses); !idle.empty()) {
+    remark_ = "btl_fabric_oob_if_include: this host has no address of " + idle;
+  }
   return used;
 }
 

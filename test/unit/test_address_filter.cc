@@ -81,6 +81,15 @@ START_TEST(a_wrong_item_is_shown_with_the_rule) {
 }
 END_TEST
 
+START_TEST(items_of_no_address_are_named) {
+  const std::vector<LocalAddress> all{{"lo", {false, 8, {127, 0, 0, 1}}}, {"eth0", {false, 16, {10, 1, 2, 3}}}};
+  check_text(AddressFilter::parse("eth0,lo,10.0.0.0/8", true)->idle_items(all), "");
+  check_text(AddressFilter::parse("eth1,eth0,fd00::/16,10.2.0.0/16", true)->idle_items(all),
+             "eth1, fd00::/16, 10.2.0.0/16");
+  check_text(AddressFilter::parse("eth1", false)->idle_items(all), "");
+}
+END_TEST
+
 /// What a process publishes, and what its peers do with it.
 START_TEST(only_what_passes_is_published) {
   auto options = Node::options(2);
@@ -168,6 +177,6 @@ int main() {
   return fabric::test::run_suite(
       "address_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
-       a_wrong_item_is_shown_with_the_rule, only_what_passes_is_published, nobody_is_heard_elsewhere,
-       nobody_listens_elsewhere, a_list_that_leaves_nothing_is_a_reason});
+       a_wrong_item_is_shown_with_the_rule, items_of_no_address_are_named, only_what_passes_is_published,
+       nobody_is_heard_elsewhere, nobody_listens_elsewhere, a_list_that_leaves_nothing_is_a_reason});
 }

@@ -63,6 +63,11 @@ case_oob_bad_lists() {
   fabric 1 --mca btl_fabric_oob_if_include lo --mca btl_fabric_oob_if_exclude eth0 "$check" $small
   says 'btl_fabric_oob_if_include (lo) and btl_fabric_oob_if_exclude (eth0) are both set'
 }
+case_oob_without_one_of_its_interfaces() { # it does with the others, and names those once
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  oob 2 --mca btl_fabric_oob_if_include nosuch0,127.0.0.0/8,203.0.113.0/24 "$check" $small && says 'checks passed' || return 1
+  [ "$(grep -c 'btl_fabric_oob_if_include: this host has no address of nosuch0, 203.0.113.0/24$' out)" -eq 1 ]
+}
 case_oob_without_an_interface() { # named, with what there is
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
   fabric 2 --mca btl_fabric_cpc_include oob --mca btl_fabric_oob_if_include nosuch0 "$check" $small

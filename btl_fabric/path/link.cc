@@ -68,7 +68,7 @@ Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
   return {};
 }
 
-Status Link::receive_from(std::uint32_t target_qpn) {
+Status Link::receive_from(std::uint32_t target_qpn, std::uint32_t incarnation) {
   if (target_qpn_ != 0) {
     path_.remove_queue_pair(target_qpn_);
     target_qpn_ = 0;
@@ -77,6 +77,7 @@ Status Link::receive_from(std::uint32_t target_qpn) {
     return {};
   }
   is_silent_ = true;
+  incoming_incarnation_ = incarnation;
   if (path_.knows_queue_pair(target_qpn)) {
     return failure("another process sends through queue pair " + std::to_string(target_qpn) + " already");
   }
@@ -85,7 +86,8 @@ Status Link::receive_from(std::uint32_t target_qpn) {
   return path_.start_shared_queues();
 }
 
-void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs) {
+void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs, std::uint32_t incarnation) {
+  outgoing_incarnation_ = incarnation;
   SendShare& share = sends.add(*this);
   for (LinkQueue& queue : queues_) {
     queue.share = &share;

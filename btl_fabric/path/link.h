@@ -64,10 +64,10 @@ class Link {
   /// The queue pairs are there: posts every receive. The error says what could not be posted.
   [[nodiscard]] Status post_receives(const std::vector<ibv_qp*>& queue_pairs);
   /// With X queues: what comes through the queue pair with this number is the peer's. 0: the peer sends no more, which
-  /// always succeeds.
-  [[nodiscard]] Status receive_from(std::uint32_t target_qpn);
-  /// With X queues: messages go through `sends`. Before start().
-  void share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs);
+  /// always succeeds. `incarnation`: of the connection by which the peer sends; a goodbye of another one is none.
+  [[nodiscard]] Status receive_from(std::uint32_t target_qpn, std::uint32_t incarnation);
+  /// With X queues: messages go through `sends`. Before start(). `incarnation`: of the connection by which we send.
+  void share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs, std::uint32_t incarnation);
   /// The only queue pair of a link to this process itself, which carries RDMA and no messages. Before start().
   void set_loopback(ibv_qp* queue_pair) noexcept;
   /// The link is up: sends what has waited for it, in order.
@@ -99,6 +99,8 @@ class Link {
   /// the header are written. The fragment is ours no more. False if the link has failed.
   [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
   [[nodiscard]] LinkQueue& make_queues();
+  /// A goodbye is that of this link, not of one before it.
+  [[nodiscard]] bool is_said_goodbye(const std::byte* packet, std::size_t length) const noexcept;
   void leave_wait_lists() noexcept;
   static void goodbye_ended(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                             int status);
@@ -128,6 +130,9 @@ class Link {
   const bool is_xrc_;
   bool is_silent_ = true;  ///< no message has come from the peer
   std::uint32_t target_qpn_ = 0;
+  // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
+  std::uint32_t incoming_incarnation_ = 0;
+  std::uint32_t outgoing_incarnation_ = 0;
   std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them

@@ -211,6 +211,10 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
   fragment->kind = PacketKind::kGoodbye;
   fragment->tag = 0;
   fragment->segments[0].seg_len = 0;
+  if (is_xrc_) {
+    store_be(fragment->packet + PacketHeader::kSize, outgoing_incarnation_);
+    fragment->segments[0].seg_len = sizeof outgoing_incarnation_;
+  }
   fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
   fragment->des_cbfunc = goodbye_ended;
   fragment->callback_due = true;
@@ -219,6 +223,11 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     put_back(fragment);  // the link has failed, and PathEvents has heard of it
   }
   return true;
+}
+
+[[gnu::cold]] bool Link::is_said_goodbye(const std::byte* packet, std::size_t length) const noexcept {
+  return !is_xrc_ || (length == PacketHeader::kSize + sizeof incoming_incarnation_ &&
+                      load_be<std::uint32_t>(packet + PacketHeader::kSize) == incoming_incarnation_);
 }
 
 [[gnu::cold]] void Link::goodbye_ended(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,

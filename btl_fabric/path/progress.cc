@@ -142,7 +142,9 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
   } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
     take_atomic_reply(queue, *fragment, length);
   } else if (header.kind == PacketKind::kGoodbye) [[unlikely]] {
-    events().goodbye_arrived(queue.link);
+    if (queue.link.is_said_goodbye(fragment->packet, length)) {
+      events().goodbye_arrived(queue.link);
+    }
   } else if (header.kind == PacketKind::kMessage) [[likely]] {
     ++counters().messages_received;
     counters().bytes_received += length - PacketHeader::kSize;
@@ -235,7 +237,8 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
       PacketHeader header;
       LinkQueue* queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_pairs_.find(completion.qp_num);
       if (completion.status == IBV_WC_SUCCESS && queue != nullptr &&
-          header.read(fragment->packet, completion.byte_len) && header.kind == PacketKind::kGoodbye) {
+          header.read(fragment->packet, completion.byte_len) && header.kind == PacketKind::kGoodbye &&
+          queue->link.is_said_goodbye(fragment->packet, completion.byte_len)) {
         events().goodbye_arrived(queue->link);
       }
     }

@@ -140,7 +140,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// Connects if something waits and nothing is connected or connecting.
   void connect_if_wanted();
   /// With X queues, before kMade: messages go through `sends`.
-  void share(const cpc::XrcPath& path, SharedSendQueue& sends) { link().share(sends, path.srq_numbers); }
+  void share(const cpc::XrcPath& path, SharedSendQueue& sends) {
+    link().share(sends, path.srq_numbers, path.incarnation);
+  }
   /// With CPCs that exchange CTS, before kLinked.
   void take(const cpc::Linked& linked);
   /// The peer's CTS has arrived on one of the queues that it goes over.

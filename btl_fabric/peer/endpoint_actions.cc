@@ -150,7 +150,7 @@ void Endpoint::retire() noexcept {
   if (link_) {
     EndpointLink& ending = *link_;
     ending.stop(Link::State::kFailed);
-    (void)ending.receive_from(0);
+    (void)ending.receive_from(0, 0);
     ending.take_waiting(waiting_, waiting_rdma_);
     ending.key = key(outgoing());
     ending.number = directions_.link(outgoing());

@@ -143,10 +143,10 @@ inline constexpr auto kTable = std::to_array<Row>({
   // ---- The peer leaves. What waits for it here waits for a newer connection.
   go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
   go({kClear, kConnected}, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kConnecting, kGoodbyeArrived, !kMissed && !kOtherWay, kIdle,       {kCloseAll, kRetire}),
-  go(kConnecting, kGoodbyeArrived, kMissed && !kOtherWay,  kConnecting, {kCloseAll, kRetire, kConnect}),
-  go(kConnecting, kGoodbyeArrived, kOtherWay, kConnecting, {kCloseDirection}),
-  go(kIdle,       kGoodbyeArrived, kOtherWay, kIdle,       {kCloseDirection}),
+  // With X queues the connection that we make may have reached the endpoint that the peer has just given up: another is made.
+  go(kConnecting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
+  go(kConnecting, kGoodbyeArrived, kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
+  go(kIdle,       kGoodbyeArrived, kOtherWay, kIdle,       {kCloseAll, kRetire}),
   error(kIdle,    kGoodbyeArrived, "there is no link", !kOtherWay),
   error({kCtsSent, kCtsAwaited}, kGoodbyeArrived, "goodbye comes before CTS"),
   error(kSelf, kGoodbyeArrived, "nobody but we can say goodbye to ourselves"),

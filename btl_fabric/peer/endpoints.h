@@ -127,6 +127,8 @@ class Endpoints final : private PathEvents {
   void on(const cpc::Failed& upcall);
   void on(const cpc::Flushing& upcall);
   void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
+  void take_what_is_here() noexcept;
+  void give_up_target(const cpc::ConnectionKey& key) noexcept;
   void take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept;
   void check_early_cts(Endpoint& endpoint) noexcept;
 

@@ -13,6 +13,10 @@ void Endpoints::handle(const cpc::Upcall& upcall) noexcept {
   std::visit(
       [this](const auto& told) {
         if constexpr (requires { told.key; }) {
+          // A peer that connects with X queues again may come through the queue pair by which it said goodbye.
+          if (told.key.direction != cpc::Direction::kBoth) {
+            take_what_is_here();
+          }
           guarded(find(told.key), [&] { on(told); });
         }
       },
@@ -31,7 +35,8 @@ void Endpoints::post_receives(Endpoint& endpoint, const cpc::PostReceives& upcal
       posted = path_->start_shared_queues();
       break;
     case cpc::Direction::kIncoming:
-      posted = endpoint.link().receive_from(upcall.target_qpn);
+      give_up_target(upcall.key);
+      posted = endpoint.link().receive_from(upcall.target_qpn, upcall.incarnation);
       break;
   }
   if (!posted) {
@@ -101,12 +106,26 @@ void Endpoints::on(const cpc::Linked& upcall) {
   check_early_cts(*endpoint);
 }
 
-/// What the peer has sent before it left is in the completion queues already, its goodbye above all; on iWARP it may still
-/// be on its way, and comes before the receives of its queue pair are flushed.
-void Endpoints::on(const cpc::PeerLeft& upcall) {
+/// The goodbye of a connection is in the completion queues before the progress thread hears of the next one.
+void Endpoints::take_what_is_here() noexcept {
   constexpr int kMost = 1000;  // others may send all the time
   for (int i = 0; i < kMost && path_->progress() > 0; ++i) {
   }
+}
+
+/// The peer may connect again by the queue pair that it used before, and what we close receives nothing more from it.
+void Endpoints::give_up_target(const cpc::ConnectionKey& key) noexcept {
+  for (const auto& endpoint : closing_) {
+    if (endpoint->key() == endpoint_key(key) && endpoint->link_) {
+      (void)endpoint->link_->receive_from(0, 0);
+    }
+  }
+}
+
+/// What the peer has sent before it left is here already, its goodbye above all; on iWARP it may still be on its way, and
+/// comes before the receives of its queue pair are flushed.
+void Endpoints::on(const cpc::PeerLeft& upcall) {
+  take_what_is_here();
   Endpoint* endpoint = find(upcall.key);
   if (endpoint == nullptr || !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
       (port_.address.link == Transport::kIwarp && endpoint->state() == EndpointState::kConnected)) {
@@ -159,7 +178,7 @@ void Endpoints::on(const cpc::Flushing& upcall) {
   }
   if (key.direction == cpc::Direction::kIncoming && endpoint->state() != EndpointState::kFailed) {
     submit(cpc::Destroy{key, number});  // nothing of ours is under way over it
-    (void)endpoint->link().receive_from(0);
+    (void)endpoint->link().receive_from(0, 0);
     endpoint->directions_.forget(key.direction);
     return;
   }

@@ -239,6 +239,7 @@ void Connection::ask_for_receives() {
     upcall.queue_pairs = queue_pairs_->handles();
   } else if (key_.direction == Direction::kIncoming) {
     upcall.target_qpn = queue_pairs_->ends().front().qpn;
+    upcall.incarnation = incarnation_;
   }
   environment_.say(std::move(upcall));
 }
@@ -247,7 +248,7 @@ void Connection::tell_connected() {
   forgive();
   Connected upcall{key_, link_, remote_ends_};
   if (share_ != nullptr) {
-    upcall.xrc = {queue_pairs_->handles().front(), share_->serial(), incoming_->xrc.srqs};
+    upcall.xrc = {queue_pairs_->handles().front(), share_->serial(), incoming_->xrc.srqs, incarnation_};
   }
   environment_.say(std::move(upcall));
 }

@@ -153,12 +153,14 @@ struct PostReceives {
   LinkNumber link = 0;
   std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy; none if the direction is not kBoth
   std::uint32_t target_qpn = 0;      ///< kIncoming: completions of receives with this number are messages of the peer
+  std::uint32_t incarnation = 0;     ///< kIncoming: of the connection, the same number on both sides
 };
 /// The way to one process over the send queue pair that all processes of its node share (xoob).
 struct XrcPath {
   ibv_qp* queue_pair = nullptr;  ///< valid until Destroy; another connection's path may have the same one
   std::uint64_t sender = 0;      ///< names the shared queue pair, never used twice: equal numbers, same send queue
   std::vector<std::uint32_t> srq_numbers;  ///< the peer's, one per queue: ibv_send_wr::qp_type.xrc.remote_srqn
+  std::uint32_t incarnation = 0;           ///< of the connection, the same number on both sides (incarnations.h)
 };
 /// Both sides have posted their receives and their queue pairs are up: send. `remote_ends` are for messages to users.
 struct Connected {

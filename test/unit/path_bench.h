@@ -78,8 +78,8 @@ class PathBench final : private PathEvents {
   /// One of X queues that is up, through the queue pair of `sends`.
   Link& share(SharedSendQueue& sends, std::uint32_t target_qpn) {
     Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, true));
-    ck_assert(link.receive_from(target_qpn).has_value());
-    link.share(sends, std::vector<std::uint32_t>(queues_.count(), 9));
+    ck_assert(link.receive_from(target_qpn, 1).has_value());
+    link.share(sends, std::vector<std::uint32_t>(queues_.count(), 9), 1);
     start(link);
     return link;
   }

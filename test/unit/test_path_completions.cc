@@ -256,6 +256,28 @@ END_TEST
 
 // ---- What comes late, or from nowhere
 
+/// X queues: the next connection comes through the same queue pair, over which the last goodbye may be under way.
+START_TEST(a_goodbye_of_the_last_connection_is_none) {
+  PathBench bench({.queues = "X,256,32,16,4,16,2"});
+  cpc::XrcPath way_out;
+  way_out.queue_pair = &bench.device.make_queue_pair().verbs;
+  way_out.sender = 1;
+  FakeQueuePair& target = bench.device.make_queue_pair();
+  Link& link = bench.share(bench.path->sender(way_out), target.verbs.qp_num);
+  ck_assert(link.receive_from(target.verbs.qp_num, 7).has_value());
+  const auto goodbye = [&](std::uint32_t incarnation, std::size_t size = 4) {
+    std::vector<std::byte> packet = PathBench::packet(PacketKind::kGoodbye, size);
+    store_be(packet.data() + PacketHeader::kSize, incarnation);
+    bench.device.receive(*bench.shared.front(), target, packet);
+    bench.path->progress();
+    return bench.goodbyes_arrived;
+  };
+  ck_assert_int_eq(goodbye(6), 0);
+  ck_assert_int_eq(goodbye(7, 8), 0);
+  ck_assert_int_eq(goodbye(7), 1);
+}
+END_TEST
+
 /// The peer's answer was on its way when the link failed.
 START_TEST(a_late_reply_is_nobodys) {
   PathBench bench;
@@ -369,6 +391,7 @@ int main() {
   tcase_add_test(tcase, a_reply_to_nothing_breaks_the_protocol);
   tcase_add_loop_test(tcase, bad_packets_fail_the_link, 0, 4);
   tcase_add_test(tcase, an_unknown_queue_pair_speaks);
+  tcase_add_test(tcase, a_goodbye_of_the_last_connection_is_none);
   tcase_add_test(tcase, messages_come_before_the_link_is_up);
   suite_add_tcase(suite, tcase);
   SRunner* runner = srunner_create(suite);

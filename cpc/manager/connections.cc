@@ -22,18 +22,23 @@ std::string check_ends(bool one_way, const PortContext& local, const Message& re
   return {};
 }
 
+/// The main thread has been told that it may send, or will be.
+bool is_up(const Connection& connection) {
+  return connection.state() == State::kConfirming || connection.state() == State::kConnected;
+}
+
 }  // namespace
 
 void Connections::handle(Command command) {
   std::visit([this](auto& one) { on(one); }, command);
 }
 
-/// A connection that is under way is what is wanted, whoever began it. But not one that the main thread knew when it
-/// numbered its wish: it has done with that, and closes it when its goodbye has arrived.
+/// A connection that is under way is what is wanted, whoever began it. But not one that is up, and that the main thread
+/// knew when it numbered its wish: it has done with that, and closes it when its goodbye has arrived.
 void Connections::on(Connect& command) {
   Lane& lane = lanes_[command.key];
   lane.wanted = command.link;
-  if (lane.current && lane.current->link() < command.link) {
+  if (lane.current && lane.current->link() < command.link && is_up(*lane.current)) {
     lane.next = std::move(command);
     return;
   }

@@ -129,13 +129,22 @@ class Node {
   }
   [[nodiscard]] bool has_xrc() const { return queues_[0].kind == QueueKind::kXrc; }
   void connect(const Node& peer, std::uint16_t port = 0) { connect(key_to(peer, port), peer.target()); }
+  /// Like an endpoint: who is connected asks for nothing.
   void connect(const cpc::ConnectionKey& key, const cpc::PeerTarget& target) {
-    Seen& last = seen(key);
+    const Seen& last = seen(key);
+    if (last.fate == Fate::kConnected && !last.closing) {
+      return;
+    }
     const cpc::LinkNumber link = newest_[key] + 1;
     manager_->submit(cpc::Connect{key, link, target});
     if (last.closing || last.fate == Fate::kUnknown || last.fate == Fate::kDestroyed) {
       begin(key, link).wanted = true;
     }
+  }
+  /// Wants another one while there is one, which is to be closed.
+  void connect_after_this(const Node& peer) {
+    const cpc::ConnectionKey key = key_to(peer);
+    manager_->submit(cpc::Connect{key, newest_[key] + 1, peer.target()});
   }
   /// `is_final`: the peer need not ask again.
   void close(const cpc::ConnectionKey& key, const std::string& reason, bool is_final = false) {

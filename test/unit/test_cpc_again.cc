@@ -49,6 +49,27 @@ START_TEST(closed_on_one_side) {
 }
 END_TEST
 
+/// What is wanted while the last connection is still open, for a goodbye is on its way over it, is another one. It is made
+/// when the last one is closed.
+START_TEST(wanted_while_the_last_one_is_open) {
+  {
+    Node a(1);
+    Node b(2);
+    a.connect(b);
+    check_connected(a, b);
+    const cpc::LinkNumber before = a.seen(a.key_to(b)).link;
+    a.connect_after_this(b);
+    test::run_for({&a, &b}, 50);
+    ck_assert_uint_eq(a.seen(a.key_to(b)).link, before);
+    ck_assert_int_eq(a.seen(a.key_to(b)).connected, 1);
+    a.close(a.key_to(b), "the application is done");
+    ck_assert(run_until({&a, &b}, [&] { return a.seen(a.key_to(b)).link > before && both_connected(a, b); }));
+    check_linked(a, b);
+  }
+  ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
+}
+END_TEST
+
 /// Nobody waits for the old connection to be gone.
 START_TEST(connected_while_the_last_one_is_taken_down) {
   Node a(1);
@@ -211,9 +232,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_again",
-                         {closed_on_one_side, connected_while_the_last_one_is_taken_down, close_crosses_connect,
-                          the_peer_takes_it_later, retries_count_time, a_peer_that_waits_for_its_turn_is_not_dead,
-                          who_wants_it_does_not_wait_for_the_peer, x_queues_closed_on_one_side},
-                         200);
+  return test::run_suite(
+      "cpc_again",
+      {closed_on_one_side, wanted_while_the_last_one_is_open, connected_while_the_last_one_is_taken_down,
+       close_crosses_connect, the_peer_takes_it_later, retries_count_time, a_peer_that_waits_for_its_turn_is_not_dead,
+       who_wants_it_does_not_wait_for_the_peer, x_queues_closed_on_one_side},
+      200);
 }

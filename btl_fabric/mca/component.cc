@@ -197,7 +197,7 @@ std::vector<Module*> Component::modules() const {
       continue;
     }
     if (const auto* shortage = std::get_if<cpc::Shortage>(&upcall)) {
-      report_shortage(shortage->reason);
+      handle(*shortage);
       continue;
     }
     std::visit(
@@ -207,6 +207,18 @@ std::vector<Module*> Component::modules() const {
           }
         },
         upcall);
+  }
+}
+
+void Component::handle(const cpc::Shortage& shortage) {
+  if (!shortage.is_fatal) {
+    report_shortage(shortage.reason);
+    return;
+  }
+  report_connections_lost(shortage.reason);
+  Module& any = *modules_.front();
+  if (any.error_callback != nullptr) {
+    any.error_callback(&any, MCA_BTL_ERROR_FLAGS_FATAL, nullptr, nullptr);
   }
 }
 

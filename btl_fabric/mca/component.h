@@ -100,6 +100,7 @@ class Component {
   [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
   void handle_upcalls();
   void take_upcalls();
+  void handle(const cpc::Shortage& shortage);
   int progress(unsigned context) noexcept;
   void say_goodbye() noexcept;
   template <class Poll>

@@ -40,6 +40,7 @@ constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
 constexpr const char* kAddressChanged = "address changed";
 constexpr const char* kConnectionsWait = "connections wait";
+constexpr const char* kConnectionsLost = "connections lost";
 
 /// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
 /// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c"). What several
@@ -257,6 +258,10 @@ void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint
 
 void report_shortage(const std::string& reason) {
   show(kConnectionsWait, local_host(), reason.c_str());
+}
+
+void report_connections_lost(const std::string& reason) {
+  show(kConnectionsLost, local_host(), reason.c_str());
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {

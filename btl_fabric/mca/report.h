@@ -65,6 +65,8 @@ void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint
                        std::span<const std::byte> packet);
 /// Connections wait until the process is no longer short of file descriptors or memory.
 void report_shortage(const std::string& reason);
+/// The progress thread could not do something, and connections may hang: the job ends.
+void report_connections_lost(const std::string& reason);
 void report_device_event(const Module& module, ibv_event_type type);
 /// A queue pair of the endpoint has failed, as the device says by an event.
 void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type);

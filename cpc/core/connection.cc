@@ -3,6 +3,7 @@
 // What happens to a connection, as events of the table.
 #include "cpc/core/connection.h"
 
+#include <new>
 #include <utility>
 
 #include "cpc/core/trace.h"
@@ -172,7 +173,7 @@ void Connection::apply(Event event, std::string detail) {
   for (bool done = false; !done;) {
     done = true;
     for (const Action action : enter(event, std::move(detail))) {
-      if (Status good = perform(action); !good) {
+      if (Status good = perform_or_fail(action); !good) {
         event = Event::kLocalError;
         detail = std::move(good).error().text;
         done = false;
@@ -183,6 +184,19 @@ void Connection::apply(Event event, std::string detail) {
   incoming_.reset();
   new_channel_.reset();
   owner_.on_event(*this);  // which may be the end of this object
+}
+
+/// An action that has no memory fails like others. What the end of a connection needs has no other way: then the progress
+/// thread reports it.
+Status Connection::perform_or_fail(Action action) {
+  if (state_ == State::kClosing || state_ == State::kClosed) {
+    return perform(action);
+  }
+  try {
+    return perform(action);
+  } catch (const std::bad_alloc&) {
+    return failure("out of memory");
+  }
 }
 
 /// Gives what is to be done.

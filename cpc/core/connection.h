@@ -97,6 +97,7 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] Actions enter(Event event, std::string detail);
   [[nodiscard]] Guards guards() const;
   [[nodiscard]] Status perform(Action action);
+  [[nodiscard]] Status perform_or_fail(Action action);
 
   [[nodiscard]] Status make_queue_pairs();
   [[nodiscard]] Status join_sender(const PortContext& port);

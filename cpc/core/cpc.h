@@ -199,9 +199,11 @@ struct Flushing {
   ConnectionKey key;
   LinkNumber link = 0;
 };
-/// This process is short of something: connections wait until it is not. Said once by each CPC.
+/// This process is short of something: connections wait until it is not. Said once by each CPC. Or, if it is fatal: the
+/// progress thread had no memory for something, which is lost.
 struct Shortage {
   std::string reason;  ///< for a user
+  bool is_fatal = false;
 };
 using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent, Shortage>;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/loop/event_loop.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "cpc/loop/progress_thread.h"
@@ -9,11 +8,10 @@
 namespace fabric::cpc {
 namespace {
 
-/// Adding a descriptor or a timer fails only when the kernel or the heap has no memory left, and then nothing here
-/// could report it: same end as an allocation that fails.
+/// Adding a descriptor or a timer fails only when the kernel or the heap has no memory left.
 void add(::event* event, const timeval* after) noexcept {
   if (event_add(event, after) != 0) {
-    std::abort();
+    report_no_memory();
   }
 }
 
@@ -40,9 +38,10 @@ void Watch::call_soon() noexcept {
 }
 
 void Watch::called(evutil_socket_t, short, void* self) {
-  const std::function<void()> callback =
-      static_cast<Watch*>(self)->callback_;  // a copy: the callback may destroy *self
-  callback();
+  run_or_lose([self] {
+    const std::function<void()> callback = static_cast<Watch*>(self)->callback_;  // a copy: it may destroy *self
+    callback();
+  });
 }
 
 Timer::Timer(event_base* loop, std::function<void()> callback) : callback_(std::move(callback)) {
@@ -70,8 +69,10 @@ bool Timer::running() const noexcept {
 }
 
 void Timer::called(evutil_socket_t, short, void* self) {
-  const std::function<void()> callback = static_cast<Timer*>(self)->callback_;
-  callback();
+  run_or_lose([self] {
+    const std::function<void()> callback = static_cast<Timer*>(self)->callback_;
+    callback();
+  });
 }
 
 }  // namespace fabric::cpc

@@ -24,6 +24,14 @@ class EventQueue {
   /// take() orders the values themselves.
   [[nodiscard]] bool filled() const noexcept { return filled_.load(std::memory_order_relaxed); }
 
+  /// Something could not be pushed, for want of memory. Any thread.
+  void note_loss() noexcept {
+    lost_.store(true, std::memory_order_relaxed);
+    filled_.store(true, std::memory_order_relaxed);
+  }
+  /// True if something was lost since the last call. For the thread that takes, after take().
+  [[nodiscard]] bool take_loss() noexcept { return lost_.exchange(false, std::memory_order_relaxed); }
+
   /// Everything pushed so far, oldest first.
   [[nodiscard]] std::vector<T> take() {
     std::vector<T> taken;
@@ -37,6 +45,7 @@ class EventQueue {
   std::mutex mutex_;
   std::vector<T> values_;
   std::atomic<bool> filled_ = false;
+  std::atomic<bool> lost_ = false;
 };
 
 }  // namespace fabric::cpc

@@ -13,6 +13,7 @@ namespace fabric::cpc {
 namespace {
 
 thread_local bool this_is_a_progress_thread = false;
+thread_local const std::function<void()>* no_memory = nullptr;  ///< of this progress thread
 
 }  // namespace
 
@@ -22,6 +23,12 @@ bool on_progress_thread() noexcept {
 
 void assert_on_progress_thread() noexcept {
   assert(on_progress_thread());
+}
+
+void report_no_memory() noexcept {
+  if (no_memory != nullptr && *no_memory) {
+    (*no_memory)();
+  }
 }
 
 Result<std::unique_ptr<ProgressThread>> ProgressThread::start(ProgressDuties duties) {
@@ -76,9 +83,15 @@ void* ProgressThread::main(void* self) {
 }
 
 void ProgressThread::run() {
+  no_memory = &duties_.no_memory;
   Status ready = make_loop();
   if (ready) {
-    ready = duties_.set_up(loop_.get());
+    try {
+      ready = duties_.set_up(loop_.get());
+    } catch (const std::bad_alloc&) {
+      duties_.tear_down();
+      ready = failure("out of memory");  // short enough to need none
+    }
   }
   const bool good = ready.has_value();
   set_up_.set_value(std::move(ready));

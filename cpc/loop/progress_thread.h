@@ -11,6 +11,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 
 #include "common/base/result.h"
 #include "cpc/loop/event_loop.h"
@@ -24,11 +25,27 @@ namespace fabric::cpc {
 /// The first line of a function that belongs to the progress thread.
 void assert_on_progress_thread() noexcept;
 
-/// What a progress thread does; all three are called on it.
+/// Something that had to be done on this progress thread was not, for want of memory.
+void report_no_memory() noexcept;
+
+/// Runs a function on the progress thread. If there is no memory for it, what it had to do is lost, and who owns the thread is told
+/// (ProgressDuties::no_memory).
+template <class Function>
+void run_or_lose(Function function) noexcept {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    report_no_memory();
+  }
+}
+
+/// What a progress thread does; all of it is called on it.
 struct ProgressDuties {
   std::function<Status(event_base* loop)> set_up;  ///< before the loop; a failure ends the thread
   std::function<void()> woken;                     ///< some time after one or more wake()
-  std::function<void()> tear_down;  ///< after the loop, if set_up succeeded: drops everything that uses the loop
+  /// After the loop, if set_up succeeded, or when that had no memory: drops everything that uses the loop.
+  std::function<void()> tear_down;
+  std::function<void()> no_memory;  ///< something could not be done; allocates nothing. May be empty
 };
 
 class ProgressThread {

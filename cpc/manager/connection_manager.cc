@@ -67,8 +67,8 @@ class ConnectionManager::Impl {
 };
 
 Status ConnectionManager::Impl::start() {
-  auto thread = ProgressThread::start(
-      {[this](event_base* loop) { return set_up(loop); }, [this] { handle_inputs(); }, [this] { tear_down(); }});
+  auto thread = ProgressThread::start({[this](event_base* loop) { return set_up(loop); }, [this] { handle_inputs(); },
+                                       [this] { tear_down(); }, [this] { upcalls.note_loss(); }});
   if (!thread) {
     return tl::unexpected(std::move(thread).error());
   }
@@ -108,15 +108,17 @@ void ConnectionManager::Impl::put(Input input) {
 
 void ConnectionManager::Impl::handle_inputs() {
   for (Input& input : inputs_.take()) {
-    std::visit([this](auto& one) { handle(std::move(one)); }, input);
+    run_or_lose([&] { std::visit([this](auto& one) { handle(std::move(one)); }, input); });
   }
 }
 
 void ConnectionManager::Impl::handle(const AddPort& input) {
   const PortContext& port = *input.port;
-  ports_[port.index] = &port;
-  async_events_->add(port.device);
-  services_.add(port);
+  run_or_lose([&] {
+    ports_[port.index] = &port;
+    async_events_->add(port.device);
+    services_.add(port);
+  });
   input.served->set_value();
 }
 
@@ -163,7 +165,11 @@ bool ConnectionManager::has_upcalls() const noexcept {
   return impl_->upcalls.filled();
 }
 std::vector<Upcall> ConnectionManager::take_upcalls() {
-  return impl_->upcalls.take();
+  std::vector<Upcall> taken = impl_->upcalls.take();
+  if (impl_->upcalls.take_loss()) {
+    taken.emplace_back(Shortage{"out of memory", true});
+  }
+  return taken;
 }
 
 }  // namespace fabric::cpc

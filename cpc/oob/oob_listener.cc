@@ -169,15 +169,17 @@ void OobListener::wait_for_descriptors(int error_number) {
 
 void OobListener::admit(FileDescriptor socket) {
   set_channel_options(socket.get());
-  const Place place = accepted_.insert(accepted_.end(), Accepted());
+  std::list<Accepted> made(1);  // of which nobody knows until there was memory for all of it
+  const Place place = made.begin();
   place->from = remote_end(socket.get()).host;
   place->since = Clock::now();
+  place->timer = std::make_unique<Timer>(loop_, [this, place] { turn_away(place); });
   place->unknown = std::make_unique<OobChannel>(loop_, settings_.cpc, std::move(socket), settings_.token,
                                                 settings_.self, [this, place] { forget(place); });
   place->channel = place->unknown.get();
   place->channel->set_handler(this);
-  place->timer = std::make_unique<Timer>(loop_, [this, place] { turn_away(place); });
   place->timer->start(settings_.unknown_timeout_ms);
+  accepted_.splice(accepted_.end(), made);
   ++unknown_;
 }
 

@@ -114,7 +114,7 @@ void on_progress_thread(Work work) {
                                               work();
                                               return Status();
                                             },
-                                            [] {}, [] {}});
+                                            [] {}, [] {}, nullptr});
   ck_assert(thread.has_value());
 }
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Two processes connect while the progress threads are refused memory, at every place in turn: what comes of it is a
+// connection, or an error that the main thread hears of, and never the end of the process or a wait without end.
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "cpc/loop/progress_thread.h"
+#include "test/unit/cpc_node.h"
+
+namespace {
+
+/// Allocations of progress threads that are granted before one is refused; negative: all are.
+std::atomic<long> allocations_left{-1};
+std::atomic<bool> refuses_one_only{true};
+
+bool is_refused() {
+  if (allocations_left < 0 || !fabric::cpc::on_progress_thread()) {
+    return false;
+  }
+  const long left = allocations_left--;
+  if (left > 0) {
+    return false;
+  }
+  allocations_left = refuses_one_only ? -1 : 0;
+  return true;
+}
+
+}  // namespace
+
+// The program's own, so that it can say no.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  void* const memory = is_refused() ? nullptr : std::malloc(size != 0 ? size : 1);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+
+namespace fabric {
+namespace {
+
+using test::Fate;
+using test::Node;
+
+/// It is connected, or has been told why not. A process that has lost something tells that, and ends.
+bool has_an_end(Node& node, const Node& peer) {
+  const test::Seen& seen = node.seen(node.key_to(peer));
+  return seen.fate == Fate::kConnected || seen.failed > 0 || !node.shortages.empty() || !peer.shortages.empty();
+}
+
+/// False if there was memory for everything.
+bool connect_with(long allocations, bool one_only) {
+  Node a(1);
+  auto options = Node::options(2);
+  options.settings.handshake_timeout_ms = 100;
+  Node b(options);
+  refuses_one_only = one_only;
+  allocations_left = allocations;
+  a.connect(b);
+  const bool done = test::run_until({&a, &b}, [&] { return has_an_end(a, b); });
+  ck_assert_msg(done, "nothing was heard after %ld allocations", allocations);
+  return one_only ? allocations_left.exchange(-1) < 0 : allocations_left.exchange(-1) <= 0;
+}
+
+START_TEST(one_allocation_is_refused) {
+  long count = 0;
+  while (connect_with(count, true)) {
+    ++count;
+  }
+  ck_assert_int_gt(count, 50);
+}
+END_TEST
+
+START_TEST(all_allocations_are_refused) {
+  long count = 0;
+  while (connect_with(count, false)) {
+    ++count;
+  }
+  ck_assert_int_gt(count, 50);
+}
+END_TEST
+
+/// What a process starts with. An error, or it runs.
+START_TEST(starting_without_memory) {
+  long count = 0;
+  for (bool refused = true; refused; ++count) {
+    const auto options = Node::options(1);
+    auto methods = options.parameters.make();
+    refuses_one_only = true;
+    allocations_left = count;
+    const auto started = cpc::ConnectionManager::start(
+        options.settings, std::move(methods),
+        [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> { return failure("not needed"); });
+    refused = allocations_left.exchange(-1) < 0;
+    ck_assert(started || started.error().text.find("out of memory") != std::string::npos);
+  }
+  ck_assert_int_gt(count, 5);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("cpc_memory",
+                         {one_allocation_is_refused, all_allocations_are_refused, starting_without_memory}, 120);
+}

@@ -216,7 +216,7 @@ END_TEST
 
 START_TEST(a_peer_that_is_gone_is_named) {
   auto options = Node::options(1);
-  options.settings.retry_time_ms = 100;
+  options.settings.retry_time_ms = 200;  // the first pause, and what the first attempt takes
   Node a(options);
   Node b(2);
   const cpc::PeerTarget target = b.target();

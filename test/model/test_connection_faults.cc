@@ -226,6 +226,35 @@ START_TEST(both_sides_of_iwarp_listen) {
 }
 END_TEST
 
+// ---- The end of a link
+
+/// The table of endpoints, where this event is ignored.
+EndpointStep ignoring(EndpointEvent ignored, EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+  return event == ignored ? EndpointStep{EndpointOutcome::kIgnored, state, {}, {}}
+                          : table_endpoint_step(state, event, guards);
+}
+
+START_TEST(goodbye_not_heard) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    return ignoring(EndpointEvent::kGoodbyeArrived, state, event, guards);
+  };
+  Options options = both_exchange();
+  options.plans[0].leaves = 1;
+  expect_fault_of("goodbye is not heard", options, "cannot be reached");
+}
+END_TEST
+
+START_TEST(end_without_goodbye_ignored) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    return ignoring(EndpointEvent::kLost, state, event, guards);
+  };
+  Options options = both_exchange();
+  options.plans[0].exits = 1;
+  options.nothing_fails = false;
+  expect_fault_of("the end without a goodbye is ignored", options, "never comes");
+}
+END_TEST
+
 // ---- Senders that several connections share
 
 Options to_two() {
@@ -357,6 +386,8 @@ int main() {
                           sending_without_waiting_for_cts,
                           passive_side_of_iwarp_sends_first,
                           both_sides_of_iwarp_listen,
+                          goodbye_not_heard,
+                          end_without_goodbye_ignored,
                           nobody_waits_in_line,
                           sender_without_a_target_not_retired,
                           sender_not_told_of_its_target,

@@ -27,10 +27,25 @@ Options closing(Options options) {
   return options;
 }
 
+[[nodiscard]] bool is_small(const Sends& sends) {
+  return sends[0] + sends[1] == 1;
+}
+[[nodiscard]] std::uint8_t most_losses(const Sends& sends) {
+  return model::is_deep() ? 3 : is_small(sends) ? 2 : 1;
+}
+/// All that can become of it, or what fits the time.
+void expect_no_fault_of(const std::string& what, const Options& options) {
+  if (model::is_deep()) {
+    expect_no_fault(what, options);
+  } else {
+    model::expect_no_fault_on(3000, what + ", at random", options);
+  }
+}
+
 /// As many channels break as there are retries: both always end up connected, to each other.
 START_TEST(both_connect_while_retries_last) {
   for (const auto& sends : model::kWhoSends) {
-    for (std::uint8_t losses = 0; losses <= (model::is_deep() ? 3 : 2); ++losses) {
+    for (std::uint8_t losses = 0; losses <= most_losses(sends); ++losses) {
       Options options = with(sends);
       options.losses = losses;
       options.retries = losses;
@@ -44,7 +59,7 @@ END_TEST
 /// are given up for others in between. It costs no attempt.
 START_TEST(requests_wait_for_their_turn) {
   for (const auto& sends : model::kWhoSends) {
-    for (std::uint8_t losses = 0; losses <= 1; ++losses) {
+    for (std::uint8_t losses = 0; losses <= (is_small(sends) || model::is_deep() ? 1 : 0); ++losses) {
       Options options = with(sends);
       options.losses = losses;
       options.retries = losses;
@@ -82,7 +97,7 @@ END_TEST
 /// of it; and so does what the other side sends, unless it was under way when the first one closed.
 START_TEST(one_side_closes_and_connects_again) {
   for (const std::size_t closer : {0U, 1U}) {
-    Options options = with({2, 2});
+    Options options = with(model::is_deep() ? Sends{2, 2} : closer == 0 ? Sends{2, 1} : Sends{1, 2});
     options.plans[closer].closes[1 - closer] = 1;
     options.retries = 4;
     expect_no_fault(std::to_string(closer) + " closes", options);
@@ -100,6 +115,48 @@ START_TEST(both_close_and_connect_again) {
       expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", both close",
                       closing(exchanging(exchange, sends)));
     }
+  }
+}
+END_TEST
+
+// ---- How processes end
+
+/// With each CPC, whoever sends.
+template <class Change>
+void expect_no_fault_at_the_end(const std::string& what, Change change) {
+  for (const Sends& sends : model::kWhoSends) {
+    Options options = with(sends);
+    change(options);
+    expect_no_fault(text_of(sends) + ", " + what, options);
+    for (const Exchange& exchange : model::kExchanges) {
+      options = exchanging(exchange, sends);
+      change(options);
+      expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", " + what, options);
+    }
+  }
+}
+
+/// Goodbye is said, arrives or not, and nobody is told that anything is wrong.
+START_TEST(processes_end_in_order) {
+  for (const bool both : {false, true}) {
+    expect_no_fault_at_the_end(both ? "both end" : "one ends", [both](Options& options) {
+      options.plans[0].leaves = 1;
+      options.plans[1].leaves = both ? 1 : 0;
+    });
+  }
+}
+END_TEST
+
+/// A process exits without a word, or its host dies: who had a connection with it is told, as soon as anything can be
+/// noticed.
+START_TEST(processes_end_without_a_goodbye) {
+  for (const bool dies : {false, true}) {
+    expect_no_fault_at_the_end(dies ? "one dies" : "one exits", [dies](Options& options) {
+      options.plans[0].dies = dies ? 1 : 0;
+      options.plans[0].exits = dies ? 0 : 1;
+      options.retries = 1;
+      options.nothing_fails = false;
+    });
   }
 }
 END_TEST
@@ -128,8 +185,9 @@ END_TEST
 START_TEST(everybody_is_told_of_an_exchange) {
   for (const Exchange& exchange : model::kExchanges) {
     for (const auto& sends : model::kWhoSends) {
-      expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", harsh",
-                      harsh(exchanging(exchange, sends)));
+      const std::string what = std::string(exchange.name) + ", " + text_of(sends) + ", harsh";
+      const Options options = harsh(exchanging(exchange, sends));
+      is_small(sends) ? expect_no_fault(what, options) : expect_no_fault_of(what, options);
     }
   }
 }
@@ -145,15 +203,6 @@ Options to_several(std::array<std::uint8_t, 3> sends) {
     options.plans[0].sends[i + 1] = sends[i];
   }
   return options;
-}
-
-/// All that can become of it, or what fits the time.
-void expect_no_fault_of(const std::string& what, const Options& options) {
-  if (model::is_deep()) {
-    expect_no_fault(what, options);
-  } else {
-    model::expect_no_fault_on(5000, what + ", at random", options);
-  }
 }
 
 /// As many channels break as there are retries: all connections come up, over one target.
@@ -194,7 +243,7 @@ START_TEST(a_user_goes) {
   Options options = to_several({2, 1, 0});
   options.plans[0].closes[1] = 1;
   options.retries = 1;
-  expect_no_fault("X queues, we close", options);
+  expect_no_fault_of("X queues, we close", options);
   options.failures = 1;
   options.nothing_fails = false;
   expect_no_fault_of("X queues, we close, and verbs fail", options);
@@ -220,8 +269,8 @@ int main() {
   using namespace fabric;
   return test::run_suite("connections",
                          {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                          one_side_closes_and_connects_again, both_close_and_connect_again, both_become_clear_to_send,
-                          everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes,
-                          everybody_is_told_of_x_queues},
+                          one_side_closes_and_connects_again, both_close_and_connect_again, processes_end_in_order,
+                          processes_end_without_a_goodbye, both_become_clear_to_send, everybody_is_told_of_an_exchange,
+                          all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
                          model::is_deep() ? 3600 : 300);
 }

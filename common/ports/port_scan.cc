@@ -12,6 +12,8 @@ namespace fabric {
 
 namespace {
 
+constexpr const char* kNoSuchPort = "the device has no such port";
+
 Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortChoice& choice) {
   auto open = std::make_shared<OpenDevice>();
   open->name = ibv_get_device_name(device);
@@ -98,6 +100,15 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   return port;
 }
 
+/// Ports in if_include that the device does not have are told to the user like ports that cannot be used.
+void refuse_unknown_ports(const PortFilter& filter, const OpenDevice& device, std::vector<PortRefusal>& refusals) {
+  for (const PortFilter::Item& item : filter.items()) {
+    if (filter.includes() && item.device == device.name && item.port > device.attributes.phys_port_cnt) {
+      refusals.push_back({item.text(), kNoSuchPort});
+    }
+  }
+}
+
 void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector<PortCandidate>& candidates,
                  std::vector<PortRefusal>& refusals) {
   const std::string name = ibv_get_device_name(verbs_device);
@@ -125,6 +136,7 @@ void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector
       refusals.push_back({port_name, port.error().text});
     }
   }
+  refuse_unknown_ports(choice.filter, **device, refusals);
 }
 
 /// Names in if_include that are no port here are told to the user like ports that cannot be used.
@@ -197,7 +209,7 @@ std::vector<PortRefusal> unused_items(const PortFilter& filter, const std::vecto
         reasons += (reasons.empty() ? "" : "; ") + (is_same ? "" : refusal.port + ": ") + refusal.reason;
       }
     }
-    unused.push_back({item.text(), reasons.empty() ? "the device has no such port" : reasons});
+    unused.push_back({item.text(), reasons.empty() ? kNoSuchPort : reasons});
   }
   return unused;
 }

@@ -23,6 +23,10 @@ case_unknown_device() {
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small
   refuses $? && says 'nosuch0: this host has no device of that name'
 }
+case_unknown_port() {
+  fabric 2 --mca btl_fabric_if_include "$dev_a:7" "$check" $small
+  refuses $? && says "$dev_a:7: the device has no such port"
+}
 # The others are used, and one process of the host says it for all.
 case_unknown_device_among_others() {
   fabric 3 --mca btl_fabric_if_include "nosuch0,$dev_a,$dev_b:7" "$check" $small || return 1

@@ -86,21 +86,32 @@ START_TEST(the_next_takes_over) {
       XrcNode c(3, 22);
       XrcNode d(4, 22);
       cpc::PeerTarget to_b = b.target();
-      Relay silent(to_b, [](int, bool, std::size_t) { return Flow::kSwallow; });
+      // The first hears nothing before the others wait in line.
+      std::atomic<bool> all_wait = false;
+      Relay slow(to_b, [&](int, bool, std::size_t) {
+        while (!all_wait && why != Why::kWithdrawn) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return why == Why::kWithdrawn ? Flow::kSwallow : Flow::kPass;
+      });
       if (why == Why::kPeerIsGone) {
         b.stop();
-      } else if (why == Why::kWithdrawn) {
-        silent.open();
-        to_b = silent.target();
+      } else {
+        slow.open();
+        to_b = slow.target();
       }
       fake_senders.to_fail = why == Why::kLocalFailure ? 1 : 0;
       const cpc::ConnectionKey key{{7, 2}, 0, 0, cpc::Direction::kOutgoing};
       a.connect(key, to_b);
       a.connect(c);
       a.connect(d);
-      if (why == Why::kWithdrawn) {
+      if (why != Why::kPeerIsGone) {
         run_for({&a, &b, &c, &d}, 100);
         ck_assert(a.seen(a.key_to(c)).fate == Fate::kPosted);  // it waits in line
+        ck_assert(a.seen(a.key_to(d)).fate == Fate::kPosted);
+        all_wait = true;
+      }
+      if (why == Why::kWithdrawn) {
         a.close(key, "the application has changed its mind");
       }
       ck_assert(
@@ -109,7 +120,8 @@ START_TEST(the_next_takes_over) {
       check_path(a, c);
       check_path(a, d);
       ck_assert_uint_eq(a.seen(a.key_to(c)).xrc.sender, a.seen(a.key_to(d)).xrc.sender);
-      ck_assert_int_eq(fake_senders.made - made_before, 1);
+      ck_assert_msg(fake_senders.made - made_before == 1, "%d made, reason %d", fake_senders.made - made_before,
+                    static_cast<int>(why));
     }
     check_no_leak();
   }

@@ -130,7 +130,7 @@ case_nothing_is_left_behind() {
     *)
       need rdma 'rdma (package iproute2) is not installed'
       meanwhile kernel_lists_queue_pairs || return 1
-      ! rdma resource show qp | grep check_waits
+      ! kernel_has_queue_pairs
       ;;
   esac
 }
@@ -141,7 +141,9 @@ processes_own_something() {
   done
   grep -q 'left by .* qp 0x' found && let_go
 }
-kernel_lists_queue_pairs() { rdma resource show qp | grep check_waits > found && let_go; }
+# The kernel names the thread that made a queue pair, which is the progress thread.
+kernel_has_queue_pairs() { rdma resource show qp | grep 'comm btl_fabric'; }
+kernel_lists_queue_pairs() { kernel_has_queue_pairs > found && let_go; }
 
 # The goodbyes of two processes take as long as a rule says: MPI_Finalize waits for them, but not longer than the parameter allows.
 case_goodbye_timeout() {

@@ -21,9 +21,12 @@ meanwhile() {
     [ -e "$work/wait/ready.0" ] && [ -e "$work/wait/ready.1" ] && break
     sleep 0.1
   done
-  $happens || echo "could not be done: $happens" >&2
+  local done=yes
+  $happens || done=no
+  [ $done = yes ] || { echo "could not be done: $happens" >&2; let_go; }
   wait $job
   status=$?
+  [ $done = yes ] || return 1
   [ $i -lt 600 ] || { echo 'the processes were never connected'; return 1; }
   return $status
 }

@@ -104,8 +104,8 @@ case_near_devices() {
 case_parameters_are_documented() {
   ompi_info --param btl fabric --level 9 > out 2>&1
   local name names
-  names=$("$FABRIC_BUILD/contrib/docs/print_params" 2> /dev/null | sed -n 's/^| `\([a-z_]*\)`.*/\1/p')
-  [ -n "$names" ] || { echo "there is no $FABRIC_BUILD/contrib/docs/print_params"; return 1; }
+  names=$(parameters numbers | cut -d' ' -f1; parameters texts) # of the README, which a static check compares with the table
+  [ "$(wc -w <<< "$names")" -gt 30 ] || { echo "the README has only these parameters: $names"; return 1; }
   for name in $names eager_limit max_send_size; do
     says "\"btl_fabric_$name\"" || return 1
   done

@@ -174,7 +174,8 @@ inline constexpr auto kTable = std::to_array<Row>({
   go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   go({kConnected, kSelf}, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kSelf, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
+  go({kIdle, kConnecting}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
 
   // ---- We leave
   go(kConnected, kRemoved, kAlways, kLeaving, {kSayGoodbye}),

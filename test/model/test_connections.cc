@@ -101,6 +101,11 @@ START_TEST(one_side_closes_and_connects_again) {
     options.plans[closer].closes[1 - closer] = 1;
     options.retries = 4;
     expect_no_fault(std::to_string(closer) + " closes", options);
+    options = with(closer == 0 ? Sends{0, 2} : Sends{2, 0});
+    options.plans[closer].closes[1 - closer] = 1;
+    options.retries = 1;
+    options.commands_wait = true;
+    expect_no_fault(std::to_string(closer) + " closes, commands wait", options);
   }
 }
 END_TEST

@@ -70,12 +70,12 @@ void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
 
 void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  // On iWARP each queue pair is a TCP connection. When it goes, what is posted on it is flushed; on other transports that
-  // follows an error of ours. Goodbye comes over the first queue, so it has come when that one is flushed, and the
+  // What is flushed and nobody waits for tells nothing new: it follows an error of ours, whose own completion comes before, an
+  // event of the device, or the end of the connection, of which the progress thread tells after this. But on iWARP each
+  // queue pair is a TCP connection. Goodbye comes over the first queue, so it has come when that one is flushed, and the
   // others say nothing.
-  if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && port_.address.link == Transport::kIwarp &&
-      !failure.is_missed) {
-    if (link.queue(0).qpn == failure.qpn) {
+  if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
+    if (port_.address.link == Transport::kIwarp && link.queue(0).qpn == failure.qpn) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
       });

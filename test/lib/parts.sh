@@ -240,6 +240,22 @@ part_softhca() {
   done
 }
 
+# stock_on_softhca OPTION... -- MPIRUN-ARG... --only "@(NAME/NP|...)" : MPI programs of others, each with as many processes.
+stock_on_softhca() {
+  local options=() names np
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  names=${!#}
+  names=$(tr '|' '\n' <<< "${names//[@()]/}")
+  for np in $(sed 's|.*/||' <<< "$names" | sort -nu); do
+    on_softhca "${options[@]}" -- "$here/stock/run-stock" --quick --np "$np" \
+      --only "$(sed -n "s|/$np\$||p" <<< "$names" | joined ,)" -- "${@:1:$#-2}"
+  done
+}
+
 # On devices that have less than the component wants.
 part_limits() {
   local kind

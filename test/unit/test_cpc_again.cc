@@ -144,7 +144,7 @@ END_TEST
 /// What does not come to an end is given up when the time is over, not before.
 START_TEST(retries_count_time) {
   auto options = Node::options(1);
-  options.settings.retry_time_ms = 700;  // three pauses
+  options.settings.retry_time_ms = 1000;  // three pauses, and the attempts
   Node a(options);
   Node b(2);
   const cpc::PeerTarget target = b.target();

@@ -310,6 +310,24 @@ START_TEST(nothing_is_freed_within_a_callback) {
 }
 END_TEST
 
+/// The progress thread gives a connection up, and its receives are flushed before the main thread hears of that.
+START_TEST(flushed_receives_are_no_failure) {
+  EndpointsBench bench;
+  (void)bench.endpoint();
+  bench.post_receives();  // a peer asks
+  ck_assert_uint_eq(bench.said<cpc::ReceivesPosted>(), 1);
+  bench.flush();
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.reports, 0);
+  cpc::Failed failed{EndpointsBench::key(), bench.link, "the peer has gone", {}, false};
+  bench.tell(failed);
+  bench.tell(cpc::Flushing{EndpointsBench::key(), bench.link});
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.reports, 0);
+  ck_assert_uint_eq(bench.upper_layer_told, 0);
+}
+END_TEST
+
 /// Wherever there is no memory, somebody is told, everything ends, and nobody dies.
 START_TEST(no_memory_is_an_error) {
   refuses_one_only = _i % 2 == 0;
@@ -402,6 +420,7 @@ int main() {
   tcase_add_test(tcase, goodbyes_cross);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);
+  tcase_add_test(tcase, flushed_receives_are_no_failure);
   tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 8);
   tcase_add_loop_test(tcase, no_memory_for_an_early_cts, 0, 2);
   suite_add_tcase(suite, tcase);

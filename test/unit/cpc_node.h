@@ -179,7 +179,7 @@ class Node {
     }
     if (posts) {
       for (const auto& [key, link] : std::exchange(waiting_, {})) {
-        if (seen(key).link == link) {
+        if (seen(key).link == link && seen(key).fate == Fate::kAsked) {  // else it is over
           post(key);
         }
       }

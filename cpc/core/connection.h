@@ -56,7 +56,7 @@ class Connection final : private ChannelHandler {
   /// `incarnations`: those of the key; outlives the connection.
   Connection(const ConnectionKey& key, LinkNumber link, const ConnectionEnvironment& environment,
              Incarnations& incarnations, ConnectionOwner& owner);
-  /// Closes the channel without a word and destroys the queue pairs.
+  /// Closes the channel, tells nobody, and destroys the queue pairs.
   ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -71,7 +71,7 @@ enum class Action : std::uint8_t {
   kRefuseOutdated,    ///< Refuses the new channel: its incarnation is over.
   kRefuseTargetGone,  ///< Refuses the new channel: the target that its request names is gone.
   kHandOver,          ///< The new channel is for a newer connection, which takes the place of this one.
-  kDropNewChannel,    ///< Closes the new channel without a word.
+  kDropNewChannel,    ///< Closes the new channel; its peer is not told why.
   kSendTarget,        ///< On the channel we have.
   kSendReply,         ///< On the channel we have.
   kSendConfirm,       ///< On the channel we have.

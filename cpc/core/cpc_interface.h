@@ -44,7 +44,7 @@ class Cpc : public ChannelOpener {
 
   /// The error says why this host cannot use it; then nothing else is called.
   [[nodiscard]] virtual Status start(const CpcContext& context) = 0;
-  /// Closes every listener, without a word. Nothing else is called afterwards.
+  /// Closes every listener; no peer is told. Nothing else is called afterwards.
   virtual void stop() noexcept = 0;
   /// From now on peers may connect to `port`, which outlives this. The error says why they cannot.
   [[nodiscard]] virtual Status serve(const PortContext& port) = 0;

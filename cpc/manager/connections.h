@@ -30,7 +30,7 @@ class Connections final : private ConnectionOwner {
   void handle(Command command);
   /// Refuses what no connection could accept.
   void on_request(std::unique_ptr<Channel> channel, Message request);
-  /// Drops every connection without a word to its peer.
+  /// Drops every connection; no peer is told.
   void clear() noexcept { lanes_.clear(); }
 
   /// The current one, or null.

@@ -282,7 +282,7 @@ bool OobChannel::deliver() {
   return true;
 }
 
-/// No attempt will get further. Whoever opened the channel is told, without a word that says who we are.
+/// No attempt will get further. Whoever opened the channel is told so, but not who we are.
 void OobChannel::refuse_version(unsigned theirs) {
   Message refusal;
   refusal.header.type = MessageType::kRefuse;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// libFuzzer: whatever a peer or a stranger sends, or publishes, is decoded to something in range or refused with a reason;
+// libFuzzer: whatever a peer or an unknown process sends, or publishes, is decoded to something in range or refused with a reason;
 // messages in one piece or in two.
 #include <cstddef>
 #include <cstdint>

@@ -25,7 +25,7 @@ class Process {
  public:
   Process(std::uint8_t rank, const Options& options, event_base* loop, Fabric& fabric, Network& network, Ledger& ledger,
           Fault& fault);
-  /// Like the end of the progress thread: every connection is dropped without a word.
+  /// Like the end of the progress thread: every connection is dropped, and no peer is told.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

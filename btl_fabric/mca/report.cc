@@ -36,6 +36,7 @@ constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesDiffer = "receive queues differ";
 constexpr const char* kNoConnectionMethod = "no connection method";
 constexpr const char* kConnectionFailed = "connection failed";
+constexpr const char* kConnectionBroken = "connection broken";
 constexpr const char* kTransferFailed = "transfer failed";
 constexpr const char* kDeviceEvent = "device event";
 constexpr const char* kAddressChanged = "address changed";
@@ -230,8 +231,8 @@ void report_not_missed(const Module& module, const Endpoint& endpoint, const std
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history) {
-  show(kConnectionFailed, local_host(), describe_port(module).c_str(), describe_peer(endpoint).c_str(), reason.c_str(),
-       history.empty() ? "-" : history.c_str());
+  show(endpoint.is_connected() ? kConnectionBroken : kConnectionFailed, local_host(), describe_port(module).c_str(),
+       describe_peer(endpoint).c_str(), reason.c_str(), history.empty() ? "-" : history.c_str());
 }
 
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion) {

@@ -106,6 +106,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// Those whose callbacks are to come.
   [[nodiscard]] std::uint32_t rdma_outstanding() noexcept;
 
+  /// A link carries what is sent.
+  [[nodiscard]] bool is_connected() const noexcept { return carrier_ != nullptr; }
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
 

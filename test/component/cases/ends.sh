@@ -21,7 +21,7 @@ dies() {
     fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retry_time 2000 \
       --mca btl_fabric_timeout 14 "$programs/check_death" "$1"
     [ $? -ne 124 ] || { echo "$method: the job hung"; return 1; }
-    says_not 'was not told' && grep -qE 'could not connect two processes|transfer .*failed|Transfer .*failed' out ||
+    says_not 'was not told' && grep -qE 'could not connect two processes|connection .* has broken|[Tt]ransfer .*failed' out ||
       { echo "by $method"; return 1; }
   done
 }

@@ -28,6 +28,8 @@ namespace {
 
 /// Steps of this process until it dies; 0: it does not.
 std::atomic<int> steps_left{0};
+/// REQUESTs of the peer that this process has heard.
+std::atomic<int> requests_heard{0};
 
 void step() {
   if (steps_left > 0 && --steps_left == 0) {
@@ -39,8 +41,9 @@ void step() {
 
 // Takes the place of the library's: the trace hears of every transition of the connection table just before its actions
 // are carried out.
-void cpc::Trace::add(const ConnectionKey&, State, Event, State) {
+void cpc::Trace::add(const ConnectionKey&, State, Event event, State) {
   step();
+  requests_heard += event == Event::kRequestArrived ? 1 : 0;
 }
 
 namespace {
@@ -280,6 +283,33 @@ START_TEST(both_want) {
 }
 END_TEST
 
+/// The victim dies of our REPLY. We begin anew when it does not come back, and poll the flushed receives of the first
+/// connection when those of the second are posted.
+START_TEST(flushed_late) {
+  VerbsSide survivor(1, impatient(), brisk());
+  survivor.expect_failure();
+  Victim victim(cpc::kOob.kind, 2, true, 3);
+  const CpcOffer offer = read_offer(victim.from, cpc::kOob.kind);
+  const auto own = survivor.offers();
+  write_offer(victim.to, *find_kind(own, cpc::kOob.kind));
+  survivor.posts = false;  // ours would have precedence
+  survivor.connect(key_of(2), offer);
+  ck_assert(pump_until(
+      survivor, [] { return requests_heard == 1; }, kBound));
+  survivor.posts = true;
+  survivor.polls = false;
+  ck_assert(pump_until(
+      survivor, [&] { return survivor.posted_connections() == 2; }, kBound));
+  survivor.polls = true;
+  ck_assert(pump_until(
+      survivor, [&] { return !survivor.failure().empty(); }, kBound));
+  survivor.close(key_of(2));
+  ck_assert_msg(pump_until(
+                    survivor, [&] { return survivor.is_flushed(); }, kBound),
+                "not flushed: %s", survivor.describe().c_str());
+}
+END_TEST
+
 CpcKind kind_of(std::string_view name) {
   for (const cpc::CpcTraits& one : cpc::kCpcTraits) {
     if (one.name == name) {
@@ -311,5 +341,6 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     kinds.push_back(kind_of(arguments[static_cast<std::size_t>(i)]));
   }
-  return test::run_suite("cpc_death", {survivor_wants, victim_wants, both_want}, 400);
+  const int status = test::run_suite("cpc_death", {survivor_wants, victim_wants, both_want}, 400);
+  return kinds.front() == cpc::kOob.kind ? status | test::run_suite("cpc_death_by_oob", {flushed_late}) : status;
 }

@@ -78,6 +78,11 @@ class VerbsPort {
   /// Tells `on` of every upcall and every completion that there is.
   template <class On>
   void pump(On on) {
+    take_upcalls(on);
+    poll(on);
+  }
+  template <class On>
+  void take_upcalls(On on) {
     for (cpc::Upcall& upcall : manager_->take_upcalls()) {
       std::visit(
           [&](const auto& one) {
@@ -89,6 +94,9 @@ class VerbsPort {
           },
           upcall);
     }
+  }
+  template <class On>
+  void poll(On on) {
     ibv_wc completion{};
     for (std::size_t i = 0; i < completion_queues_->count(); ++i) {
       while (ibv_poll_cq(completion_queues_->queue(i), 1, &completion) > 0) {

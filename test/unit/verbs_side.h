@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "btl_fabric/peer/endpoint_table.h"
@@ -85,9 +87,22 @@ class VerbsSide : private VerbsPort {
     failure_.clear();
   }
 
+  /// When the main thread answers PostReceives; until then it "computes".
+  bool posts = true;
+  /// Completions are taken, too.
+  bool polls = true;
+  /// Connections whose receives it has posted.
+  [[nodiscard]] int posted_connections() const { return posted_connections_; }
+
   /// Does what there is to do.
   void pump() {
-    VerbsPort::pump([this](const auto& one) { on(one); });
+    if (posts) {
+      post();
+    }
+    take_upcalls([this](const auto& upcall) { on(upcall); });
+    if (polls) {
+      poll([this](const ibv_wc& completion) { on(completion); });
+    }
   }
 
   [[nodiscard]] std::string describe() const {
@@ -102,6 +117,7 @@ class VerbsSide : private VerbsPort {
   static constexpr std::uint64_t kSent = 1;
   static constexpr std::uint64_t kCtsSent = 2;
   static constexpr std::uint64_t kReceived = 3;
+  static constexpr std::uint64_t kSharedReceived = 5;
 
   void make_shared_queue() {
     port_.srqs = {nullptr, nullptr};
@@ -123,15 +139,16 @@ class VerbsSide : private VerbsPort {
 
   /// To the shared queue if there is no queue pair.
   void post_receive(ibv_qp* queue_pair, std::size_t place) {
-    const std::uint64_t id = place << cpc::kHandshakeTagBits | kReceived;
+    const std::uint64_t number = place << cpc::kHandshakeTagBits;
     if (queue_pair != nullptr) {
-      VerbsPort::post_receive(ibv_post_recv, queue_pair, place, id);
+      VerbsPort::post_receive(ibv_post_recv, queue_pair, place, number | kReceived);
     } else {
-      VerbsPort::post_receive(ibv_post_srq_recv, srq_.get(), place, id);
+      VerbsPort::post_receive(ibv_post_srq_recv, srq_.get(), place, number | kSharedReceived);
     }
   }
   void post_receives(const std::vector<ibv_qp*>& queue_pairs) {
     queue_pairs_ = queue_pairs;
+    ++posted_connections_;
     for (std::size_t queue = 0; queue < queue_count(); ++queue) {
       if (queues_[queue].kind == QueueKind::kPerPeer) {
         for (std::size_t i = 0; i < kReceives; ++i) {
@@ -143,8 +160,16 @@ class VerbsSide : private VerbsPort {
   }
 
   void on(const cpc::PostReceives& upcall) {
-    post_receives(upcall.queue_pairs);
-    manager_->submit(cpc::ReceivesPosted{upcall.key, upcall.link});
+    to_post_ = upcall;
+    if (posts) {
+      post();
+    }
+  }
+  void post() {
+    if (const auto asked = std::exchange(to_post_, std::nullopt); asked) {
+      post_receives(asked->queue_pairs);
+      manager_->submit(cpc::ReceivesPosted{asked->key, asked->link});
+    }
   }
   void on(const cpc::Connected&) { connected_ = true; }
   void on(const cpc::Linked& upcall) {
@@ -175,6 +200,9 @@ class VerbsSide : private VerbsPort {
     ck_assert_msg(closing_, "%s; %s", upcall.reason.c_str(), upcall.history.c_str());
   }
   void on(const cpc::Flushing& upcall) {
+    if (to_post_ && to_post_->key == upcall.key && to_post_->link == upcall.link) {
+      to_post_.reset();
+    }
     over_.emplace_back(upcall.key, upcall.link);
     flushed_ = upcall.link == newest_[upcall.key];  // otherwise a newer one has taken its place
   }
@@ -195,25 +223,21 @@ class VerbsSide : private VerbsPort {
       }
       return;
     }
-    const bool shared = has_shared() && kind == kReceived && !is_of_first(completion);
-    if (kind == kReceived && !shared) {
+    if (kind == kReceived) {
       --outstanding_;
     }
     if (!good || kind == kCtsSent) {
       return;
     }
     ++good_;
-    if (kind == kReceived) {
+    if (kind != kSent) {
       const std::size_t number = completion.wr_id >> cpc::kHandshakeTagBits;
       const auto message = place(number).first(completion.byte_len);
       heard_.insert(heard_.end(), message.begin(), message.end());
-      if (shared) {
+      if (kind == kSharedReceived) {
         post_receive(nullptr, number);
       }
     }
-  }
-  [[nodiscard]] bool is_of_first(const ibv_wc& completion) const {
-    return !queue_pairs_.empty() && completion.qp_num == queue_pairs_[0]->qp_num;
   }
 
   /// There is always something to be sent.
@@ -262,8 +286,10 @@ class VerbsSide : private VerbsPort {
   bool closing_ = false;
   bool flushed_ = false;
   std::vector<std::pair<cpc::ConnectionKey, cpc::LinkNumber>> over_;  ///< to be destroyed
+  std::optional<cpc::PostReceives> to_post_;                          ///< not answered yet
   int outstanding_ = 0;                                               ///< receives on P queues
-  int good_ = 0;                                                      ///< completions of messages
+  int posted_connections_ = 0;
+  int good_ = 0;  ///< completions of messages
   int expected_ = 0;
 };
 

@@ -13,24 +13,12 @@
 #include "common/base/private_file.h"
 #include "cpc/core/trace.h"
 #include "test/unit/check_main.h"
+#include "test/unit/test_folder.h"
 
 namespace fabric {
 namespace {
 
-/// A folder for a test's files.
-class Folder {
- public:
-  Folder() { ck_assert_ptr_nonnull(mkdtemp(name_)); }
-  ~Folder() {
-    (void)unlink(file("a").c_str());
-    (void)unlink(file("b").c_str());
-    (void)rmdir(name_);
-  }
-  [[nodiscard]] std::string file(const char* name) const { return std::string(name_) + "/" + name; }
-
- private:
-  char name_[32] = "/tmp/private_file.XXXXXX";
-};
+using Folder = test::TestFolder;
 
 mode_t mode_of(const std::string& path) {
   struct stat status {};

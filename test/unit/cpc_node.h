@@ -307,6 +307,12 @@ inline void run_for(std::initializer_list<Node*> nodes, unsigned milliseconds) {
       nodes, [] { return false; }, milliseconds / 1000.0);
 }
 
+/// As many times as that, all answer what there is.
+inline void run_turns(std::initializer_list<Node*> nodes, unsigned turns) {
+  unsigned turn = 0;
+  (void)run_until(nodes, [&] { return turn++ == turns; });
+}
+
 /// Both must be told "connected", once, after both have posted. With X queues: what goes from `a` to `b`.
 inline void check_connected(Node& a, Node& b, std::uint16_t port = 0, double seconds = 30) {
   const cpc::ConnectionKey at_a = a.key_to(b, port);

@@ -97,12 +97,7 @@ START_TEST(close_crosses_connect) {
     Node b(2);
     a.posts = random() % 4 != 0;
     b.posts = random() % 4 != 0;
-    unsigned turns = 0;
-    const auto some_turns = [&] {
-      const unsigned most = static_cast<unsigned>(random() % 12);
-      turns = 0;
-      (void)run_until({&a, &b}, [&] { return turns++ == most; });
-    };
+    const auto some_turns = [&] { test::run_turns({&a, &b}, static_cast<unsigned>(random() % 12)); };
     a.connect(b);
     some_turns();
     if (random() % 2 == 0) {

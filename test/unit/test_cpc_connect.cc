@@ -204,11 +204,9 @@ START_TEST(destroyed_while_under_way) {
       b.connect(a);
     }
     const unsigned turns = static_cast<unsigned>(random() % 20);
-    unsigned turn = 0;
-    run_until({&a, &b}, [&] { return turn++ == turns; });
+    test::run_turns({&a, &b}, turns);
     (random() % 2 == 0 ? a : b).stop();
-    turn = 0;
-    run_until({&a, &b}, [&] { return turn++ == turns; });
+    test::run_turns({&a, &b}, turns);
   }
   check_no_leak();
 }

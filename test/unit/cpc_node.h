@@ -66,6 +66,11 @@ class Node {
     made.settings.handshake_timeout_ms = 3000;
     return made;
   }
+  static Options options(std::uint32_t rank, unsigned cpc::ConnectionSettings::*setting, unsigned value) {
+    Options made = options(rank);
+    made.settings.*setting = value;
+    return made;
+  }
 
   /// Why a process of that kind offers a port no way to connect, by CPC.
   static std::vector<CpcOffer> refusals_of(const Options& options) {
@@ -77,6 +82,9 @@ class Node {
   }
 
   explicit Node(std::uint32_t rank) : Node(options(rank)) {}
+  /// With another value of that setting.
+  Node(std::uint32_t rank, unsigned cpc::ConnectionSettings::*setting, unsigned value)
+      : Node(options(rank, setting, value)) {}
   explicit Node(const Options& options) : options_(options), queues_(*ReceiveQueues::parse(options.receive_queues)) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(

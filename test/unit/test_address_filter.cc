@@ -120,16 +120,12 @@ START_TEST(nobody_is_heard_elsewhere) {
   auto target = b.target();
   auto offer = *decode_oob_offer(target.offer);
   ck_assert(std::none_of(offer.addresses.begin(), offer.addresses.end(), is_loopback));
-  auto impatient = Node::options(1);
-  impatient.settings.retry_time_ms = 0;
-  Node a(impatient);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 0);
   a.connect(b);  // by the addresses that it publishes
   test::check_connected(a, b);
   offer.addresses = {{false, 8, {127, 0, 0, 1}}};
   target.offer = encode(offer);
-  auto other = Node::options(3);
-  other.settings.retry_time_ms = 0;
-  Node c(other);
+  Node c(3, &cpc::ConnectionSettings::retry_time_ms, 0);
   c.connect(c.key_to(b), target);
   ck_assert(test::run_until({&b, &c}, [&] { return c.seen(c.key_to(b)).failed == 1; }));
 }

@@ -138,9 +138,7 @@ END_TEST
 
 /// What does not come to an end is given up when the time is over, not before.
 START_TEST(retries_count_time) {
-  auto options = Node::options(1);
-  options.settings.retry_time_ms = 1000;  // three pauses, and the attempts
-  Node a(options);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 1000);  // three pauses, and the attempts
   Node b(2);
   const cpc::PeerTarget target = b.target();
   const cpc::ConnectionKey key = a.key_to(b);
@@ -159,9 +157,7 @@ START_TEST(a_peer_that_waits_for_its_turn_is_not_dead) {
   options.settings.connect_limit = 1;
   options.ports = 2;
   Node a(options);
-  options = Node::options(2);
-  options.settings.handshake_timeout_ms = 200;
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 200);
   Node silent(3);
   silent.posts = false;
   b.posts = false;
@@ -178,12 +174,8 @@ END_TEST
 
 /// The peer has got our reply and is gone, as far as we can tell; we want the connection ourselves.
 START_TEST(who_wants_it_does_not_wait_for_the_peer) {
-  auto options = Node::options(2);
-  options.settings.handshake_timeout_ms = 300;
-  Node b(options);
-  auto slow = Node::options(1);
-  slow.settings.retry_time_ms = 60000;
-  Node a(slow);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 300);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 60000);
   // Requests of a get through once, and what it says then is lost with the channel.
   Relay relay(b.target(), [](int connection, bool to_listener, std::size_t at) {
     return connection > 0 || (!to_listener && at == 60) ? Flow::kCut : Flow::kPass;

@@ -213,9 +213,7 @@ START_TEST(destroyed_while_under_way) {
 END_TEST
 
 START_TEST(a_peer_that_is_gone_is_named) {
-  auto options = Node::options(1);
-  options.settings.retry_time_ms = 200;  // the first pause, and what the first attempt takes
-  Node a(options);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 200);  // the first pause, and what the first attempt takes
   Node b(2);
   const cpc::PeerTarget target = b.target();
   const cpc::ConnectionKey key = a.key_to(b);
@@ -229,9 +227,7 @@ START_TEST(a_peer_that_is_gone_is_named) {
 END_TEST
 
 START_TEST(no_address_to_reach_is_an_error) {
-  auto options = Node::options(1);
-  options.settings.retry_time_ms = 0;
-  Node a(options);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 0);
   Node b(2);
   cpc::PeerTarget target = b.target();
   target.same_node = false;

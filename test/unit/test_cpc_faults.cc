@@ -98,12 +98,8 @@ END_TEST
 
 /// Every attempt is cut: the active side gives up and says why; the passive one when nobody comes back.
 START_TEST(retries_end) {
-  auto options = Node::options(1);
-  options.settings.retry_time_ms = 300;
-  Node a(options);
-  options = Node::options(2);
-  options.settings.handshake_timeout_ms = 500;
-  Node b(options);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 300);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 500);
   Relay relay(b.target(), [](int, bool to_listener, std::size_t at) {
     return !to_listener && at == 50 ? Flow::kCut : Flow::kPass;
   });

@@ -64,10 +64,8 @@ std::set<int> open_descriptors() {
 
 /// A process that ends closes its channels and tells nobody.
 START_TEST(end_of_a_process_is_seen) {
-  auto options = Node::options(2);
-  options.settings.handshake_timeout_ms = 100;
   Node a(1);
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 100);
   b.posts = false;
   a.connect(b);
   const cpc::ConnectionKey at_b = b.key_to(a);
@@ -82,9 +80,7 @@ END_TEST
 
 /// Nobody is left waiting in the backlog of a listener that has gone.
 START_TEST(end_of_a_listener_is_seen) {
-  auto options = Node::options(1);
-  options.settings.retry_time_ms = 100;
-  Node a(options);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 100);
   Node b(2);
   const cpc::PeerTarget target = b.target();
   const cpc::ConnectionKey key = a.key_to(b);

@@ -220,12 +220,8 @@ END_TEST
 
 /// TCP gets through in one direction only, and not in that of the side whose request would have precedence.
 START_TEST(a_firewall_with_one_way) {
-  auto options = Node::options(1);
-  options.settings.connect_timeout_ms = 300;
-  Node a(options);
-  auto patient = Node::options(2);
-  patient.settings.handshake_timeout_ms = 60000;
-  Node b(patient);
+  Node a(1, &cpc::ConnectionSettings::connect_timeout_ms, 300);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 60000);
   auto wall = b.target();  // an address that nobody answers
   auto offer = *cpc::decode_oob_offer(wall.offer);
   offer.addresses = {{false, 24, {192, 0, 2, 1}}};

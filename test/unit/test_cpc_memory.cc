@@ -60,9 +60,7 @@ bool has_an_end(Node& node, const Node& peer) {
 /// False if there was memory for everything.
 bool connect_with(long allocations, bool one_only) {
   Node a(1);
-  auto options = Node::options(2);
-  options.settings.handshake_timeout_ms = 100;
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 100);
   refuses_one_only = one_only;
   allocations_left = allocations;
   a.connect(b);

@@ -111,9 +111,7 @@ START_TEST(wrong_words_are_turned_away_at_once) {
 END_TEST
 
 START_TEST(silence_is_turned_away_in_time) {
-  auto options = Node::options(2);
-  options.settings.connect_timeout_ms = 200;
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 200);
   const auto start = std::chrono::steady_clock::now();
   const cpc::FileDescriptor unknown = Relay::connect_to(port_of(b));
   ck_assert(is_turned_away(unknown));
@@ -123,9 +121,7 @@ END_TEST
 
 /// More unknown peers than are let in at once: the rest, and a peer of the job, wait until the first run out of time.
 START_TEST(more_unknown_than_places) {
-  auto options = Node::options(2);
-  options.settings.connect_timeout_ms = 300;
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 300);
   Node a(1);
   std::vector<cpc::FileDescriptor> crowd;
   for (int i = 0; i < 150; ++i) {
@@ -139,9 +135,7 @@ END_TEST
 
 /// As many silent sockets as unknown peers are let in, and one that goes away by itself: a peer takes its place at once.
 START_TEST(one_of_a_full_house_leaves) {
-  auto options = Node::options(2);
-  options.settings.connect_timeout_ms = 60000;  // no silent one runs out of time
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 60000);  // no silent one runs out of time
   Node a(1);
   std::vector<cpc::FileDescriptor> silent;
   for (std::size_t i = 0; i < cpc::OobListener::kMaxUnknown; ++i) {
@@ -157,9 +151,7 @@ END_TEST
 
 /// Two hosts; the sockets of one are silent and take every place. Those of the other have places as soon as they come.
 START_TEST(a_silent_host_keeps_out_only_itself) {
-  auto options = Node::options(2);
-  options.settings.connect_timeout_ms = 60000;
-  Node b(options);
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 60000);
   std::deque<cpc::FileDescriptor> silent;
   for (int i = 0; i < 200; ++i) {
     silent.push_back(Relay::connect_to(port_of(b), 0x7f000002));

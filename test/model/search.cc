@@ -12,10 +12,16 @@
 namespace fabric::model {
 namespace {
 
-/// How a world was reached first.
+/// A world that was seen. Choices are told apart by their places: on another way to the same world they have other numbers.
 struct Node {
+  // How it was reached first
   std::uint32_t parent = 0;
-  Choice choice;
+  std::uint32_t place = 0;
+  // What may happen next
+  std::vector<std::uint32_t> children;  ///< of the choices that have been taken
+  std::uint32_t count = 0;              ///< of choices
+  std::vector<Choice> choices;          ///< on the way by which it was reached first; empty: not needed yet
+  [[nodiscard]] bool is_done() const noexcept { return children.size() == count; }
 };
 
 /// Worlds in which something is wrong are left alone: not even their end can be relied upon.
@@ -50,9 +56,14 @@ class Searcher {
 
   Found run() {
     catch_aborts();
-    visit(0, {}, World(options_, loop_));
+    auto first = std::make_unique<World>(options_, loop_);
+    seen_.emplace(first->fingerprint(), 0);
+    nodes_.emplace_back();
+    look_at_new(std::move(first));
     for (std::uint32_t at = 0; at < nodes_.size() && found_.fault.empty(); ++at) {
-      expand(at);
+      while (!nodes_[at].is_done() && found_.fault.empty()) {
+        walk_from(at);
+      }
     }
     if (found_.fault.empty()) {
       check_ends();
@@ -62,66 +73,102 @@ class Searcher {
   }
 
  private:
-  [[nodiscard]] Schedule way_to(std::uint32_t at) const {
-    Schedule way;
+  /// The world, made again, and the way to it.
+  std::pair<std::unique_ptr<World>, Schedule> make(std::uint32_t at) {
+    std::vector<std::uint32_t> steps;
     for (; at != 0; at = nodes_[at].parent) {
-      way.push_back(nodes_[at].choice);
+      steps.push_back(at);
     }
-    std::reverse(way.begin(), way.end());
-    return way;
-  }
-
-  void expand(std::uint32_t at) {
-    const Schedule way = way_to(at);
-    std::vector<Choice> choices;
-    for (std::size_t i = 0; i == 0 || i < choices.size(); ++i) {
-      auto world = std::make_unique<World>(options_, loop_);
-      for (const Choice& choice : way) {
-        world->take(choice);
-      }
-      if (i == 0) {
-        choices = world->choices();
-        if (world->is_quiet()) {
-          ends_.push_back(at);
-        }
-      }
-      if (const std::string fault = world->fault(); !fault.empty()) {
-        bury(world);
-        tell(fault, way);
-        return;
-      }
+    auto world = std::make_unique<World>(options_, loop_);
+    Schedule way;
+    for (; !steps.empty(); steps.pop_back()) {
+      const Node& next = nodes_[steps.back()];
+      std::vector<Choice>& choices = nodes_[next.parent].choices;
       if (choices.empty()) {
-        tell(end(std::move(world)), way);
+        choices = world->choices();
+      }
+      way.push_back(choices[next.place]);
+      world->take(way.back());
+    }
+    return {std::move(world), std::move(way)};
+  }
+
+  /// Takes steps that have not been taken, until one leads to a new world. Making worlds again is what takes time, so this
+  /// goes on from worlds that were seen before, too.
+  void walk_from(std::uint32_t at) {
+    std::unique_ptr<World> world = make(at).first;
+    for (std::optional<std::uint32_t> place = next_step(at); place; place = next_step(at)) {
+      const std::vector<Choice>& choices = world->choices();
+      if (choices.size() != nodes_[at].count) {
+        bury(world);
+        tell("two worlds that differ look the same", at);
         return;
       }
-      ++found_.steps;
-      std::string fault = take(world, choices[i]);
-      if (fault.empty()) {
-        visit(at, choices[i], *world);
-        fault = end(std::move(world));
-      }
-      if (!fault.empty()) {
-        Schedule there = way;
-        there.push_back(choices[i]);
-        tell(fault, there);
+      const bool is_new_step = *place == nodes_[at].children.size();
+      found_.steps += is_new_step ? 1 : 0;
+      if (const std::string fault = take(world, Choice(choices[*place])); !fault.empty()) {
+        tell(fault, at, place);
         return;
       }
+      if (is_new_step && visit(at, *place, *world)) {
+        look_at_new(std::move(world));
+        return;
+      }
+      at = nodes_[at].children[*place];
+    }
+    if (const std::string fault = end(std::move(world)); !fault.empty()) {
+      tell(fault, at);
     }
   }
 
-  void visit(std::uint32_t parent, const Choice& choice, const World& world) {
+  /// The place of a step that has not been taken, or of one that leads to a world which has such steps.
+  [[nodiscard]] std::optional<std::uint32_t> next_step(std::uint32_t at) const {
+    const Node& node = nodes_[at];
+    if (!node.is_done()) {
+      return static_cast<std::uint32_t>(node.children.size());
+    }
+    const auto open = std::find_if(node.children.begin(), node.children.end(),
+                                   [this](std::uint32_t child) { return !nodes_[child].is_done(); });
+    return open == node.children.end()
+               ? std::nullopt
+               : std::optional<std::uint32_t>(static_cast<std::uint32_t>(open - node.children.begin()));
+  }
+
+  /// True if the step has led to a new world.
+  bool visit(std::uint32_t parent, std::uint32_t place, const World& world) {
     const auto [seen, is_new] = seen_.emplace(world.fingerprint(), static_cast<std::uint32_t>(nodes_.size()));
     if (is_new) {
-      nodes_.push_back({parent, choice});
+      nodes_.push_back({parent, place, {}, 0, {}});
     }
-    edges_.push_back({parent, seen->second});
+    nodes_[parent].children.push_back(seen->second);
+    return is_new;
+  }
+
+  /// It is the last of the nodes.
+  void look_at_new(std::unique_ptr<World> world) {
+    const auto at = static_cast<std::uint32_t>(nodes_.size() - 1);
+    nodes_[at].count = static_cast<std::uint32_t>(world->choices().size());
+    if (world->is_quiet()) {
+      ends_.push_back(at);
+    }
+    std::string fault = world->fault();
+    if (fault.empty()) {
+      fault = end(std::move(world));
+    } else {
+      bury(world);
+    }
+    if (!fault.empty()) {
+      tell(fault, at);
+    }
   }
 
   /// Nothing goes round in circles: from every world on, something ends.
   void check_ends() {
     std::vector<std::vector<std::uint32_t>> from(nodes_.size());
-    for (const auto& [parent, child] : edges_) {
-      from[child].push_back(parent);
+    for (std::uint32_t parent = 0; parent < nodes_.size(); ++parent) {
+      for (const std::uint32_t child : nodes_[parent].children) {
+        from[child].push_back(parent);
+      }
     }
     std::vector<bool> ends(nodes_.size());
     std::vector<std::uint32_t> open = ends_;
@@ -136,21 +183,24 @@ class Searcher {
     }
     const auto endless = std::find(ends.begin(), ends.end(), false);
     if (endless != ends.end()) {
-      tell("whatever happens, it never ends", way_to(static_cast<std::uint32_t>(endless - ends.begin())));
+      tell("whatever happens, it never ends", static_cast<std::uint32_t>(endless - ends.begin()));
     }
   }
 
-  void tell(const std::string& fault, const Schedule& way) {
-    if (!fault.empty()) {
-      found_.fault = fault;
-      found_.way = describe(options_, loop_, way);
+  /// What is wrong with a world, or with that to which a step from there leads.
+  void tell(const std::string& fault, std::uint32_t at, std::optional<std::uint32_t> place = std::nullopt) {
+    auto [world, way] = make(at);
+    if (place) {
+      way.push_back(world->choices()[*place]);
     }
+    bury(world);
+    found_.fault = fault;
+    found_.way = describe(options_, loop_, way);
   }
 
   const Options& options_;
   event_base* const loop_;
   std::vector<Node> nodes_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges_;
   std::vector<std::uint32_t> ends_;
   std::unordered_map<Fingerprint, std::uint32_t, Fingerprint::Hash> seen_;
   Found found_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Breadth-first search through all that can become of a world. The product's objects cannot be copied, so a world is kept
-// as the list of choices that lead to it, and made again from the start whenever it is looked at.
+// Search through all that can become of a world, from the first on. The product's objects cannot be copied, so a world is
+// kept as the list of choices that lead to it, and made again from the start to be looked at. That is what takes time.
 #pragma once
 
 #include <event2/event.h>
@@ -23,7 +23,7 @@ struct Found {
   std::size_t steps = 0;
   std::size_t ends = 0;  ///< worlds in which nothing happens by itself any more
   std::string fault;     ///< "": none
-  std::string way;       ///< the shortest that leads there, a line for each step
+  std::string way;       ///< a short one that leads there, a line for each step
 };
 
 /// Looks at every world that `options` allow, each once; ends with the first fault.

@@ -30,7 +30,8 @@ available() {
 # chosen_from KIND : the cases that a kind whose cases the manifest chooses can have; nothing if that is not known.
 chosen_from() {
   case $1 in
-    late | no-cma | asan/?* | tsan/?* | kernel | debian13vm | debian13/ib | debian13/roce | debian13/iwarp) "$here/component/run" --list ;;
+    late | no-cma | asan/?* | tsan/?* | ledger/?* | kernel | debian13vm | debian13/ib | debian13/roce | debian13/iwarp) "$here/component/run" --list ;;
+    ledger) echo build ;;
     asan | tsan) made "$build/plain" TESTS | sed 's|^test/||'; echo build ;;
     stock | stock-x | */stock) "$here/stock/run-stock" --list ;;
   esac

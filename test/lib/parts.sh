@@ -4,7 +4,7 @@
 # The parts of test/run-all: a function each, part_NAME, which starts what the manifest's file NAME has in this tier. Those that
 # take longest come first.
 
-parts=(debian13 kernel debian13vm asan tsan unit fuzz matrix softhca programs limits nodevice dist nodes packages)
+parts=(debian13 kernel debian13vm asan tsan ledger unit fuzz matrix softhca programs limits nodevice dist nodes packages)
 
 # --- What they are made of
 
@@ -157,6 +157,21 @@ build_for_threads() {
   configured "$build/tsan" "$root/configure" --with-sanitizer=thread --enable-werror --enable-debug CFLAGS='-g1 -O1' \
     CXXFLAGS='-g1 -O1' && make -C "$build/tsan" -j"$(nproc)" mca_btl_fabric.la \
     contrib/softhca/{libsofthca.la,libsofthca_fs.la,softhca-ctl,softhca-run}
+}
+
+# With the ledger of credits, and otherwise as users have it: what takes too long with sanitizers.
+part_ledger() {
+  step 'building the component with its ledger' build_with_ledger
+  verdict $? ledger build "$build_log" || return
+  local kind
+  for kind in ledger/{ib,roce,iwarp}; do
+    FABRIC_WITH_LEDGER=$build/ledger/.libs \
+      in_chunks 1 ledger $kind on_softhca --personality ${kind#*/} --devices 2 -- "$here/component/run"
+  done
+}
+build_with_ledger() {
+  configured "$build/ledger" "$root/configure" --enable-werror --enable-debug CFLAGS=-O2 CXXFLAGS=-O2 &&
+    make -C "$build/ledger" -j"$(nproc)" mca_btl_fabric.la
 }
 
 # The README's first command, in a clean clone; and the rest of what make distcheck does: the packed sources, which are read-only,

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 # Eight processes that connect, talk and close again and again, by check_again, while messages get lost and come late and
-# communication managers do not answer.
+# communication managers do not answer. 500 rounds are made with a component that keeps a ledger of its credits.
 
 again_faults='drop op=send prob=0.003\ndelay us=1000 prob=0.05\ncm action=silence every=9\n'
 
@@ -13,22 +13,30 @@ one_meeting() { # ROUNDS [KILLED]
   [ $? -ne 124 ] || { echo 'the job hung'; return 1; }
   says "$1 rounds with each of 7 peers" && says_not 'this process fails'
 }
+# with_ledger FUNCTION [ARGUMENT...] : with the component in the folder FABRIC_WITH_LEDGER, which was built with --enable-debug.
+with_ledger() {
+  grep -qsF "a P queue's credit messages" "${FABRIC_WITH_LEDGER-}/mca_btl_fabric.so" ||  # what a ledger says of
+    { echo 'SKIP FABRIC_WITH_LEDGER has no component with a ledger'; exit 77; }
+  OMPI_MCA_mca_base_component_path=$FABRIC_WITH_LEDGER:${OMPI_MCA_mca_base_component_path#*:} "$@"
+}
 meetings() {
   btl_user check_again || return 1
   with_faults "$again_faults" by_every_method one_meeting "$@"
 }
 case_connect_talk_and_close_10_times() { meetings 10; }
-case_connect_talk_and_close_500_times() { LIMIT=1200 meetings 500; }
+case_connect_talk_and_close_500_times() { LIMIT=1200 with_ledger meetings 500; }
 # One of them kills itself halfway: the others are told, and go on without it. Not with X queues: who sends to the process that is
 # gone loses the queue pair to all of its node.
-without_one_that_dies() {
+without_one_that_dies() { # ROUNDS
   local method
   for method in $(methods); do
     settings=(--mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retry_time 2000)
-    one_meeting 10 5 || { echo "by $method"; return 1; }
+    one_meeting "$1" 5 || { echo "by $method"; return 1; }
   done
 }
-case_connect_talk_and_close_without_one_that_dies() {
+meetings_without_one_that_dies() { # ROUNDS
   btl_user check_again || return 1
-  with_faults "$again_faults" without_one_that_dies
+  with_faults "$again_faults" without_one_that_dies "$1"
 }
+case_connect_talk_and_close_without_one_that_dies() { meetings_without_one_that_dies 10; }
+case_connect_talk_and_close_500_times_without_one_that_dies() { LIMIT=1200 with_ledger meetings_without_one_that_dies 500; }

@@ -38,7 +38,7 @@ class ConnectionManager {
   /// For each CPC that serves no port an offer for none, whose blob says why: for the message of a peer that finds no way.
   [[nodiscard]] std::vector<CpcOffer> refusals() const;
 
-  /// What of the user's settings does nothing on this host, once ports are added.
+  /// What of the user's settings does nothing on this host, once ports are added; each once, whatever CPCs it concerns.
   [[nodiscard]] std::vector<std::string> remarks() const;
 
   /// Queues a command for the progress thread and wakes it.

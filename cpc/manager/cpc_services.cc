@@ -98,7 +98,8 @@ std::vector<CpcOffer> CpcServices::refusals() const {
 std::vector<std::string> CpcServices::remarks() const {
   std::vector<std::string> remarks;
   for (const Service& service : services_) {
-    if (std::string remark = service.cpc->remark(); !remark.empty()) {
+    std::string remark = service.cpc->remark();
+    if (!remark.empty() && std::find(remarks.begin(), remarks.end(), remark) == remarks.end()) {
       remarks.push_back(std::move(remark));
     }
   }

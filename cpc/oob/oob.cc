@@ -26,7 +26,16 @@ Result<OobSettings> OobSettings::read(std::string_view name, const CpcParameters
   return settings;
 }
 
+std::string OobSettings::remark() const {
+  const auto local = local_addresses();
+  const std::string idle = local ? addresses.idle_items(*local) : "";
+  return idle.empty()
+             ? ""
+             : "btl_fabric_oob_if_include: this host has no address of " + idle + "; it has " + to_string(*local);
+}
+
 Status Oob::start(const CpcContext& context) {
+  remark_ = settings_.remark();
   auto service = TcpService::start(context, traits(), settings_.addresses);
   if (!service) {
     return tl::unexpected(std::move(service).error());

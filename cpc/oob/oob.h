@@ -21,6 +21,9 @@ struct OobSettings {
 
   /// From NAME_priority, oob_if_include and oob_if_exclude.
   [[nodiscard]] static Result<OobSettings> read(std::string_view name, const CpcParameters& parameters);
+
+  /// Names what the include list has and this host has not, also if nothing is left then. See Cpc.
+  [[nodiscard]] std::string remark() const;
 };
 
 class Oob final : public Cpc {
@@ -31,12 +34,13 @@ class Oob final : public Cpc {
   void stop() noexcept override { service_.reset(); }
   [[nodiscard]] Status serve(const PortContext& port) override;
   [[nodiscard]] std::vector<std::byte> offer(std::uint64_t) const override { return service_->offer(); }
-  [[nodiscard]] std::string remark() const override { return service_ ? service_->remark() : std::string(); }
+  [[nodiscard]] std::string remark() const override { return remark_; }
   [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
                                                       Message request) override;
 
  private:
   OobSettings settings_;
+  std::string remark_;
   std::unique_ptr<TcpService> service_;
 };
 

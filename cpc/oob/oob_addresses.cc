@@ -151,6 +151,15 @@ Result<std::vector<LocalAddress>> local_addresses() {
   return found;
 }
 
+std::string to_string(std::span<const LocalAddress> addresses) {
+  std::string text;
+  for (const LocalAddress& one : addresses) {
+    text += (text.empty() ? "" : ", ") + one.interface + " " + to_string(one.host) + "/" +
+            std::to_string(one.host.prefix_bits);
+  }
+  return text;
+}
+
 std::vector<SocketAddress> addresses_to_try(const OobOffer& offer, std::span<const HostAddress> ours, bool same_node) {
   std::vector<SocketAddress> best;
   std::vector<SocketAddress> others;

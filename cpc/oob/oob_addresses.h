@@ -66,6 +66,9 @@ struct LocalAddress {
 /// which of its interfaces to use them on).
 [[nodiscard]] Result<std::vector<LocalAddress>> local_addresses();
 
+/// "lo 127.0.0.1/8, eth0 10.0.0.1/24"
+[[nodiscard]] std::string to_string(std::span<const LocalAddress> addresses);
+
 /// The addresses of `offer` worth trying, best first. On the same node: loopback, then the others. Otherwise those on a
 /// network of ours, then the others, never loopback. Those that we have too only if there are no others: the bridges of
 /// container engines have the same on every host, and lead to ourselves, but containers that share their host's network

@@ -39,23 +39,16 @@ Result<std::vector<HostAddress>> TcpService::choose_addresses(const AddressFilte
     return failure("listening for peers", addresses.error());
   }
   std::vector<HostAddress> used;
-  std::string passed_over;
   for (const LocalAddress& one : *addresses) {
     local_addresses_.push_back(one.host);
     if (filter.passes(one.interface, one.host)) {
       used.push_back(one.host);
-    } else {
-      passed_over += (passed_over.empty() ? "" : ", ") + one.interface + " " + to_string(one.host) + "/" +
-                     std::to_string(one.host.prefix_bits);
     }
   }
   if (used.empty()) {
-    return failure(passed_over.empty() ? "this host has no IP address"
-                                       : "btl_fabric_oob_if_include or oob_if_exclude (" + filter.text() +
-                                             ") leaves no address of this host, which has " + passed_over);
-  }
-  if (const std::string idle = filter.idle_items(*addresses); !idle.empty()) {
-    remark_ = "btl_fabric_oob_if_include: this host has no address of " + idle;
+    return failure(addresses->empty() ? "this host has no IP address"
+                                      : "btl_fabric_oob_if_include or oob_if_exclude (" + filter.text() +
+                                            ") leaves no address of this host, which has " + to_string(*addresses));
   }
   return used;
 }

@@ -17,7 +17,7 @@
 
 namespace fabric::cpc {
 
-/// Progress thread only, except for offer() and remark(), which never change.
+/// Progress thread only, except for offer(), which never changes.
 class TcpService {
  public:
   /// Listens on the addresses that `addresses` lets pass. The error says why this process cannot. `traits`: the CPC
@@ -27,9 +27,6 @@ class TcpService {
 
   /// An OobOffer: what peers must be told to reach us.
   [[nodiscard]] const std::vector<std::byte>& offer() const noexcept { return offer_; }
-
-  /// See Cpc.
-  [[nodiscard]] const std::string& remark() const noexcept { return remark_; }
 
   /// Starts to open a channel to a peer that published `offer`. Attempts begin with different addresses, so that one
   /// that swallows everything or leads to somebody else does not stop them all.
@@ -46,7 +43,6 @@ class TcpService {
   std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
   ConnectThrottle throttle_;                  ///< of the channels that we open
   std::vector<std::byte> offer_;
-  std::string remark_;
   std::unique_ptr<OobListener> listener_;
 };
 

@@ -9,6 +9,7 @@ namespace fabric::cpc {
 
 Status Xoob::start(const CpcContext& context) {
   context_ = context;
+  remark_ = settings_.remark();
   return {};
 }
 

@@ -24,7 +24,7 @@ class Xoob final : public Cpc {
   void stop() noexcept override { service_.reset(); }
   [[nodiscard]] Status serve(const PortContext& port) override;
   [[nodiscard]] std::vector<std::byte> offer(std::uint64_t ports) const override;
-  [[nodiscard]] std::string remark() const override { return service_ ? service_->remark() : std::string(); }
+  [[nodiscard]] std::string remark() const override { return remark_; }
   [[nodiscard]] Result<std::unique_ptr<Channel>> open(const ChannelIdentity& identity, const PeerTarget& target,
                                                       Message request) override;
   [[nodiscard]] Result<XrcDomainPort> xrc_domain(const PeerTarget& target, std::uint16_t port) const override {
@@ -34,6 +34,7 @@ class Xoob final : public Cpc {
  private:
   OobSettings settings_;
   CpcContext context_;
+  std::string remark_;
   std::unique_ptr<TcpService> service_;
   std::vector<XoobPort> ports_;  ///< those that it serves
 };

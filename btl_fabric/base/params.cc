@@ -66,6 +66,10 @@ void check_pair(const std::string& prefix, const char* include, const char* excl
   }
 }
 
+/// A message has the headers of Open MPI's upper layers in it, and what they tell peers about memory: up to 64 bytes in
+/// 4.1, more in 5.0.
+constexpr size_t kLeastMessage = 128;
+
 /// Lowers a limit to what the largest queue takes, unless the user asked for more.
 Status fit(const mca_base_component_t* component, const char* name, size_t largest, size_t& limit) {
   if (limit <= largest) {
@@ -148,6 +152,9 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   if (values.tx_contexts == 0) {
     wrong.push_back("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
   }
+  if (values.max_ports == 0) {
+    wrong.push_back("btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)");
+  }
   if (values.queue_costs != nullptr) {
     if (auto costs = parse_costs(values.queue_costs); !costs) {
       wrong.push_back("btl_fabric_queue_costs: " + costs.error().text);
@@ -160,6 +167,11 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
 
 Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues, mca_btl_base_module_t& module) {
   const size_t largest = queues.largest();
+  if (largest < kLeastMessage) {
+    return failure("btl_fabric_receive_queues is " + queues.canonical() + ", and its largest queue takes " +
+                   std::to_string(largest) + " bytes, but one queue at least must take " +
+                   std::to_string(kLeastMessage) + ": the headers of Open MPI's own messages");
+  }
   struct Limit {
     const char* name;
     size_t* value;

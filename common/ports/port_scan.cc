@@ -177,7 +177,8 @@ void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan
     if (any_near && !candidate.near) {
       scan.refusals.push_back({candidate.port.name(), "a device nearer to this process's processor is there"});
     } else if (max_ports >= 0 && scan.ports.size() >= static_cast<std::size_t>(max_ports)) {
-      scan.refusals.push_back({candidate.port.name(), "btl_fabric_max_ports ports are in use already"});
+      scan.refusals.push_back({candidate.port.name(), "btl_fabric_max_ports is " + std::to_string(max_ports) +
+                                                          ", and so many are in use already"});
     } else if (scan.ports.size() == kMaxPorts) {
       scan.refusals.push_back({candidate.port.name(), std::to_string(kMaxPorts) +
                                                           " ports are in use already, and a process can have no more"});

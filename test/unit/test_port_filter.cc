@@ -107,6 +107,7 @@ START_TEST(no_more_ports_than_a_process_can_have) {
   fabric::test::check_text(few.ports[1].name(), "dev67:1");
   ck_assert_uint_eq(few.beyond_maximum, 0);
   ck_assert_uint_eq(few.refusals.size(), 67);
+  fabric::test::check_text(few.refusals.back().reason, "btl_fabric_max_ports is 3, and so many are in use already");
 }
 END_TEST
 

@@ -19,6 +19,16 @@ case_limit_above_queues() {
   fabric 1 --mca btl_fabric_receive_queues P,4096,64 --mca btl_fabric_eager_limit 8192 "$check" $small
   says 'btl_fabric_eager_limit is 8192, but the largest queue of btl_fabric_receive_queues takes 4096'
 }
+case_queues_too_small() { # for what Open MPI sends
+  fabric 1 --mca btl_fabric_receive_queues P,10,10:S,100,16 "$check" $small
+  says 'btl_fabric_receive_queues is P,10,10,8,4,5:S,100,16,12,3,4,1, and its largest queue takes 100 bytes' &&
+    says 'one queue at least must take 128' && says_not eager || return 1
+  fabric 2 --mca btl_fabric_receive_queues P,10,10:P,128,64 "$check" $small && says 'checks passed'
+}
+case_no_ports_allowed() {
+  fabric 1 --mca btl_fabric_max_ports 0 "$check" $small
+  says 'btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)'
+}
 case_unknown_device() {
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small
   refuses $? && says 'nosuch0: this host has no device of that name'

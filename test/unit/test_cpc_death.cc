@@ -286,7 +286,9 @@ END_TEST
 /// The victim dies of our REPLY. We begin anew when it does not come back, and poll the flushed receives of the first
 /// connection when those of the second are posted.
 START_TEST(flushed_late) {
-  VerbsSide survivor(1, impatient(), brisk());
+  cpc::ConnectionSettings settings = impatient();
+  settings.connect_timeout_ms = 20000;  // the victim has one attempt
+  VerbsSide survivor(1, settings, brisk());
   survivor.expect_failure();
   Victim victim(cpc::kOob.kind, 2, true, 3);
   const CpcOffer offer = read_offer(victim.from, cpc::kOob.kind);
@@ -295,7 +297,7 @@ START_TEST(flushed_late) {
   survivor.posts = false;  // ours would have precedence
   survivor.connect(key_of(2), offer);
   ck_assert(pump_until(
-      survivor, [] { return requests_heard == 1; }, kBound));
+      survivor, [] { return requests_heard > 0; }, kBound));
   survivor.posts = true;
   survivor.polls = false;
   ck_assert(pump_until(

@@ -21,14 +21,24 @@ enum class PacketKind : std::uint8_t {
   kGoodbye = 5,      ///< the last message of a link
 };
 
-/// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow),
-/// and two bytes of zeros.
+/// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
+/// CTS, which grants nothing, its number), and two bytes of zeros.
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
   std::uint8_t tag = 0;  ///< MCA_BTL_TAG_*: whose message it is
   CreditGrant grant;
 
   static constexpr std::size_t kSize = 8;
+
+  /// A CTS with this number: cpc::Linked::cts.
+  [[nodiscard]] static constexpr PacketHeader clear_to_send(std::uint32_t number) noexcept {
+    return {
+        PacketKind::kClearToSend, 0, {static_cast<std::uint16_t>(number >> 16U), static_cast<std::uint16_t>(number)}};
+  }
+  /// Of a CTS.
+  [[nodiscard]] constexpr std::uint32_t cts_number() const noexcept {
+    return std::uint32_t{grant.credits} << 16U | grant.explicit_seen;
+  }
 
   void write(std::byte* to) const noexcept {
     to[0] = static_cast<std::byte>(kind);

@@ -129,8 +129,8 @@ struct LinkQueue {
   }
 
   /// Posts CTS, for which cpc::kHandshakeEntries are kept. 0, or what verbs returned.
-  [[nodiscard]] int post_cts(const cpc::HandshakeSlot& handshake) noexcept {
-    PacketHeader{PacketKind::kClearToSend, 0, {}}.write(handshake.send);
+  [[nodiscard]] int post_cts(const cpc::HandshakeSlot& handshake, std::uint32_t number) noexcept {
+    PacketHeader::clear_to_send(number).write(handshake.send);
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(handshake.send), PacketHeader::kSize, handshake.lkey};
     return post(&sge, 1, tagged(this, SendTag::kCts), IBV_SEND_SIGNALED | (fits_inline(0) ? IBV_SEND_INLINE : 0));
   }

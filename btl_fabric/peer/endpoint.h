@@ -186,6 +186,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   bool may_speak_first_ = true;
   unsigned cts_received_ = 0;  ///< of handshake_.queues
   cpc::HandshakeSlot handshake_;
+  std::uint32_t cts_number_ = 0;  ///< ours and the peer's
   Directions directions_;
   unsigned ending_links_ = 0;
   std::chrono::steady_clock::time_point leaving_since_;

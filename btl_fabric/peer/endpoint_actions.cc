@@ -111,6 +111,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
 
 void Endpoint::take(const cpc::Linked& linked) {
   handshake_ = linked.handshake;
+  cts_number_ = linked.cts;
   remote_ends_ = linked.remote_ends;
   may_speak_first_ = linked.may_speak_first;
 }
@@ -124,7 +125,7 @@ void Endpoint::cts_arrived() {
 Status Endpoint::send_cts() {
   ++owner_.path().counters().cts_messages;
   for (std::size_t i = 0; i < handshake_.queues; ++i) {
-    if (const int error = link().queue(i).post_cts(handshake_); error != 0) {
+    if (const int error = link().queue(i).post_cts(handshake_, cts_number_); error != 0) {
       return failure(std::string("posting the first message: ") + std::strerror(error));
     }
   }

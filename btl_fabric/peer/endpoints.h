@@ -126,6 +126,7 @@ class Endpoints final : private PathEvents {
   void on(const cpc::PeerLeft& upcall);
   void on(const cpc::Failed& upcall);
   void on(const cpc::Flushing& upcall);
+  void on(const cpc::QueuePairsGone& upcall) noexcept;
   void post_receives(Endpoint& endpoint, const cpc::PostReceives& upcall);
   void take_what_is_here() noexcept;
   void give_up_target(const cpc::ConnectionKey& key) noexcept;
@@ -173,14 +174,22 @@ class Endpoints final : private PathEvents {
   std::unique_ptr<Endpoint> self_;
   std::optional<cpc::Loopback> loopback_;
 
-  // A peer's CTS can be here before the progress thread has told us of its connection.
+  // A peer's CTS can be here before the progress thread has told us of its connection, of which it may never tell us. They
+  // stay until it does, or says that the queue pairs are gone.
   struct EarlyHandshake {
     std::uint64_t serial;
     std::uint32_t length;
   };
+  /// Where the first queue is a shared one. A device gives the number of a queue pair that is gone to another one, whose
+  /// CTS has another number.
+  struct EarlyCts {
+    std::uint32_t qpn;
+    std::uint32_t number;
+    bool operator==(const EarlyCts&) const = default;
+  };
   std::unordered_map<std::uint64_t, Endpoint*> handshakes_;  ///< by HandshakeSlot::serial
   std::vector<EarlyHandshake> early_handshakes_;
-  std::vector<std::uint32_t> early_cts_;  ///< numbers of the queue pairs, where the first queue is a shared one
+  std::vector<EarlyCts> early_cts_;
 };
 
 }  // namespace fabric

@@ -28,7 +28,8 @@ namespace fabric {
 void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcept {
   PacketHeader header;
   const std::byte* const packet = endpoint.handshake_.receive;
-  if (!header.read(packet, length) || header.kind != PacketKind::kClearToSend) {
+  if (!header.read(packet, length) || header.kind != PacketKind::kClearToSend ||
+      header.cts_number() != endpoint.cts_number_) {
     link_failed(
         endpoint.link(),
         {.kind = LinkFailure::Kind::kBadPacket, .qpn = endpoint.link().queue(0).qpn, .packet = {packet, length}});
@@ -47,6 +48,10 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
     link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket, .qpn = queue.qpn, .packet = packet});
     return;
   }
+  PacketHeader header;
+  if (!header.read(packet.data(), packet.size()) || header.cts_number() != endpoint.cts_number_) {
+    return;  // it came through a queue pair that had this number before
+  }
   guarded(&endpoint, [&] { endpoint.cts_arrived(); });
 }
 
@@ -54,7 +59,7 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
 [[gnu::cold]] void Endpoints::unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept {
   PacketHeader header;
   if (header.read(packet.data(), packet.size()) && header.kind == PacketKind::kClearToSend) {
-    guarded(nullptr, [&] { early_cts_.push_back(qpn); });
+    guarded(nullptr, [&] { early_cts_.push_back({qpn, header.cts_number()}); });
   }
 }
 
@@ -69,9 +74,16 @@ void Endpoints::check_early_cts(Endpoint& endpoint) noexcept {
     early_handshakes_.erase(early_handshakes_.begin() + static_cast<std::ptrdiff_t>(i));
     take_handshake(endpoint, one.length);
   }
-  if (std::erase(early_cts_, endpoint.link().queue(0).qpn) > 0) {
+  if (std::erase(early_cts_, EarlyCts{endpoint.link().queue(0).qpn, endpoint.cts_number_}) > 0) {
     guarded(&endpoint, [&] { endpoint.cts_arrived(); });
   }
+}
+
+/// What has come through them is here, and nothing else comes.
+void Endpoints::on(const cpc::QueuePairsGone& upcall) noexcept {
+  take_what_is_here();
+  std::erase_if(early_handshakes_, [&](const EarlyHandshake& one) { return one.serial == upcall.handshake; });
+  std::erase(early_cts_, EarlyCts{upcall.first_qpn, upcall.cts});
 }
 
 }  // namespace fabric

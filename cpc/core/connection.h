@@ -111,6 +111,7 @@ class Connection final : private ChannelHandler {
   void tell_connected();
   void tell_linked();
   void tell_failed();
+  void destroy_queue_pairs();
   [[nodiscard]] Message own_ends(MessageType type) const;
   [[nodiscard]] unsigned next_pause_ms() const noexcept;
   unsigned spend_pause() noexcept;
@@ -130,6 +131,7 @@ class Connection final : private ChannelHandler {
   bool wanted_ = false;               ///< it has not been withdrawn
   bool exchanges_ = false;            ///< the CPC exchanges CTS
   bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
+  std::uint32_t cts_ = 0;             ///< what CTS over them carries; 0 before they are connected
   std::unique_ptr<QueuePairs> queue_pairs_;
   XrcShare* share_ = nullptr;       ///< kOutgoing: what queue_pairs_ is
   std::uint32_t named_target_ = 0;  ///< kOutgoing: by our latest REQUEST

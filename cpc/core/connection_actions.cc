@@ -2,6 +2,7 @@
 //
 // What a connection does when the table says so.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "cpc/core/connection.h"
@@ -14,6 +15,29 @@ constexpr unsigned kFirstRetryMilliseconds = 100;
 constexpr unsigned kLongestRetryMilliseconds = 3000;
 constexpr const char* kMethodDoesNotRun =
     "this process does not run the connection method that the peer is to be connected by";
+
+/// The same on both sides, and most likely another one for any other attempt of any two processes: FNV-1a of what tells
+/// attempts apart. Not 0.
+std::uint32_t cts_number(const ChannelIdentity& identity, bool opened_by_us) noexcept {
+  const auto end = [&](bool ours) {
+    const ProcessName& name = ours ? identity.self : identity.peer;
+    return std::array<std::uint32_t, 3>{name.job, name.rank, ours ? identity.self_port : identity.peer_port};
+  };
+  std::uint32_t hash = 2166136261U;
+  const auto add = [&hash](std::uint32_t word) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      hash = (hash ^ (word >> shift & 0xffU)) * 16777619U;
+    }
+  };
+  for (const bool ours : {opened_by_us, !opened_by_us}) {
+    for (const std::uint32_t word : end(ours)) {
+      add(word);
+    }
+  }
+  add(identity.incarnation);
+  add(identity.attempt);
+  return std::max(hash, 1U);
+}
 
 std::string name_of(const ProcessName& process) {
   return "rank " + std::to_string(process.rank) + " of job " + std::to_string(process.job);
@@ -35,8 +59,7 @@ Status Connection::perform(Action action) {
       }
       break;
     case Action::kDestroyQueuePairs:
-      share_ = nullptr;
-      queue_pairs_.reset();
+      destroy_queue_pairs();
       break;
     case Action::kWantSender:
       share_->want();
@@ -174,6 +197,7 @@ Status Connection::connect_queue_pairs() {
   remote_address_ = incoming_->address;
   remote_ends_ = incoming_->ends;
   opened_by_us_ = channel_->opened_by_us();
+  cts_ = cts_number(channel_->identity(), opened_by_us_);
   Status connected = channel_->connect(*queue_pairs_, *incoming_);
   return connected ? Status() : failure("connecting queue pairs", connected.error());
 }
@@ -257,7 +281,20 @@ void Connection::tell_linked() {
   const bool is_iwarp = environment_.port(key_.local_port)->address.link == Transport::kIwarp;
   forgive();
   environment_.say(Linked{key_, link_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(),
-                          opened_by_us_ || !is_iwarp});
+                          opened_by_us_ || !is_iwarp, cts_});
+}
+
+void Connection::destroy_queue_pairs() {
+  share_ = nullptr;
+  if (!queue_pairs_) {
+    return;
+  }
+  const std::uint64_t handshake = queue_pairs_->handshake().serial;
+  const std::uint32_t first_qpn = queue_pairs_->ends().front().qpn;
+  queue_pairs_.reset();
+  if (handshake != 0) {
+    environment_.say(QueuePairsGone{key_, link_, handshake, first_qpn, std::exchange(cts_, 0)});
+  }
 }
 
 void Connection::tell_failed() {

@@ -177,6 +177,7 @@ struct Linked {
   std::vector<QueuePairEnd> remote_ends;
   HandshakeSlot handshake;  ///< valid until Destroy
   bool may_speak_first = true;
+  std::uint32_t cts = 0;  ///< what the CTS of both sides carries
 };
 /// After Linked: the peer has closed the connection, or its host or process is gone.
 struct PeerLeft {
@@ -199,13 +200,24 @@ struct Flushing {
   ConnectionKey key;
   LinkNumber link = 0;
 };
+/// Queue pairs are destroyed of which the main thread may have heard by their completions alone: those of an attempt that
+/// came to nothing, or of a connection that is over. What it keeps by their numbers can go, once the completions that are
+/// here are taken.
+struct QueuePairsGone {
+  ConnectionKey key;
+  LinkNumber link = 0;
+  std::uint64_t handshake = 0;  ///< HandshakeSlot::serial
+  std::uint32_t first_qpn = 0;  ///< of the first queue: another queue pair may have the number by now
+  std::uint32_t cts = 0;        ///< as in Linked; 0: they were connected to none
+};
 /// This process is short of something: connections wait until it is not. Said once by each CPC. Or, if it is fatal: the
 /// progress thread had no memory for something, which is lost.
 struct Shortage {
   std::string reason;  ///< for a user
   bool is_fatal = false;
 };
-using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, AsyncEvent, Shortage>;
+using Upcall =
+    std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, QueuePairsGone, AsyncEvent, Shortage>;
 
 }  // namespace fabric::cpc
 

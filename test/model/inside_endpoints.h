@@ -85,8 +85,8 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
     add_to(digest, *one, queues);
   }
   digest.add(ending);
-  for (const std::uint32_t number : inside(endpoints, Endpoints_early_cts_{})) {
-    digest.add_name(number);
+  for (const auto& one : inside(endpoints, Endpoints_early_cts_{})) {
+    digest.add_name(one.qpn);
   }
   for (const auto& one : inside(endpoints, Endpoints_early_handshakes_{})) {
     digest.add_name(one.serial);

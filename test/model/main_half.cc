@@ -186,6 +186,11 @@ bool MainHalf::is_connected(std::uint8_t peer) const {
   return endpoint != nullptr && inside(*endpoint, Endpoint_state_{}) == EndpointState::kConnected;
 }
 
+bool MainHalf::remembers_unknown() const {
+  return !inside(endpoints_, Endpoints_early_cts_{}).empty() ||
+         !inside(endpoints_, Endpoints_early_handshakes_{}).empty();
+}
+
 void MainHalf::add_to(Digest& digest) const {
   digest.add(has_left_ ? 1 : 0);
   for (std::uint8_t peer = 0; peer < environment_.processes; ++peer) {

@@ -67,6 +67,8 @@ class MainHalf final : private EndpointServices {
   [[nodiscard]] std::size_t messages_under_way(std::uint8_t peer) const { return under_way_[peer].size(); }
   /// The upper layer has been told that the peer cannot be reached.
   [[nodiscard]] bool has_failed(std::uint8_t peer) const { return has_failed_[peer]; }
+  /// It remembers queue pairs by messages that have come before it heard of their connection.
+  [[nodiscard]] bool remembers_unknown() const;
   void add_to(Digest& digest) const;
 
  private:

@@ -350,12 +350,18 @@ void World::check_quiet() {
     if (at(rank) == nullptr) {
       continue;
     }
+    bool has_failed = false;
     for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
       check_quiet(rank, peer);
+      has_failed = has_failed || at(rank)->main().has_failed(peer);
     }
     has_connections = has_connections || at(rank)->connections() > 0;
     if (at(rank)->connections() == 0 && fabric_.has_queue_pairs(rank)) {
       fault_.add("queue pairs are left over");
+    }
+    // The queue pairs of an endpoint that has failed go with it.
+    if (!has_failed && !at(rank)->main().has_left() && at(rank)->main().remembers_unknown()) {
+      fault_.add("a main thread remembers queue pairs that are gone");
     }
   }
   if (!has_connections && !fabric_.all().empty()) {

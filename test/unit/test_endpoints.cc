@@ -9,11 +9,19 @@
 #include "btl_fabric/peer/endpoints.h"
 #include "cpc/oob/oob.h"
 #include "cpc/rdmacm/rdmacm.h"
+#include "test/model/inside.h"
 #include "test/unit/check_main.h"
 #include "test/unit/path_parts.h"
 
 using namespace fabric;
 using namespace fabric::test;
+
+namespace fabric::model {
+
+FABRIC_OPEN(fabric, Endpoints, early_cts_);
+FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
+
+}  // namespace fabric::model
 
 namespace {
 
@@ -45,6 +53,7 @@ bool refuses_one_only = true;
 namespace {
 
 constexpr std::uint8_t kTag = 65;
+constexpr const char* kSharedQueues = "S,256,32,16,4,16,2:S,4096,32,16,4,16,2";
 
 /// A port whose peers speak oob, and what its endpoints say.
 class EndpointsBench final : private EndpointServices {
@@ -118,6 +127,34 @@ class EndpointsBench final : private EndpointServices {
     cpc::Connected upcall{key(), link, std::vector<cpc::QueuePairEnd>(queues.count())};
     tell(upcall);
   }
+  /// With CPCs that exchange CTS: the queue pairs of both sides are up.
+  cpc::Linked linked(std::uint32_t cts) {
+    for (std::size_t i = 0; i < queues.count(); ++i) {
+      handles.push_back(&device.make_queue_pair().verbs);
+    }
+    cpc::Linked upcall{key(), link, handles, std::vector<cpc::QueuePairEnd>(queues.count()), {}, true, cts};
+    upcall.handshake.queues = 1;
+    upcall.handshake.send = handshake.data();
+    return upcall;
+  }
+  void start_shared_queues() {
+    for (const auto& queue : endpoints.path().queues().shared_queues) {
+      ck_assert(queue->start().has_value());
+    }
+  }
+  /// Over a queue pair whose first queue is a shared one.
+  void cts_arrives(const FakeQueuePair& over, std::uint32_t number) {
+    std::vector<std::byte> packet(PacketHeader::kSize);
+    PacketHeader::clear_to_send(number).write(packet.data());
+    device.receive(*shared[0], over, packet);
+  }
+  /// Over one whose first queue is a P queue: the handshake buffer has taken it.
+  void handshake_arrives(std::uint64_t serial) {
+    ibv_wc completion{};
+    completion.wr_id = serial << cpc::kHandshakeTagBits | cpc::kHandshakeTag;
+    completion.opcode = IBV_WC_RECV;
+    device.completions.push_back(completion);
+  }
   void tell(const cpc::Upcall& upcall) { endpoints.handle(upcall); }
   FakeQueuePair& pair(std::size_t queue = 0) {
     return *std::find_if(device.queue_pairs.begin(), device.queue_pairs.end(),
@@ -147,6 +184,7 @@ class EndpointsBench final : private EndpointServices {
   opal_proc_t proc{};
   std::vector<FakeSharedQueue*> shared;
   std::vector<ibv_qp*> handles;
+  alignas(8) std::array<std::byte, PacketHeader::kSize> handshake{};
   cpc::LinkNumber link = 1;  ///< that the progress thread is at
   Endpoints endpoints{port, *this, 0};
   CompletionQueueRoom room;
@@ -249,24 +287,12 @@ END_TEST
 
 /// A CTS that is polled when the endpoint has been closed. Without the table it was Connected again.
 START_TEST(a_late_cts_revives_nothing) {
-  EndpointsBench bench("S,256,32,16,4,16,2:S,4096,32,16,4,16,2", cpc::kRdmaCm);
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
   ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
-  for (std::size_t i = 0; i < bench.queues.count(); ++i) {
-    bench.handles.push_back(&bench.device.make_queue_pair().verbs);
-  }
-  cpc::Linked linked;
-  linked.key = EndpointsBench::key();
-  linked.queue_pairs = bench.handles;
-  linked.remote_ends.resize(bench.queues.count());
-  linked.handshake.queues = 1;
-  alignas(8) std::array<std::byte, PacketHeader::kSize> to_send{};
-  linked.handshake.send = to_send.data();
-  bench.tell(linked);
+  bench.tell(bench.linked(5));
   bench.endpoints.remove(&bench.endpoint());
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kClearToSend, 0, {}}.write(packet.data());
-  bench.device.receive(*bench.shared[0], bench.pair(), packet);
+  bench.cts_arrives(bench.pair(), 5);
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.counters.connections_made, 0);
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
@@ -388,20 +414,14 @@ END_TEST
 
 /// The first CTS may be here before its connection is known.
 START_TEST(no_memory_for_an_early_cts) {
-  EndpointsBench bench("S,256,32,16,4,16,2:S,4096,32,16,4,16,2", cpc::kRdmaCm);
-  for (const auto& shared : bench.endpoints.path().queues().shared_queues) {
-    ck_assert(shared->start().has_value());
-  }
-  FakeQueuePair unknown;
-  unknown.verbs.qp_num = 0x999;
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kClearToSend, 0, {}}.write(packet.data());
-  bench.device.receive(*bench.shared[0], unknown, packet);
-  if (_i == 1) {
-    ibv_wc completion{};
-    completion.wr_id = (77U << cpc::kHandshakeTagBits) | cpc::kHandshakeTag;
-    completion.opcode = IBV_WC_RECV;
-    bench.device.completions.push_front(completion);
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.start_shared_queues();
+  if (_i == 0) {
+    FakeQueuePair unknown;
+    unknown.verbs.qp_num = 0x999;
+    bench.cts_arrives(unknown, 5);
+  } else {
+    bench.handshake_arrives(77);
   }
   allocations_left = 0;
   refuses_one_only = true;
@@ -412,6 +432,56 @@ START_TEST(no_memory_for_an_early_cts) {
 }
 END_TEST
 
+/// Of a connection that the main thread is never told of. Most attempts that come to nothing leave no CTS; some do.
+START_TEST(an_early_cts_goes_with_its_queue_pairs) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.start_shared_queues();
+  for (std::uint32_t i = 1; i <= 100; ++i) {
+    FakeQueuePair unknown;
+    unknown.verbs.qp_num = i % 7 + 1;  // numbers are used again
+    bench.cts_arrives(unknown, i);
+    bench.handshake_arrives(i);
+    bench.endpoints.progress();
+    ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_early_cts_{}).size(), 1);
+    ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_early_handshakes_{}).size(), 1);
+    // What comes with the last turn of the device is not forgotten either.
+    bench.cts_arrives(unknown, i);
+    bench.handshake_arrives(i);
+    bench.tell(cpc::QueuePairsGone{EndpointsBench::key(), 1, i, unknown.verbs.qp_num, i});
+    ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_early_cts_{}).size(), 0);
+    ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_early_handshakes_{}).size(), 0);
+  }
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// A device gives the number of a queue pair to the next one, and the CTS of the first may be here still, or again. 0: the
+/// second's is not here yet; 1: it came before we hear that the first is gone.
+START_TEST(a_cts_of_queue_pairs_that_are_gone_is_none) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.start_shared_queues();
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  const cpc::Linked linked = bench.linked(2);
+  bench.cts_arrives(bench.pair(), 1);
+  if (_i == 1) {
+    bench.cts_arrives(bench.pair(), 2);
+  }
+  bench.endpoints.progress();
+  bench.tell(cpc::QueuePairsGone{EndpointsBench::key(), 1, 1, bench.pair().verbs.qp_num, 1});
+  bench.tell(linked);
+  ck_assert_uint_eq(bench.counters.connections_made, _i == 1 ? 1 : 0);
+  bench.cts_arrives(bench.pair(), 1);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.counters.connections_made, _i == 1 ? 1 : 0);
+  if (_i == 0) {
+    bench.cts_arrives(bench.pair(), 2);
+    bench.endpoints.progress();
+    ck_assert_uint_eq(bench.counters.connections_made, 1);
+  }
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
 int main() {
   Suite* suite = suite_create("endpoints");
   TCase* tcase = tcase_create("endpoints");
@@ -419,6 +489,8 @@ int main() {
   tcase_add_test(tcase, goodbye_comes_first);
   tcase_add_test(tcase, goodbyes_cross);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
+  tcase_add_test(tcase, an_early_cts_goes_with_its_queue_pairs);
+  tcase_add_loop_test(tcase, a_cts_of_queue_pairs_that_are_gone_is_none, 0, 2);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);
   tcase_add_test(tcase, flushed_receives_are_no_failure);
   tcase_add_loop_test(tcase, no_memory_is_an_error, 0, 8);

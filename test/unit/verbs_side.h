@@ -206,6 +206,7 @@ class VerbsSide : private VerbsPort {
     over_.emplace_back(upcall.key, upcall.link);
     flushed_ = upcall.link == newest_[upcall.key];  // otherwise a newer one has taken its place
   }
+  void on(const cpc::QueuePairsGone&) {}
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
 

@@ -56,6 +56,21 @@ SharedSendQueue& PacketPath::sender(const cpc::XrcPath& path) {
   return *found;
 }
 
+void PacketPath::sender_is_gone(std::uint64_t sender) noexcept {
+  if (const auto found = senders_.find(sender); found != senders_.end()) {
+    found->second->fail();
+    senders_gone_ += found->second->set_gone() ? 1 : 0;
+  }
+}
+
+void PacketPath::reap_senders() noexcept {
+  assert(!is_in_progress());
+  if (senders_gone_ > 0) {
+    senders_gone_ -=
+        std::erase_if(senders_, [](const auto& one) { return one.second->is_gone() && !one.second->is_used(); });
+  }
+}
+
 void PacketPath::retry_later(Link& link) noexcept {
   if (link.is_to_retry_) {
     return;

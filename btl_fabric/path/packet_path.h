@@ -99,6 +99,12 @@ class PacketPath {
   [[nodiscard]] bool owns(const void* object) const noexcept;
   /// The send queue of X queues to the port of a node, for all processes there.
   [[nodiscard]] SharedSendQueue& sender(const cpc::XrcPath& path);
+  /// The queue pair of that send queue is destroyed, and its last completions are taken. Nothing happens if it is none of
+  /// ours.
+  void sender_is_gone(std::uint64_t sender) noexcept;
+  [[nodiscard]] bool has_senders_gone() const noexcept { return senders_gone_ > 0; }
+  /// Lets those go that no link uses. Not while progress() runs.
+  void reap_senders() noexcept;
 
  private:
   friend class Link;
@@ -147,6 +153,7 @@ class PacketPath {
   Link* last_to_retry_ = nullptr;
   QpnTable<LinkQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first
   std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
+  std::size_t senders_gone_ = 0;                                                 ///< of those
 };
 
 }  // namespace fabric

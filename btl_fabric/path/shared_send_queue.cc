@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/path/shared_send_queue.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "btl_fabric/path/link.h"
@@ -45,6 +46,22 @@ SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, co
     : SendQueue(space), rdma_(path, tx) {
   qp = queue_pair;
   rdma_.learn_reads(qp);
+}
+
+/// Requests that are under way for a link that is gone are nobody's but the queue pair's: whoever has its share may be told
+/// that they failed.
+SendShare& SharedSendQueue::add(Link& link) {
+  const auto unused =
+      std::find_if(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link == nullptr; });
+  if (unused == shares_.end()) {
+    return shares_.emplace_back(SendShare{*this, &link});
+  }
+  unused->link = &link;
+  return *unused;
+}
+
+bool SharedSendQueue::is_used() const noexcept {
+  return std::any_of(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link != nullptr; });
 }
 
 void SharedSendQueue::enqueue(LinkQueue& queue) noexcept {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 #include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/send_queue.h"
@@ -18,14 +19,14 @@ class PacketPath;
 class SharedSendQueue;
 
 /// A link's part in a shared send queue. Requests that complete without a fragment point here; so it stays when the link
-/// goes.
+/// goes, until another link takes it.
 struct SendShare {
   SharedSendQueue& sends;
   Link* link;  ///< null when it is gone
 };
 
-/// Lives as long as its PacketPath: its queue pair's last completions may come after everyone has left. Belongs to whoever
-/// holds the context's lock.
+/// Lives as long as its queue pair, whose last completions may come after everyone has left. Belongs to whoever holds the
+/// context's lock.
 class SharedSendQueue : public SendQueue {
  public:
   SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, const PacketPath& path);
@@ -33,7 +34,7 @@ class SharedSendQueue : public SendQueue {
   SharedSendQueue& operator=(const SharedSendQueue&) = delete;
 
   /// A share for `link`, valid as long as this.
-  [[nodiscard]] SendShare& add(Link& link) { return shares_.emplace_back(SendShare{*this, &link}); }
+  [[nodiscard]] SendShare& add(Link& link);
   [[nodiscard]] const std::deque<SendShare>& shares() const noexcept { return shares_; }
 
   /// What posts RDMA; the bounds are those of the queue pair, whoever the peer.
@@ -55,6 +56,12 @@ class SharedSendQueue : public SendQueue {
   void fail() noexcept { failed_ = true; }
   [[nodiscard]] bool has_failed() const noexcept { return failed_; }
 
+  /// Its queue pair is destroyed. True if that was not known.
+  bool set_gone() noexcept { return !std::exchange(gone_, true); }
+  [[nodiscard]] bool is_gone() const noexcept { return gone_; }
+  /// Some link has a share.
+  [[nodiscard]] bool is_used() const noexcept;
+
  private:
   bool serve_message() noexcept;
   bool serve_rdma() noexcept;
@@ -65,6 +72,7 @@ class SharedSendQueue : public SendQueue {
   LinkRdma* first_rdma_ = nullptr;
   LinkRdma* last_rdma_ = nullptr;
   bool failed_ = false;
+  bool gone_ = false;
 };
 
 }  // namespace fabric

@@ -203,6 +203,7 @@ void Endpoints::reap_drained() noexcept try {
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
     handshakes_.erase(endpoint->handshake_.serial);
   }
+  path_->reap_senders();
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();
 }

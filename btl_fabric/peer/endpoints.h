@@ -73,7 +73,7 @@ class Endpoints final : private PathEvents {
   int progress() noexcept {
     const int completions = path_->progress();
     // Not from a callback: whoever called that may be at work on a link.
-    if ((!closing_.empty() || ending_) && !path_->is_in_progress()) [[unlikely]] {
+    if ((!closing_.empty() || ending_ || path_->has_senders_gone()) && !path_->is_in_progress()) [[unlikely]] {
       reap_drained();
     }
     return completions;

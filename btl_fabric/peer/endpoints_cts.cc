@@ -84,6 +84,7 @@ void Endpoints::on(const cpc::QueuePairsGone& upcall) noexcept {
   take_what_is_here();
   std::erase_if(early_handshakes_, [&](const EarlyHandshake& one) { return one.serial == upcall.handshake; });
   std::erase(early_cts_, EarlyCts{upcall.first_qpn, upcall.cts});
+  path_->sender_is_gone(upcall.sender);
 }
 
 }  // namespace fabric

@@ -285,15 +285,17 @@ void Connection::tell_linked() {
 }
 
 void Connection::destroy_queue_pairs() {
-  share_ = nullptr;
   if (!queue_pairs_) {
     return;
   }
+  const bool is_last = share_ != nullptr && share_->is_last();
+  const std::uint64_t sender = is_last ? share_->serial() : 0;
+  share_ = nullptr;
   const std::uint64_t handshake = queue_pairs_->handshake().serial;
   const std::uint32_t first_qpn = queue_pairs_->ends().front().qpn;
   queue_pairs_.reset();
-  if (handshake != 0) {
-    environment_.say(QueuePairsGone{key_, link_, handshake, first_qpn, std::exchange(cts_, 0)});
+  if (handshake != 0 || sender != 0) {
+    environment_.say(QueuePairsGone{key_, link_, handshake, first_qpn, std::exchange(cts_, 0), sender});
   }
 }
 

@@ -200,15 +200,16 @@ struct Flushing {
   ConnectionKey key;
   LinkNumber link = 0;
 };
-/// Queue pairs are destroyed of which the main thread may have heard by their completions alone: those of an attempt that
-/// came to nothing, or of a connection that is over. What it keeps by their numbers can go, once the completions that are
+/// Queue pairs are destroyed: those of an attempt that came to nothing, of which the main thread may have heard by their
+/// completions alone, or of a connection that is over. What it keeps by their numbers can go, once the completions that are
 /// here are taken.
 struct QueuePairsGone {
   ConnectionKey key;
   LinkNumber link = 0;
-  std::uint64_t handshake = 0;  ///< HandshakeSlot::serial
+  std::uint64_t handshake = 0;  ///< HandshakeSlot::serial; 0: none
   std::uint32_t first_qpn = 0;  ///< of the first queue: another queue pair may have the number by now
   std::uint32_t cts = 0;        ///< as in Linked; 0: they were connected to none
+  std::uint64_t sender = 0;     ///< kOutgoing: XrcPath::sender, if this was its last connection
 };
 /// This process is short of something: connections wait until it is not. Said once by each CPC. Or, if it is fatal: the
 /// progress thread had no memory for something, which is lost.

@@ -40,6 +40,8 @@ class XrcShare final : public QueuePairs {
   /// The connection has failed: if others wait for it to have the target made, the next one goes on.
   void give_up();
 
+  /// Nobody else has a share of the sender, and nobody will: it goes with this.
+  [[nodiscard]] bool is_last() const noexcept { return sender_.use_count() == 1; }
   /// Names the sender: never used twice in a process.
   [[nodiscard]] std::uint64_t serial() const noexcept;
 

@@ -6,8 +6,10 @@
 #include <new>
 #include <variant>
 
+#include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "cpc/oob/oob.h"
+#include "cpc/oob/xoob.h"
 #include "cpc/rdmacm/rdmacm.h"
 #include "test/model/inside.h"
 #include "test/unit/check_main.h"
@@ -20,6 +22,7 @@ namespace fabric::model {
 
 FABRIC_OPEN(fabric, Endpoints, early_cts_);
 FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
+FABRIC_OPEN(fabric, PacketPath, senders_);
 
 }  // namespace fabric::model
 
@@ -84,7 +87,7 @@ class EndpointsBench final : private EndpointServices {
     ck_assert_ptr_nonnull(known);
     return *known;
   }
-  static cpc::ConnectionKey key() { return {{1, 7}, 0, 0, cpc::Direction::kBoth}; }
+  static cpc::ConnectionKey key(cpc::Direction direction = cpc::Direction::kBoth) { return {{1, 7}, 0, 0, direction}; }
 
   /// Sends a message with a callback; what Endpoint::send() said.
   int send() {
@@ -432,6 +435,54 @@ START_TEST(no_memory_for_an_early_cts) {
 }
 END_TEST
 
+/// Peers of a node come and go. 0: the queue pair to the node goes with each; 1: it stays for somebody else; 2: it goes
+/// while a callback runs, and progress is called within.
+START_TEST(a_shared_send_queue_goes_with_its_queue_pair) {
+  EndpointsBench bench("X,256,32,16,4,16,2:X,4096,32,16,4,16,2", cpc::kXoob);
+  const auto& senders = inside(bench.endpoints.path(), model::PacketPath_senders_{});
+  FakeQueuePair& pair = bench.device.make_queue_pair();
+  const auto turn = [&] {
+    bench.device.complete_send(pair);
+    bench.endpoints.progress();
+  };
+  const cpc::ConnectionKey key = EndpointsBench::key(cpc::Direction::kOutgoing);
+  for (cpc::LinkNumber link = 1; link <= 20; ++link) {
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+    bench.tell(cpc::PostReceives{key, link, {}});
+    const std::uint64_t sender = _i == 1 ? 1 : link;
+    bench.tell(cpc::Connected{key, link, {{7, 7}}, {&pair.verbs, sender, {1, 2}, link}});
+    ck_assert_uint_eq(senders.size(), 1);
+    ck_assert_uint_eq(senders.at(sender)->shares().size(), 1);
+    turn();
+    const auto go = [&] {
+      bench.endpoints.remove(&bench.endpoint());
+      turn();
+      turn();
+      bench.tell(cpc::Flushing{key, link});
+      bench.endpoints.progress();
+      bench.tell(cpc::QueuePairsGone{key, link, 0, 0, 0, _i == 1 ? 0 : sender});
+      bench.endpoints.progress();
+      ck_assert_uint_eq(senders.size(), _i == 0 ? 0 : 1);
+    };
+    if (_i == 2) {
+      bench.on_sent = [&] {
+        bench.on_sent = nullptr;
+        go();
+      };
+      turn();
+      bench.endpoints.progress();
+      ck_assert_uint_eq(senders.size(), 0);
+    } else {
+      turn();
+      go();
+    }
+    ck_assert_uint_eq(bench.said<cpc::Destroy>(), link);
+    ck_assert_uint_eq(bench.reports, 0);
+  }
+}
+END_TEST
+
 /// Of a connection that the main thread is never told of. Most attempts that come to nothing leave no CTS; some do.
 START_TEST(an_early_cts_goes_with_its_queue_pairs) {
   EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
@@ -490,6 +541,7 @@ int main() {
   tcase_add_test(tcase, goodbyes_cross);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, an_early_cts_goes_with_its_queue_pairs);
+  tcase_add_loop_test(tcase, a_shared_send_queue_goes_with_its_queue_pair, 0, 3);
   tcase_add_loop_test(tcase, a_cts_of_queue_pairs_that_are_gone_is_none, 0, 2);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);
   tcase_add_test(tcase, flushed_receives_are_no_failure);

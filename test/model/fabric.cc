@@ -3,7 +3,19 @@
 
 #include <algorithm>
 
+#include "btl_fabric/base/packet_header.h"
+
 namespace fabric::model {
+namespace {
+
+/// That a goodbye of X queues names; 0: it is none.
+std::uint32_t incarnation_of(const test::FakeSend& packet) {
+  const bool is_goodbye = packet.bytes.size() == PacketHeader::kSize + sizeof(std::uint32_t) &&
+                          packet.bytes[0] == static_cast<std::byte>(PacketKind::kGoodbye);
+  return is_goodbye ? load_be<std::uint32_t>(packet.bytes.data() + PacketHeader::kSize) : 0;
+}
+
+}  // namespace
 
 Fabric::Fabric(Fault& fault, std::size_t processes, bool breaks_pairs) : fault_(fault), breaks_pairs_(breaks_pairs) {
   for (std::size_t i = 0; i < processes; ++i) {
@@ -154,7 +166,18 @@ bool Fabric::has_queue_pairs(std::uint8_t process) const {
   return std::any_of(all_.begin(), all_.end(), [process](const auto& one) { return one->process == process; });
 }
 
-void Fabric::add_to(Digest& digest) const {
+void Fabric::see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const {
+  for (const auto& one : all_) {
+    for (const test::FakeSend& send : one->posted->sends) {
+      const auto reader = static_cast<std::uint8_t>(send.remote_srqn);
+      if ((one->process == rank && reader == peer) || (one->process == peer && reader == rank)) {
+        numbers.incarnations.see(incarnation_of(send));
+      }
+    }
+  }
+}
+
+void Fabric::add_to(Digest& digest, const AllNumbers& numbers) const {
   for (const auto& one : all_) {
     const test::FakeQueuePair& posted = *one->posted;
     digest.add_name(one->number);
@@ -164,8 +187,13 @@ void Fabric::add_to(Digest& digest) const {
     digest.add(posted.sends.size() | posted.receives.size() << 16U | posted.all_sends.size() << 32U);
     for (const test::FakeSend& send : posted.sends) {
       digest.add(send.bytes.size() | std::uint64_t{send.flags} << 16U | std::uint64_t{send.remote_srqn} << 32U);
-      for (std::size_t i = 0; i < std::min<std::size_t>(send.bytes.size(), 16); ++i) {
+      const std::uint32_t incarnation = incarnation_of(send);
+      const std::size_t shown = incarnation != 0 ? PacketHeader::kSize : 16;
+      for (std::size_t i = 0; i < std::min(send.bytes.size(), shown); ++i) {
         digest.add(std::to_integer<unsigned>(send.bytes[i]));
+      }
+      if (incarnation != 0) {
+        digest.add(numbers[one->process][send.remote_srqn].incarnations.of(incarnation));
       }
     }
   }

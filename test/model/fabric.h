@@ -14,11 +14,10 @@
 #include "cpc/queue_pairs/handshake_slab.h"
 #include "test/model/digest.h"
 #include "test/model/fault.h"
+#include "test/model/numbers.h"
 #include "test/unit/fake_verbs.h"
 
 namespace fabric::model {
-
-inline constexpr std::size_t kMostProcesses = 4;
 
 struct QueuePair {
   enum class State : std::uint8_t { kInit, kReady, kError, kDestroyed };
@@ -78,7 +77,9 @@ class Fabric {
   void settle();
 
   [[nodiscard]] bool has_queue_pairs(std::uint8_t process) const;
-  void add_to(Digest& digest) const;
+  /// X queues: the incarnations that goodbyes on their way name.
+  void see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const;
+  void add_to(Digest& digest, const AllNumbers& numbers) const;
 
  private:
   [[nodiscard]] bool is_usable(const QueuePair* pair) const {

@@ -8,6 +8,7 @@
 #include "btl_fabric/peer/endpoints.h"
 #include "test/model/digest.h"
 #include "test/model/inside.h"
+#include "test/model/numbers.h"
 
 namespace fabric::model {
 
@@ -27,9 +28,45 @@ FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
 FABRIC_OPEN(fabric, Endpoints, ending_);
 FABRIC_OPEN(fabric, Endpoints, endpoints_);
 FABRIC_OPEN(fabric, Endpoints, newest_links_);
+FABRIC_OPEN(fabric, Link, incoming_incarnation_);
+FABRIC_OPEN(fabric, Link, is_silent_);
+FABRIC_OPEN(fabric, Link, outgoing_incarnation_);
+FABRIC_OPEN(fabric, Link, target_qpn_);
 
-inline void add_to(Digest& digest, Link& link, std::size_t queues) {
-  digest.add(static_cast<unsigned>(link.state()));
+/// Every link with the peer, current, being taken down, or of an endpoint that is being closed.
+template <class Function>
+void for_each_link(const Endpoints& endpoints, std::uint32_t peer, Function function) {
+  const auto use = [&](const Endpoint& endpoint) {
+    if (const auto& link = inside(endpoint, Endpoint_link_{}); link && endpoint.key().peer.rank == peer) {
+      function(*link);
+    }
+  };
+  for (const auto& [name, endpoint] : inside(endpoints, Endpoints_endpoints_{})) {
+    use(*endpoint);
+  }
+  for (const auto& endpoint : inside(endpoints, Endpoints_closing_{})) {
+    use(*endpoint);
+  }
+  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).get(); one != nullptr; one = one->next.get()) {
+    if (one->endpoint.key().peer.rank == peer) {
+      function(*one);
+    }
+  }
+}
+
+/// X queues: the incarnations that links know.
+inline void see(PairNumbers& numbers, const Endpoints& endpoints, std::uint32_t peer) {
+  for_each_link(endpoints, peer, [&](const Link& link) {
+    numbers.incarnations.see(inside(link, Link_incoming_incarnation_{}));
+    numbers.incarnations.see(inside(link, Link_outgoing_incarnation_{}));
+  });
+}
+
+inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNumbers& numbers) {
+  digest.add(static_cast<unsigned>(link.state()) | (inside(link, Link_is_silent_{}) ? 8U : 0U));
+  digest.add_name(inside(link, Link_target_qpn_{}));
+  digest.add(numbers.incarnations.of(inside(link, Link_incoming_incarnation_{})) |
+             std::uint64_t{numbers.incarnations.of(inside(link, Link_outgoing_incarnation_{}))} << 32U);
   for (std::size_t i = 0; i < queues; ++i) {
     const LinkQueue& queue = link.queue(i);
     digest.add_name(queue.qpn);
@@ -39,7 +76,8 @@ inline void add_to(Digest& digest, Link& link, std::size_t queues) {
 }
 
 /// `newest`: of the numbers that the links of the key have.
-inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues, cpc::LinkNumber newest) {
+inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues, cpc::LinkNumber newest,
+                   const PairNumbers& numbers) {
   digest.add(static_cast<unsigned>(inside(endpoint, Endpoint_state_{})) |
              inside(endpoint, Endpoint_cts_received_{}) << 16U | inside(endpoint, Endpoint_ending_links_{}) << 24U);
   digest.add((inside(endpoint, Endpoint_carrier_{}) != nullptr ? 1U : 0U) |
@@ -54,12 +92,13 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
   digest.add_name(inside(endpoint, Endpoint_handshake_{}).serial);
   digest.add(inside(endpoint, Endpoint_link_{}) ? 1 : 0);
   if (inside(endpoint, Endpoint_link_{})) {
-    add_to(digest, *inside(endpoint, Endpoint_link_{}), queues);
+    add_to(digest, *inside(endpoint, Endpoint_link_{}), queues, numbers);
   }
 }
 
 /// Of processes with these ranks.
-inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t processes, std::size_t queues) {
+inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t processes, std::size_t queues,
+                   const ProcessNumbers& numbers) {
   const auto& newest_links = inside(endpoints, Endpoints_newest_links_{});
   const auto newest_of = [&](const cpc::ConnectionKey& key) {
     const auto found = newest_links.find(key);
@@ -68,13 +107,13 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
   for (std::uint8_t peer = 0; peer < processes; ++peer) {
     if (const Endpoint* one = endpoints.endpoint_to({7, peer}, 1); one != nullptr) {
       digest.add(peer + 1U);
-      add_to(digest, *one, queues, newest_of(one->key()));
+      add_to(digest, *one, queues, newest_of(one->key()), numbers[peer]);
     }
   }
   digest.add(inside(endpoints, Endpoints_endpoints_{}).size());
   for (const auto& one : inside(endpoints, Endpoints_closing_{})) {
     digest.add(one->key().peer.rank);
-    add_to(digest, *one, queues, newest_of(one->key()));
+    add_to(digest, *one, queues, newest_of(one->key()), numbers[one->key().peer.rank]);
   }
   digest.add(inside(endpoints, Endpoints_closing_{}).size());
   std::size_t ending = 0;
@@ -82,7 +121,7 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
        one = one->next.get(), ++ending) {
     digest.add(one->endpoint.key().peer.rank | (one->is_flushed ? 16U : 0U));
     digest.add(newest_of(one->endpoint.key()) - one->number);
-    add_to(digest, *one, queues);
+    add_to(digest, *one, queues, numbers[one->endpoint.key().peer.rank]);
   }
   digest.add(ending);
   for (const auto& one : inside(endpoints, Endpoints_early_cts_{})) {

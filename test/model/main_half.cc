@@ -191,7 +191,11 @@ bool MainHalf::remembers_unknown() const {
          !inside(endpoints_, Endpoints_early_handshakes_{}).empty();
 }
 
-void MainHalf::add_to(Digest& digest) const {
+void MainHalf::see(PairNumbers& numbers, std::uint8_t peer) const {
+  model::see(numbers, endpoints_, peer);
+}
+
+void MainHalf::add_to(Digest& digest, const ProcessNumbers& numbers) const {
   digest.add(has_left_ ? 1 : 0);
   for (std::uint8_t peer = 0; peer < environment_.processes; ++peer) {
     digest.add(has_failed_[peer] ? 1 : 0);
@@ -200,7 +204,7 @@ void MainHalf::add_to(Digest& digest) const {
     }
     digest.add(under_way_[peer].size());
   }
-  model::add_to(digest, endpoints_, environment_.processes, environment_.queues.count());
+  model::add_to(digest, endpoints_, environment_.processes, environment_.queues.count(), numbers);
 }
 
 }  // namespace fabric::model

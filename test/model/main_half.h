@@ -16,6 +16,7 @@
 #include "test/model/digest.h"
 #include "test/model/fabric.h"
 #include "test/model/ledger.h"
+#include "test/model/numbers.h"
 #include "test/unit/path_parts.h"
 
 namespace fabric::model {
@@ -69,7 +70,8 @@ class MainHalf final : private EndpointServices {
   [[nodiscard]] bool has_failed(std::uint8_t peer) const { return has_failed_[peer]; }
   /// It remembers queue pairs by messages that have come before it heard of their connection.
   [[nodiscard]] bool remembers_unknown() const;
-  void add_to(Digest& digest) const;
+  void see(PairNumbers& numbers, std::uint8_t peer) const;
+  void add_to(Digest& digest, const ProcessNumbers& numbers) const;
 
  private:
   static constexpr std::uint8_t kTag = 65;

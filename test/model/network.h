@@ -110,7 +110,6 @@ class Network {
   /// Nobody in it will take what peers send.
   void forget_process(std::uint8_t process);
 
-  using AllNumbers = std::array<std::array<PairNumbers, kMostProcesses>, kMostProcesses>;
   /// Of two processes, the lower rank first.
   void see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const;
   void add_to(Digest& digest, const AllNumbers& numbers) const;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -43,5 +45,12 @@ struct PairNumbers {
   Shifted incarnations;
   Ranked attempts[2];  ///< of the requests of either
 };
+
+inline constexpr std::size_t kMostProcesses = 4;
+
+/// Of one process, by peer.
+using ProcessNumbers = std::array<PairNumbers, kMostProcesses>;
+/// Of all, both ways alike.
+using AllNumbers = std::array<ProcessNumbers, kMostProcesses>;
 
 }  // namespace fabric::model

@@ -154,6 +154,15 @@ bool Process::senders_know_the_living() const {
 }
 
 void Process::see(PairNumbers& numbers, std::uint8_t peer) const {
+  main_->see(numbers, peer);
+  for (const cpc::Upcall& upcall : upcalls_) {
+    if (const auto* one = std::get_if<cpc::PostReceives>(&upcall); one != nullptr && one->key.peer.rank == peer) {
+      numbers.incarnations.see(one->incarnation);
+    }
+    if (const auto* one = std::get_if<cpc::Connected>(&upcall); one != nullptr && one->key.peer.rank == peer) {
+      numbers.incarnations.see(one->xrc.incarnation);
+    }
+  }
   Ranked& ours = numbers.attempts[rank_ < peer ? 0 : 1];
   Ranked& theirs = numbers.attempts[rank_ < peer ? 1 : 0];
   for (const cpc::Direction direction : kDirections) {
@@ -171,7 +180,7 @@ void Process::see(PairNumbers& numbers, std::uint8_t peer) const {
   }
 }
 
-void Process::add_to(Digest& digest, const std::array<PairNumbers, kMostProcesses>& numbers) const {
+void Process::add_to(Digest& digest, const ProcessNumbers& numbers) const {
   for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
     const PairNumbers& with_peer = numbers[peer];
     for (const cpc::Direction direction : kDirections) {
@@ -199,7 +208,7 @@ void Process::add_to(Digest& digest, const std::array<PairNumbers, kMostProcesse
     }
   }
   for (const cpc::Upcall& upcall : upcalls_) {
-    add_upcall_to(digest, upcall);
+    add_upcall_to(digest, upcall, numbers);
   }
   for (const cpc::Command& command : commands_) {
     std::visit(
@@ -210,10 +219,10 @@ void Process::add_to(Digest& digest, const std::array<PairNumbers, kMostProcesse
         command);
   }
   digest.add(upcalls_.size() | commands_.size() << 16U);
-  main_->add_to(digest);
+  main_->add_to(digest, numbers);
 }
 
-void Process::add_upcall_to(Digest& digest, const cpc::Upcall& upcall) const {
+void Process::add_upcall_to(Digest& digest, const cpc::Upcall& upcall, const ProcessNumbers& numbers) const {
   digest.add(upcall.index() + 1);
   std::visit(
       [&](const auto& one) {
@@ -229,9 +238,11 @@ void Process::add_upcall_to(Digest& digest, const cpc::Upcall& upcall) const {
         }
         if constexpr (requires { one.target_qpn; }) {
           digest.add_name(one.target_qpn);
+          digest.add(numbers[one.key.peer.rank].incarnations.of(one.incarnation));
         }
         if constexpr (requires { one.xrc; }) {
           digest.add_name(one.xrc.queue_pair != nullptr ? one.xrc.queue_pair->qp_num : 0);
+          digest.add(numbers[one.key.peer.rank].incarnations.of(one.xrc.incarnation));
         }
         if constexpr (requires { one.was_wanted; }) {
           digest.add(one.was_wanted ? 1 : 0);

@@ -56,7 +56,7 @@ class Process {
   /// Of senders that connections share: none knows a connection that has left it.
   [[nodiscard]] bool senders_know_the_living() const;
   void see(PairNumbers& numbers, std::uint8_t peer) const;
-  void add_to(Digest& digest, const std::array<PairNumbers, kMostProcesses>& numbers) const;
+  void add_to(Digest& digest, const ProcessNumbers& numbers) const;
 
   static constexpr std::array kDirections{cpc::Direction::kBoth, cpc::Direction::kOutgoing, cpc::Direction::kIncoming};
 
@@ -84,7 +84,7 @@ class Process {
 
   void submit(cpc::Command command);
   void say(cpc::Upcall upcall);
-  void add_upcall_to(Digest& digest, const cpc::Upcall& upcall) const;
+  void add_upcall_to(Digest& digest, const cpc::Upcall& upcall, const ProcessNumbers& numbers) const;
 
   const std::uint8_t rank_;
   const Options& options_;

@@ -299,7 +299,7 @@ void World::end() {
 // ---- What it looks like
 
 Fingerprint World::fingerprint() const {
-  std::array<std::array<PairNumbers, kMostProcesses>, kMostProcesses> numbers;  // [process][peer], both ways alike
+  AllNumbers numbers;
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
     for (std::uint8_t peer = rank + 1; peer < options_.processes; ++peer) {
       PairNumbers& both = numbers[rank][peer];
@@ -310,6 +310,7 @@ Fingerprint World::fingerprint() const {
         at(peer)->see(both, rank);
       }
       network_.see(both, rank, peer);
+      fabric_.see(both, rank, peer);
       numbers[peer][rank] = both;
     }
   }
@@ -326,7 +327,7 @@ Fingerprint World::fingerprint() const {
     digest.add(left.leaves | left.exits << 8U | left.dies << 16U | (said_goodbye_[rank] ? 1U << 24U : 0U));
   }
   network_.add_to(digest, numbers);
-  fabric_.add_to(digest);
+  fabric_.add_to(digest, numbers);
   ledger_.add_to(digest);
   digest.add(losses_ | failures_ << 8U | yields_ << 16U);
   return digest.value();

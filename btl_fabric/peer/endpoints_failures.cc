@@ -90,6 +90,9 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
 /// queue pair of those who all are leaving is not missed.
 void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept {
   const auto is_alive = [](const Link* one) { return one != nullptr && one->is_up(); };
+  if (link != nullptr && !is_alive(link) && failure.is_missed) {
+    completion_failed(*link, failure);  // it is being taken down, and somebody waits for what it has sent
+  }
   if (!is_alive(link)) {
     const auto alive = std::find_if(sends.shares().begin(), sends.shares().end(),
                                     [&](const SendShare& share) { return is_alive(share.link); });

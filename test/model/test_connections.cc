@@ -255,6 +255,19 @@ START_TEST(a_user_goes) {
 }
 END_TEST
 
+/// Messages go both ways, each over a connection of its own, and one process closes both and connects again.
+START_TEST(x_queues_both_ways) {
+  for (const Sends& sends : {Sends{1, 1}, Sends{2, 1}, Sends{1, 2}}) {
+    Options options = with(sends);
+    options.cpc = cpc::kXoob;
+    options.plans[0].closes[1] = 1;
+    options.retries = 1;
+    const std::string what = "X queues, " + text_of(sends) + ", we close";
+    sends == Sends{1, 1} ? expect_no_fault(what, options) : expect_no_fault_of(what, options);
+  }
+}
+END_TEST
+
 /// Worse: both ends close, a channel breaks and there are no retries. Everybody is told.
 START_TEST(everybody_is_told_of_x_queues) {
   Options options = to_several({1, 1, 0});
@@ -272,10 +285,11 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("connections",
-                         {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                          one_side_closes_and_connects_again, both_close_and_connect_again, processes_end_in_order,
-                          processes_end_without_a_goodbye, both_become_clear_to_send, everybody_is_told_of_an_exchange,
-                          all_connect_while_retries_last, a_target_goes, a_user_goes, everybody_is_told_of_x_queues},
-                         model::is_deep() ? 3600 : 300);
+  return test::run_suite(
+      "connections",
+      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+       one_side_closes_and_connects_again, both_close_and_connect_again, processes_end_in_order,
+       processes_end_without_a_goodbye, both_become_clear_to_send, everybody_is_told_of_an_exchange,
+       all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues},
+      model::is_deep() ? 3600 : 300);
 }

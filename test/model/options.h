@@ -30,7 +30,8 @@ enum class Mistake : std::uint8_t {
   kOldNumber,          ///< commands name the link before the one that they are for
   kPeerLeftLost,
   kFlushingLost,
-  kSentTwice,  ///< the device sends packets twice
+  kFlushingOfNewest,  ///< Flushing names the newest link, whichever is over
+  kSentTwice,         ///< the device sends packets twice
 };
 
 struct Options {

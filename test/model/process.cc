@@ -107,8 +107,12 @@ const char* Process::next_upcall() const {
 }
 
 void Process::take_upcall() {
-  const cpc::Upcall upcall = std::move(upcalls_.front());
+  cpc::Upcall upcall = std::move(upcalls_.front());
   upcalls_.pop_front();
+  if (auto* const over = std::get_if<cpc::Flushing>(&upcall);
+      over != nullptr && options_.mistake == Mistake::kFlushingOfNewest) {
+    over->link = lane_of(connections_, over->key)->newest;
+  }
   main_->on_upcall(upcall);
   for (const auto& pair : fabric_.all()) {
     if (options_.mistake == Mistake::kReceivesNotPosted && pair->process == rank_) {

@@ -225,6 +225,40 @@ START_TEST(both_sides_of_iwarp_listen) {
 }
 END_TEST
 
+/// The table of endpoints, where CTS lets an endpoint in this state send.
+EndpointStep reviving(EndpointState revived, EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+  return state == revived && event == EndpointEvent::kCtsArrived
+             ? EndpointStep{EndpointOutcome::kTransition, EndpointState::kConnected, {EndpointAction::kStart}, {}}
+             : table_endpoint_step(state, event, guards);
+}
+
+/// Its Close is still on its way to the progress thread when CTS is polled.
+START_TEST(cts_revives_a_closed_endpoint) {
+  for (const std::size_t which : {0U, 1U}) {
+    bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+      return reviving(EndpointState::kClosing, state, event, guards);
+    };
+    Options options = both_exchange(which);
+    options.plans[0].closes[1] = 1;
+    options.commands_wait = true;
+    options.nothing_fails = false;
+    expect_fault_of("CTS revives a closed endpoint", options, "in state Closing");
+  }
+}
+END_TEST
+
+START_TEST(cts_revives_a_failed_endpoint) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    return reviving(EndpointState::kFailed, state, event, guards);
+  };
+  Options options = both_exchange();
+  options.losses = 1;
+  options.commands_wait = true;
+  options.nothing_fails = false;
+  expect_fault_of("CTS revives a failed endpoint", options, "told twice that a peer is gone");
+}
+END_TEST
+
 // ---- The end of a link
 
 /// The table of endpoints, where this event is ignored.
@@ -251,6 +285,70 @@ START_TEST(end_without_goodbye_ignored) {
   options.plans[0].exits = 1;
   options.nothing_fails = false;
   expect_fault_of("the end without a goodbye is ignored", options, "never comes");
+}
+END_TEST
+
+// ---- One connection after the other
+
+/// Process 0 closes between two of its messages.
+Options closing_between(const model::Sends& sends, std::uint8_t retries) {
+  Options options = with(sends);
+  options.plans[0].closes[1] = 1;
+  options.retries = retries;
+  return options;
+}
+
+START_TEST(superseded_link_kept) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    return ignoring(EndpointEvent::kSuperseded, state, event, guards);
+  };
+  expect_fault_of("a superseded link is kept", closing_between({2, 0}, 1), "a connection is made twice");
+}
+END_TEST
+
+/// What waits asks for a connection of its own: the peer may close the one that it has just begun.
+START_TEST(wish_forgotten_with_a_superseded_link) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointGuards bent = guards;
+    bent.missed = bent.missed && event != EndpointEvent::kSuperseded;
+    return table_endpoint_step(state, event, bent);
+  };
+  Options options = exchanging(model::kExchanges[0], {2, 1});
+  options.plans[0].closes[1] = 2;
+  options.retries = 1;
+  options.nothing_fails = false;
+  const std::string what = "what waits is forgotten with a superseded link";
+  model::expect_fault(what, options, "never comes");
+  bent_endpoint_step = nullptr;
+  model::expect_no_fault_on(2000, what + ", put right, at random", options);
+}
+END_TEST
+
+START_TEST(newer_incarnations_refused) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.newer = false;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("newer incarnations are refused", closing_between({2, 0}, 1), "cannot be reached");
+}
+END_TEST
+
+START_TEST(older_incarnations_taken_for_newer) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    Guards bent = guards;
+    bent.newer = bent.newer || bent.older;
+    bent.older = false;
+    return cpc::table_step(state, event, bent);
+  };
+  expect_fault_of("older incarnations are taken for newer ones", closing_between({2, 1}, 2), "cannot be reached");
+}
+END_TEST
+
+START_TEST(end_of_an_older_link_ends_the_newest) {
+  Options options = closing_between({2, 0}, 1);
+  options.mistake = Mistake::kFlushingOfNewest;
+  expect_fault_of("the end of an older link ends the newest", options, "Destroy without Close");
 }
 END_TEST
 
@@ -385,8 +483,15 @@ int main() {
                           sending_without_waiting_for_cts,
                           passive_side_of_iwarp_sends_first,
                           both_sides_of_iwarp_listen,
+                          cts_revives_a_closed_endpoint,
+                          cts_revives_a_failed_endpoint,
                           goodbye_not_heard,
                           end_without_goodbye_ignored,
+                          superseded_link_kept,
+                          wish_forgotten_with_a_superseded_link,
+                          newer_incarnations_refused,
+                          older_incarnations_taken_for_newer,
+                          end_of_an_older_link_ends_the_newest,
                           nobody_waits_in_line,
                           sender_without_a_target_not_retired,
                           sender_not_told_of_its_target,

@@ -104,6 +104,12 @@ Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_p
   return found;
 }
 
+void Component::connect_ports(const ProcessName& peer, unsigned context) noexcept {
+  for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
+    modules_[i]->endpoints().connect(peer);
+  }
+}
+
 std::uint32_t Component::rdma_outstanding(unsigned context, const ProcessName* peer) const noexcept {
   std::uint32_t sum = 0;
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {

@@ -74,6 +74,9 @@ class Component {
   /// preferably of `first`. For whoever holds the first context's lock.
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, Module& first) noexcept;
 
+  /// Connects every port that is not connected with a peer, in a context. For whoever holds the context's lock.
+  void connect_ports(const ProcessName& peer, unsigned context) noexcept;
+
   /// Reads, writes and atomics in a context whose callbacks are to come, through any port: to a peer, or (null) all. For
   /// whoever holds the context's lock.
   [[nodiscard]] std::uint32_t rdma_outstanding(unsigned context, const ProcessName* peer) const noexcept;

@@ -30,6 +30,10 @@ void ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
   }
 }
 
+void ModuleServices::connect_other_ports(const ProcessName& peer, unsigned context) noexcept {
+  Component::get().connect_ports(peer, context);
+}
+
 void ModuleServices::submit(cpc::Command command) {
   Component::get().connections().submit(std::move(command));
 }

@@ -17,6 +17,7 @@ class ModuleServices final : public EndpointServices {
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override;
   [[nodiscard]] std::string port_name() const override;
   void submit(cpc::Command command) override;
+  void connect_other_ports(const ProcessName& peer, unsigned context) noexcept override;
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;

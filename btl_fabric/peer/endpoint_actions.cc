@@ -67,6 +67,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       owner_.submit(cpc::Connect{key(outgoing()), number, target_});
       directions_.open(outgoing(), number);
       has_asked_ = true;
+      owner_.connect_other_ports(*this);
       return {};
     }
     case EndpointAction::kPostReceives:

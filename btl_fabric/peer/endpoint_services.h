@@ -27,6 +27,10 @@ class EndpointServices {
   /// Tells the progress thread something about a connection; it answers by Endpoints::handle(). May throw std::bad_alloc.
   virtual void submit(cpc::Command command) = 0;
 
+  /// This port is being connected with a peer: connects the others too, by Endpoints::connect(). Upper layers use all ports
+  /// that they know, and a message for one that is not connected waits until both processes are inside MPI again.
+  virtual void connect_other_ports(const ProcessName& peer, unsigned context) noexcept = 0;
+
   /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
   virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
 

@@ -112,6 +112,17 @@ Endpoint* Endpoints::find(const ProcessName& peer) const noexcept {
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
 
+void Endpoints::connect(const ProcessName& peer) noexcept {
+  Endpoint* const endpoint = find(peer);
+  if (endpoint == nullptr) {
+    return;
+  }
+  try {
+    endpoint->apply(EndpointEvent::kSendWanted);
+  } catch (const std::bad_alloc&) {  // the first message tries again
+  }
+}
+
 Endpoint* Endpoints::endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept {
   Endpoint* const endpoint = find(peer);
   const bool reaches = endpoint != nullptr && (remote_ports >> (endpoint->key().remote_port % 64) & 1) != 0;

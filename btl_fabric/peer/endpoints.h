@@ -55,6 +55,8 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept;
   /// The endpoint to this process itself, made if need be, for one-sided operations.
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
+  /// Connects the endpoint of a peer, if there is one and nothing has been sent yet. If that fails nobody misses it.
+  void connect(const ProcessName& peer) noexcept;
   [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
   /// Takes away one of the first context, and those of the others: says goodbye, and gives their connections up. For
   /// whoever holds all locks.
@@ -99,6 +101,9 @@ class Endpoints final : private PathEvents {
   /// A link that its endpoint goes on without: it goes when it is drained.
   void take_down(std::unique_ptr<EndpointLink> link) noexcept;
   [[nodiscard]] Status connect_self();
+  void connect_other_ports(const Endpoint& endpoint) noexcept {
+    services_.connect_other_ports(endpoint.key().peer, number_);
+  }
   void report(const Endpoint& endpoint, const EndpointCause& cause);
   void note(const Endpoint& endpoint, const std::string& reason) { services_.report_not_missed(endpoint, reason); }
   /// Its link has failed: tells the PML.

@@ -198,6 +198,7 @@ class EndpointsBench final : private EndpointServices {
   unsigned reports = 0;
   unsigned reports_of_no_memory = 0;
   unsigned upper_layer_told = 0;
+  unsigned other_ports_wanted = 0;
   bool submits = true;
   std::function<void()> on_sent;
 
@@ -211,6 +212,10 @@ class EndpointsBench final : private EndpointServices {
     ++reports;
   }
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*why*/) noexcept override {}
+  void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {
+    ++other_ports_wanted;
+    endpoints.connect(key().peer);  // it is asked for too, and has begun
+  }
   void report_connection_failed(const Endpoint& /*endpoint*/, const std::string& /*why*/,
                                 const std::string& /*history*/) noexcept override {
     ++reports;
@@ -285,6 +290,29 @@ START_TEST(goodbyes_cross) {
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
   ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// The ports of a peer are connected together: a message for one that is not waits until both processes are inside MPI.
+START_TEST(all_ports_are_connected) {
+  EndpointsBench sender;
+  ck_assert_int_eq(sender.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(sender.other_ports_wanted, 1);
+  ck_assert_uint_eq(sender.commands.size(), 1);
+  ck_assert(std::holds_alternative<cpc::Connect>(sender.commands[0]));
+
+  EndpointsBench other;
+  (void)other.endpoint();
+  other.endpoints.connect({1, 8});
+  ck_assert_msg(other.commands.empty(), "nothing is known of that peer");
+  other.endpoints.connect({1, 7});
+  other.endpoints.connect({1, 7});
+  ck_assert_uint_eq(other.commands.size(), 1);
+  ck_assert(std::holds_alternative<cpc::Connect>(other.commands[0]));
+  // Nobody here misses it if that fails.
+  other.tell(cpc::Upcall{cpc::Failed{EndpointsBench::key(), other.link, "refused", "", true}});
+  ck_assert_uint_eq(other.reports, 0);
+  ck_assert_uint_eq(other.upper_layer_told, 0);
 }
 END_TEST
 
@@ -539,6 +567,7 @@ int main() {
   tcase_add_test(tcase, messages_wait_for_their_connection);
   tcase_add_test(tcase, goodbye_comes_first);
   tcase_add_test(tcase, goodbyes_cross);
+  tcase_add_test(tcase, all_ports_are_connected);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, an_early_cts_goes_with_its_queue_pairs);
   tcase_add_loop_test(tcase, a_shared_send_queue_goes_with_its_queue_pair, 0, 3);

@@ -55,6 +55,15 @@ cpc::ConnectionKey Endpoint::key(cpc::Direction direction) const noexcept {
   return key;
 }
 
+opal_proc_t* Endpoint::proc() const noexcept {
+  opal_proc_t* known = proc_.load(std::memory_order_relaxed);
+  if (known == nullptr) {
+    known = opal_proc_for_name({key_.peer.job, key_.peer.rank});
+    proc_.store(known, std::memory_order_relaxed);
+  }
+  return known;
+}
+
 UpperHandles Endpoint::upper() const noexcept {
   return {owner_.upper_module(), first_};
 }

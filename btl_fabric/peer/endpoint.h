@@ -81,7 +81,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   /// Without a direction: endpoint_key(). For all threads, as are the next two.
   [[nodiscard]] const cpc::ConnectionKey& key() const noexcept { return key_; }
-  [[nodiscard]] opal_proc_t* proc() const noexcept { return proc_; }
+  /// Looked up anew where Open MPI has taken the peer away since.
+  [[nodiscard]] opal_proc_t* proc() const noexcept;
   /// Those of its port and context.
   [[nodiscard]] Endpoints& owner() const noexcept { return owner_; }
 
@@ -161,6 +162,23 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   }
   /// Flushing: the connection is over, and this endpoint will be with it.
   void flushed(cpc::Direction direction);
+  /// It stays when Open MPI takes the peer away.
+  [[nodiscard]] bool goes_on_to_receive() const noexcept {
+    return endpoint_step(state_, EndpointEvent::kRemoved, guards({})).next == EndpointState::kIdle;
+  }
+  /// Open MPI has taken the peer away, which still sends.
+  void lose_proc() noexcept {
+    is_known_ = false;
+    proc_.store(nullptr, std::memory_order_relaxed);
+  }
+  void take_back(opal_proc_t* proc) noexcept {
+    is_known_ = true;
+    proc_.store(proc, std::memory_order_relaxed);
+  }
+  /// Open MPI has taken the peer away, and the peer sends no more.
+  [[nodiscard]] bool is_over() const noexcept {
+    return !is_known_ && state_ == EndpointState::kIdle && !directions_.has(cpc::Direction::kIncoming);
+  }
   /// Says Close, if it has not been said.
   void close(cpc::Direction direction, const std::string& reason);
   /// Our goodbye has been under way for long enough.
@@ -175,7 +193,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   const unsigned contexts_;
   std::unique_ptr<std::atomic<Endpoint*>[]> others_;  ///< of a first one, by context; the first is not used
   std::atomic<unsigned> alive_others_ = 0;            ///< of a first one
-  opal_proc_t* proc_;
+  mutable std::atomic<opal_proc_t*> proc_;            ///< null: it may be gone
+  bool is_known_ = true;                              ///< Open MPI has not taken it away
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected

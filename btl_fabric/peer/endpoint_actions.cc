@@ -16,7 +16,8 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .missed = cause.is_missed || has_waiting(),
           .crossed = has_asked_ && !cause.was_wanted,
           .is_self = owner_.is_self(*this),
-          .other_way = cause.direction == cpc::Direction::kIncoming};
+          .other_way = cause.direction == cpc::Direction::kIncoming,
+          .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
 void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
@@ -199,10 +200,11 @@ void Endpoint::fail_all() {
 
 void Endpoint::drop_all() noexcept {
   carrier_ = nullptr;
+  has_asked_ = false;
   while (!waiting_.empty()) {
     put_back(waiting_.pop_front());
   }
-  if (link_) {
+  if (link_ && state_ == EndpointState::kClosing) {  // else it goes on to receive
     link_->stop(Link::State::kClosed);
     link_->end_waiting();
   }

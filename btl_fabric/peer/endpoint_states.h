@@ -48,8 +48,9 @@ struct EndpointGuards {
   bool crossed = false;  ///< of kSetUpFailed: only the peer had asked, and our Connect is answered by a newer one
   bool is_self = false;
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
+  bool receives = false;   ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
-inline constexpr std::size_t kEndpointGuards = 5;
+inline constexpr std::size_t kEndpointGuards = 6;
 
 enum class EndpointAction : std::uint8_t {
   kNone,
@@ -75,8 +76,8 @@ inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
     "SendWanted",  "ReceivesWanted", "Linked", "Made",        "CtsArrived", "PeerSpoke", "GoodbyeArrived",
     "GoodbyeDone", "Superseded",     "Lost",   "SetUpFailed", "LinkFailed", "Removed"};
-inline constexpr std::array<std::string_view, kEndpointGuards> kGuardNames{"may speak first", "missed", "crossed",
-                                                                           "self", "other way"};
+inline constexpr std::array<std::string_view, kEndpointGuards> kGuardNames{
+    "may speak first", "missed", "crossed", "self", "other way", "receives"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
     "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye",
     "Retire", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};

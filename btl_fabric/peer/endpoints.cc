@@ -33,6 +33,7 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
   }
   const cpc::ConnectionKey key{name_of(*proc), port_.index, *peer.pairs[port_.index]};
   if (Endpoint* known = find(key); known != nullptr) {
+    known->take_back(proc);
     return known;
   }
   const ProcessInfo& ours = services_.own_info();
@@ -149,9 +150,22 @@ void Endpoints::close(Endpoint* endpoint) {
   if (found == endpoints_.end() || found->second.get() != endpoint) {
     return;
   }
+  const EndpointCause cause{.text = "the process has disconnected", .direction = endpoint->outgoing()};
+  if (endpoint->goes_on_to_receive()) {
+    endpoint->lose_proc();
+    endpoint->apply(EndpointEvent::kRemoved, cause);
+    return;
+  }
   closing_.push_back(std::move(found->second));
   endpoints_.erase(found);
-  endpoint->apply(EndpointEvent::kRemoved, {.text = "the process has disconnected"});
+  endpoint->apply(EndpointEvent::kRemoved, cause);
+}
+
+/// Nobody holds an endpoint any more that Open MPI has taken away when the peer has ended its connection too.
+void Endpoints::close_if_over(Endpoint& endpoint) {
+  if (endpoint.is_over()) {
+    close(&endpoint);
+  }
 }
 
 void Endpoints::say_goodbye_to_all() {

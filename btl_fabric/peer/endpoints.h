@@ -122,6 +122,7 @@ class Endpoints final : private PathEvents {
   /// The endpoint for a process that connected to us before Open MPI told us of it.
   [[nodiscard]] Endpoint* endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not);
   void close(Endpoint* endpoint);
+  void close_if_over(Endpoint& endpoint);
   void reap_drained() noexcept;
   void reap_links();
 

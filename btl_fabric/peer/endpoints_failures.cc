@@ -39,6 +39,7 @@ void Endpoints::goodbye_arrived(Link& link) noexcept {
       endpoint.apply(
           EndpointEvent::kGoodbyeArrived,
           {.text = "the peer has closed the connection, and messages for it wait", .direction = endpoint.incoming()});
+      close_if_over(endpoint);
     });
   }
 }

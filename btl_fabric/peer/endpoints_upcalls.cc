@@ -148,7 +148,8 @@ void Endpoints::on(const cpc::Failed& upcall) {
   if (is_new && endpoint->state() != EndpointState::kFailed) {
     endpoint->directions_.open(upcall.key.direction, upcall.link);  // what our Connect was joined to
   }
-  if (!endpoint->directions_.has(upcall.key.direction, upcall.link)) {
+  if (!endpoint->directions_.has(upcall.key.direction, upcall.link) ||
+      !endpoint->directions_.is_open(upcall.key.direction)) {
     return;  // it is being taken down already
   }
   endpoint->directions_.end(upcall.key.direction);  // the progress thread closes it by itself
@@ -179,6 +180,12 @@ void Endpoints::on(const cpc::Flushing& upcall) {
   if (key.direction == cpc::Direction::kIncoming && endpoint->state() != EndpointState::kFailed) {
     submit(cpc::Destroy{key, number});  // nothing of ours is under way over it
     (void)endpoint->link().receive_from(0, 0);
+    endpoint->directions_.forget(key.direction);
+    close_if_over(*endpoint);
+    return;
+  }
+  if (key.direction == cpc::Direction::kOutgoing && endpoint->state() == EndpointState::kIdle) {
+    submit(cpc::Destroy{key, number});  // it was given up before anything could be sent over it
     endpoint->directions_.forget(key.direction);
     return;
   }

@@ -18,6 +18,7 @@ FABRIC_OPEN(fabric, Endpoint, directions_);
 FABRIC_OPEN(fabric, Endpoint, ending_links_);
 FABRIC_OPEN(fabric, Endpoint, handshake_);
 FABRIC_OPEN(fabric, Endpoint, has_asked_);
+FABRIC_OPEN(fabric, Endpoint, is_known_);
 FABRIC_OPEN(fabric, Endpoint, link_);
 FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
 FABRIC_OPEN(fabric, Endpoint, state_);
@@ -81,7 +82,7 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
   digest.add(static_cast<unsigned>(inside(endpoint, Endpoint_state_{})) |
              inside(endpoint, Endpoint_cts_received_{}) << 16U | inside(endpoint, Endpoint_ending_links_{}) << 24U);
   digest.add((inside(endpoint, Endpoint_carrier_{}) != nullptr ? 1U : 0U) |
-             (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) |
+             (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) | (inside(endpoint, Endpoint_is_known_{}) ? 4U : 0U) |
              (inside(endpoint, Endpoint_may_speak_first_{}) ? 8U : 0U) |
              (inside(endpoint, Endpoint_waiting_{}).empty() ? 0U : 16U));
   const Directions& directions = inside(endpoint, Endpoint_directions_{});

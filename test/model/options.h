@@ -55,8 +55,9 @@ struct Options {
   /// Two applications agree to close, as with MPI_Comm_disconnect: when everything between them has arrived, and both do
   /// before either sends again.
   bool closes_agreed = false;
-  bool nothing_fails = true;  ///< no upper layer is told that a peer cannot be reached
-  bool one_target = false;    ///< X queues: nothing happens that asks for a second one
+  bool nothing_fails = true;   ///< no upper layer is told that a peer cannot be reached
+  bool one_target = false;     ///< X queues: nothing happens that asks for a second one
+  bool receivers_stay = true;  ///< X queues: who only receives loses nothing when it closes
   Mistake mistake = Mistake::kNone;
 };
 

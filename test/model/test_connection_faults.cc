@@ -362,8 +362,15 @@ Options to_two() {
   options.retries = 1;
   return options;
 }
+/// As if it had a connection of its own: one that only receives goes on to, and the target stays.
 Options to_two_of_which_one_closes() {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointGuards sends_too = guards;
+    sends_too.receives = false;
+    return table_endpoint_step(state, event, sends_too);
+  };
   Options options = to_two();
+  options.receivers_stay = false;
   options.plans[1].closes[0] = 1;
   return options;
 }

@@ -29,8 +29,8 @@ std::vector<Cell> all_cells() {
   for (std::size_t state = 0; state < kEndpointStates; ++state) {
     for (std::size_t event = 0; event < kEndpointEvents; ++event) {
       for (unsigned bits = 0; bits < 1U << kEndpointGuards; ++bits) {
-        const EndpointGuards guards{(bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0, (bits & 8U) != 0,
-                                    (bits & 16U) != 0};
+        const EndpointGuards guards{(bits & 1U) != 0, (bits & 2U) != 0,  (bits & 4U) != 0,
+                                    (bits & 8U) != 0, (bits & 16U) != 0, (bits & 32U) != 0};
         const auto from = static_cast<EndpointState>(state);
         const auto what = static_cast<EndpointEvent>(event);
         cells.push_back({from, what, guards, endpoint_step(from, what, guards)});
@@ -75,7 +75,7 @@ END_TEST
 START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
   for (const Cell& cell : all_cells()) {
     if (cell.does(Action::kDropAll)) {
-      ck_assert(cell.step.next == kClosing);
+      ck_assert(cell.step.next == kClosing || cell.guards.receives);
       ck_assert(cell.event == kRemoved || cell.state == kLeaving);
     }
     if (cell.does(Action::kNote)) {
@@ -123,7 +123,8 @@ START_TEST(a_newer_link_takes_the_place_of_the_last_one) {
   for (const Cell& cell : all_cells()) {
     const bool had_link = cell.state == kConnecting || cell.state == kCtsSent || cell.state == kCtsAwaited ||
                           cell.state == kClear || cell.state == kConnected;
-    if (had_link && cell.step.next == kIdle) {
+    const bool receives = cell.event == kRemoved && cell.guards.receives;  // over the same link
+    if (had_link && cell.step.next == kIdle && !receives) {
       ck_assert(cell.does(Action::kRetire));
     }
     // Whatever waits is asked for again, unless a Connect is on its way.
@@ -139,6 +140,18 @@ START_TEST(goodbye_comes_before_the_connection_is_given_up) {
   ck_assert(removed.next == kLeaving && removed.actions[0] == Action::kSayGoodbye);
   for (const EndpointEvent event : {kGoodbyeDone, kGoodbyeArrived, kLost, kLinkFailed}) {
     ck_assert(go(kLeaving, event).next == kClosing);
+  }
+}
+END_TEST
+
+/// With X queues it cannot tell the peer, which goes on to send.
+START_TEST(who_only_receives_is_not_closed) {
+  for (const EndpointState state : {kIdle, kConnecting}) {
+    ck_assert(go(state, kRemoved).next == kClosing);
+    const EndpointStep kept = go(state, kRemoved, {.receives = true});
+    ck_assert(kept.next == kIdle);
+    ck_assert(std::count(kept.actions.begin(), kept.actions.end(), Action::kCloseAll) == 0);
+    ck_assert(std::count(kept.actions.begin(), kept.actions.end(), Action::kRetire) == 0);
   }
 }
 END_TEST
@@ -161,5 +174,5 @@ int main() {
        what_is_waited_for_is_never_dropped_without_an_error, cts_goes_both_ways_before_anything_else,
        a_link_that_carried_nothing_is_missed_by_nobody, a_connection_that_breaks_without_goodbye_has_failed,
        a_newer_link_takes_the_place_of_the_last_one, goodbye_comes_before_the_connection_is_given_up,
-       what_is_ignored_is_explained});
+       who_only_receives_is_not_closed, what_is_ignored_is_explained});
 }

@@ -20,8 +20,10 @@ using namespace fabric::test;
 
 namespace fabric::model {
 
+FABRIC_OPEN(fabric, Endpoints, closing_);
 FABRIC_OPEN(fabric, Endpoints, early_cts_);
 FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
+FABRIC_OPEN(fabric, Endpoints, endpoints_);
 FABRIC_OPEN(fabric, PacketPath, senders_);
 
 }  // namespace fabric::model
@@ -56,6 +58,7 @@ bool refuses_one_only = true;
 namespace {
 
 constexpr std::uint8_t kTag = 65;
+constexpr const char* kXQueues = "X,256,32,16,4,16,2:X,4096,32,16,4,16,2";
 constexpr const char* kSharedQueues = "S,256,32,16,4,16,2:S,4096,32,16,4,16,2";
 
 /// A port whose peers speak oob, and what its endpoints say.
@@ -466,7 +469,7 @@ END_TEST
 /// Peers of a node come and go. 0: the queue pair to the node goes with each; 1: it stays for somebody else; 2: it goes
 /// while a callback runs, and progress is called within.
 START_TEST(a_shared_send_queue_goes_with_its_queue_pair) {
-  EndpointsBench bench("X,256,32,16,4,16,2:X,4096,32,16,4,16,2", cpc::kXoob);
+  EndpointsBench bench(kXQueues, cpc::kXoob);
   const auto& senders = inside(bench.endpoints.path(), model::PacketPath_senders_{});
   FakeQueuePair& pair = bench.device.make_queue_pair();
   const auto turn = [&] {
@@ -508,6 +511,56 @@ START_TEST(a_shared_send_queue_goes_with_its_queue_pair) {
     ck_assert_uint_eq(bench.said<cpc::Destroy>(), link);
     ck_assert_uint_eq(bench.reports, 0);
   }
+}
+END_TEST
+
+/// X queues: the peer that sends does not know that Open MPI has taken it away here, and nothing that it sends is lost. 0, 2: we
+/// have no connection to it; 1, 3: we were about to connect. Only its goodbye is the end, whether Open MPI has taken the
+/// endpoint back in between (2, 3) or not.
+START_TEST(who_only_receives_goes_on_to) {
+  EndpointsBench bench(kXQueues, cpc::kXoob);
+  FakeQueuePair& target = bench.device.make_queue_pair();
+  const cpc::ConnectionKey incoming = EndpointsBench::key(cpc::Direction::kIncoming);
+  const cpc::ConnectionKey outgoing = EndpointsBench::key(cpc::Direction::kOutgoing);
+  Endpoint* const endpoint = &bench.endpoint();
+  bench.tell(cpc::PostReceives{incoming, 1, {}, target.verbs.qp_num, 9});
+  bench.tell(cpc::Connected{incoming, 1, {}, {}});
+  const bool connects = _i % 2 == 1;
+  if (connects) {
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  }
+  bench.endpoints.remove(endpoint);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), connects ? 1 : 0);
+  std::vector<std::byte> message(PacketHeader::kSize + 4);
+  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+  bench.device.receive(*bench.shared[0], target, message);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.counters.messages_received, 1);
+  if (connects) {
+    bench.tell(cpc::Flushing{outgoing, 1});
+    ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+  }
+  if (_i >= 2) {
+    ck_assert_ptr_eq(&bench.endpoint(), endpoint);
+    bench.device.receive(*bench.shared[0], target, message);
+    bench.endpoints.progress();
+    ck_assert_uint_eq(bench.counters.messages_received, 2);
+  }
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(message.data());
+  store_be(message.data() + PacketHeader::kSize, std::uint32_t{9});
+  bench.device.receive(*bench.shared[0], target, message);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Close>(), connects ? 2 : 1);
+  bench.tell(cpc::Flushing{incoming, 1});
+  if (_i >= 2) {
+    bench.endpoints.remove(endpoint);
+  }
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), connects ? 2 : 1);
+  ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_endpoints_{}).size(), 0);
+  ck_assert_uint_eq(inside(bench.endpoints, model::Endpoints_closing_{}).size(), 0);
+  ck_assert_uint_eq(bench.sends_ended.size(), 0);
+  ck_assert_uint_eq(bench.reports, 0);
 }
 END_TEST
 
@@ -570,6 +623,7 @@ int main() {
   tcase_add_test(tcase, all_ports_are_connected);
   tcase_add_test(tcase, a_late_cts_revives_nothing);
   tcase_add_test(tcase, an_early_cts_goes_with_its_queue_pairs);
+  tcase_add_loop_test(tcase, who_only_receives_goes_on_to, 0, 4);
   tcase_add_loop_test(tcase, a_shared_send_queue_goes_with_its_queue_pair, 0, 3);
   tcase_add_loop_test(tcase, a_cts_of_queue_pairs_that_are_gone_is_none, 0, 2);
   tcase_add_test(tcase, nothing_is_freed_within_a_callback);

@@ -46,7 +46,7 @@ case_thread_sanitizer() {
   for contexts in 1 2; do
     LIMIT=900 fabric 2 --mca mca_base_component_path "$FABRIC_THREAD_SANITIZED:${OMPI_MCA_mca_base_component_path#*:}" \
       --mca btl_fabric_tx_contexts "$contexts" env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)${LD_PRELOAD:+:$LD_PRELOAD}" \
-      TSAN_OPTIONS="detect_deadlocks=0:exitcode=0:log_path=$work/tsan" "$check" --threads 3 --max 32768 || return 1
+      TSAN_OPTIONS="detect_deadlocks=0:exitcode=0:log_path=$work/tsan:suppressions=$here/tsan.supp" "$check" --threads 3 --max 32768 || return 1
     says 'checks passed' || return 1
   done
   cat "$work"/tsan.* > "$work/races" 2> /dev/null

@@ -29,11 +29,12 @@ stock_packages=(netpipe-openmpi python3-mpi4py scalapack-mpi-test mumps-test)
 
 is_due() { [[ " ${due[*]} " == *" $1 "* ]]; }
 
-# build_plain : the component, softhca, and the programs of test/stock.
+# build_plain : the component, softhca, the programs of test/stock, and that test of make check which is a component case too.
 build_plain() {
   build_component "$build/plain" --enable-werror CFLAGS=-O2 CXXFLAGS=-O2 && component_environment "$build/plain" || return
   export CHECK_PROGRAMS=$build/stock CHECK_MPI=$build/stock/check_mpi
-  step 'building the programs of test/stock' "$here/stock/build" "$CHECK_PROGRAMS"
+  step 'building the programs of test/stock' "$here/stock/build" "$CHECK_PROGRAMS" &&
+    step 'building test_cpc_verbs' make -C "$build/plain" -j"$(nproc)" test/unit/test_cpc_verbs
 }
 
 # made DIR VARIABLE... : the words of these variables of DIR's Makefile.

@@ -22,7 +22,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
 
 void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
   const EndpointStep step = endpoint_step(state_, event, guards(cause));
-  if (step.outcome == EndpointOutcome::kIgnored) {
+  if (step.outcome == Outcome::kIgnored) {
     return;
   }
   const EndpointState from = state_;
@@ -30,7 +30,7 @@ void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
     trace->add(key_, to_string(from), to_string(event), to_string(step.next));
   }
   EndpointCause known = cause;
-  if (step.outcome == EndpointOutcome::kProtocolError) {
+  if (step.outcome == Outcome::kProtocolError) {
     known.text = "protocol error: " + std::string(step.why);
   }
   if (known.history.empty() && !known.is_reported) {

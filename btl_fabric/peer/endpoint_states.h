@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/state_table.h"
+
 namespace fabric {
 
 enum class EndpointState : std::uint8_t {
@@ -50,7 +52,14 @@ struct EndpointGuards {
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
   bool receives = false;   ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
-inline constexpr std::size_t kEndpointGuards = 6;
+inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
+    {&EndpointGuards::may_speak_first, "may speak first"},
+    {&EndpointGuards::missed, "missed"},
+    {&EndpointGuards::crossed, "crossed"},
+    {&EndpointGuards::is_self, "self"},
+    {&EndpointGuards::other_way, "other way"},
+    {&EndpointGuards::receives, "receives"},
+});
 
 enum class EndpointAction : std::uint8_t {
   kNone,
@@ -76,8 +85,6 @@ inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
     "SendWanted",  "ReceivesWanted", "Linked", "Made",        "CtsArrived", "PeerSpoke", "GoodbyeArrived",
     "GoodbyeDone", "Superseded",     "Lost",   "SetUpFailed", "LinkFailed", "Removed"};
-inline constexpr std::array<std::string_view, kEndpointGuards> kGuardNames{
-    "may speak first", "missed", "crossed", "self", "other way", "receives"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
     "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye",
     "Retire", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};

@@ -31,92 +31,37 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <initializer_list>
-#include <string_view>
+#include <cstddef>
 
 #include "btl_fabric/peer/endpoint_states.h"
-#include "common/base/enum_set.h"
+#include "common/base/state_table.h"
 
 namespace fabric {
 
-enum class EndpointOutcome : std::uint8_t {
-  kTransition,
-  kIgnored,        ///< The state stays and nothing is done; `why` says why that is right.
-  kProtocolError,  ///< Somebody broke the rules: the endpoint fails; `why` names the rule.
-};
-
-struct EndpointStep {
-  EndpointOutcome outcome = EndpointOutcome::kIgnored;
-  EndpointState next = EndpointState::kIdle;
-  std::array<EndpointAction, 3> actions{};
-  std::string_view why;
-};
+using EndpointTable = StateTable<EndpointState, EndpointEvent, EndpointAction, 3>;
+using EndpointStep = EndpointTable::Step;
 
 namespace endpoint_detail {
-
-/// A condition on guards: those in `care` must be as in `want`.
-struct When {
-  std::uint8_t care = 0;  ///< bits as in guard_bits()
-  std::uint8_t want = 0;
-};
-[[nodiscard]] constexpr When operator!(When when) noexcept {
-  return {when.care, static_cast<std::uint8_t>(when.want ^ when.care)};
-}
-[[nodiscard]] constexpr When operator&&(When a, When b) noexcept {
-  return {static_cast<std::uint8_t>(a.care | b.care), static_cast<std::uint8_t>(a.want | b.want)};
-}
-inline constexpr When kAlways{};
-inline constexpr When kMaySpeakFirst{1, 1};
-inline constexpr When kMissed{2, 2};
-inline constexpr When kCrossed{4, 4};
-inline constexpr When kIsSelf{8, 8};
-inline constexpr When kOtherWay{16, 16};
-inline constexpr When kReceives{32, 32};
-
-[[nodiscard]] constexpr std::uint8_t guard_bits(const EndpointGuards& guards) noexcept {
-  return static_cast<std::uint8_t>((guards.may_speak_first ? 1 : 0) | (guards.missed ? 2 : 0) |
-                                   (guards.crossed ? 4 : 0) | (guards.is_self ? 8 : 0) | (guards.other_way ? 16 : 0) |
-                                   (guards.receives ? 32 : 0));
-}
-
-struct Row {
-  EnumSet<EndpointState> states;
-  EnumSet<EndpointEvent> events;
-  When when;
-  EndpointStep step;
-  [[nodiscard]] constexpr bool matches(EndpointState state, EndpointEvent event, std::uint8_t guards) const noexcept {
-    return states.has(state) && events.has(event) && (guards & when.care) == when.want;
-  }
-};
-
-[[nodiscard]] constexpr Row go(EnumSet<EndpointState> from, EnumSet<EndpointEvent> event, When when, EndpointState next,
-                               std::initializer_list<EndpointAction> actions) noexcept {
-  Row row{from, event, when, {EndpointOutcome::kTransition, next, {}, {}}};
-  std::copy(actions.begin(), actions.end(), row.step.actions.begin());
-  return row;
-}
-[[nodiscard]] constexpr Row ignored(EnumSet<EndpointState> states, EnumSet<EndpointEvent> events, std::string_view why,
-                                    When when = kAlways) noexcept {
-  return {states, events, when, {EndpointOutcome::kIgnored, EndpointState::kIdle, {}, why}};
-}
-[[nodiscard]] constexpr Row error(EnumSet<EndpointState> states, EnumSet<EndpointEvent> events, std::string_view why,
-                                  When when = kAlways) noexcept {
-  return {states,
-          events,
-          when,
-          {EndpointOutcome::kProtocolError,
-           EndpointState::kFailed,
-           {EndpointAction::kReport, EndpointAction::kFailAll, EndpointAction::kCloseAll},
-           why}};
-}
 
 using enum EndpointState;
 using enum EndpointEvent;
 using enum EndpointAction;
 
-// clang-format off
-inline constexpr auto kTable = std::to_array<Row>({
+[[nodiscard]] consteval When on(bool EndpointGuards::*fact) {
+  return when(kEndpointGuardList, fact);
+}
+inline constexpr When kMaySpeakFirst = on(&EndpointGuards::may_speak_first);
+inline constexpr When kMissed = on(&EndpointGuards::missed);
+inline constexpr When kCrossed = on(&EndpointGuards::crossed);
+inline constexpr When kIsSelf = on(&EndpointGuards::is_self);
+inline constexpr When kOtherWay = on(&EndpointGuards::other_way);
+inline constexpr When kReceives = on(&EndpointGuards::receives);
+
+inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
+
+struct Rows : EndpointTable {
+  // clang-format off
+  static constexpr auto kAll = std::to_array<Row>({
   // ---- Something is to be sent
   go(kIdle, kSendWanted, kAlways, kConnecting, {kConnect}),
   ignored({kConnecting, kCtsSent, kCtsAwaited}, kSendWanted, "it waits for the connection"),
@@ -136,8 +81,7 @@ inline constexpr auto kTable = std::to_array<Row>({
   go(kClear, {kSendWanted, kPeerSpoke}, kAlways, kConnected, {kStart}),
   go(kConnecting, kPeerSpoke, !kIsSelf, kConnecting, {kTellPeerSpoke}),
   ignored(kConnecting, kPeerSpoke, "there is nobody to tell", kIsSelf),
-  go(kIdle,      kPeerSpoke, kOtherWay, kIdle,      {kTellPeerSpoke}),
-  go(kConnected, kPeerSpoke, kOtherWay, kConnected, {kTellPeerSpoke}),
+  stay({kIdle, kConnected}, kPeerSpoke, kOtherWay, {kTellPeerSpoke}),
   ignored({kIdle, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
   ignored({kCtsSent, kCtsAwaited, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
 
@@ -165,9 +109,7 @@ inline constexpr auto kTable = std::to_array<Row>({
   ignored({kIdle, kSelf}, kSuperseded, "there is no link"),
 
   // ---- Something fails. What only the peer wanted is missed by nobody here.
-  go(kIdle,       kSetUpFailed, kOtherWay, kIdle,       {kNote, kCloseDirection}),
-  go(kConnecting, kSetUpFailed, kOtherWay, kConnecting, {kNote, kCloseDirection}),
-  go(kConnected,  kSetUpFailed, kOtherWay, kConnected,  {kNote, kCloseDirection}),
+  stay({kIdle, kConnecting, kConnected}, kSetUpFailed, kOtherWay, {kNote, kCloseDirection}),
   go(kIdle,       kSetUpFailed, !kOtherWay && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
   go(kIdle,       kSetUpFailed, !kOtherWay && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   go(kConnecting, kSetUpFailed, !kOtherWay && kCrossed, kConnecting, {kNote, kCloseDirection, kRetire}),
@@ -202,66 +144,29 @@ inline constexpr auto kTable = std::to_array<Row>({
   ignored(kClosing,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
            kSuperseded, kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
-});
+  });
+};
 // clang-format on
-
-/// True if the rows of one cell of the table leave no guards out and do not overlap. Guards that none of them asks for
-/// make no difference.
-[[nodiscard]] constexpr bool cell_is_complete(EndpointState state, EndpointEvent event) noexcept {
-  unsigned care = 0;
-  for (const Row& row : kTable) {
-    care |= row.states.has(state) && row.events.has(event) ? row.when.care : 0U;
-  }
-  for (unsigned guards = 0; guards < 1U << kEndpointGuards; ++guards) {
-    if ((guards & ~care) == 0 && std::count_if(kTable.begin(), kTable.end(), [&](const Row& row) {
-                                   return row.matches(state, event, static_cast<std::uint8_t>(guards));
-                                 }) != 1) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// Every event in every state, under all guards, has exactly one row.
-[[nodiscard]] constexpr bool complete() noexcept {
-  for (std::size_t state = 0; state < kEndpointStates; ++state) {
-    for (std::size_t event = 0; event < kEndpointEvents; ++event) {
-      if (!cell_is_complete(static_cast<EndpointState>(state), static_cast<EndpointEvent>(event))) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
 
 /// A link starts to carry only where a connection is being made: whatever comes late cannot revive an endpoint.
 [[nodiscard]] constexpr bool only_set_up_starts_a_link() noexcept {
-  return std::all_of(kTable.begin(), kTable.end(), [](const Row& row) {
-    const bool starts = std::count(row.step.actions.begin(), row.step.actions.end(), kStart) > 0;
+  return std::none_of(Rows::kAll.begin(), Rows::kAll.end(), [](const auto& row) {
     const bool late = row.states.has(kLeaving) || row.states.has(kFailed) || row.states.has(kClosing);
-    return !(starts && late);
+    return late && row.does(kStart);
   });
 }
 
-static_assert(complete(), "a cell of the endpoint table has no row, or several");
+static_assert(Rows::is_complete(Rows::kAll, kEndpointStates, kEndpointEvents, [](unsigned, unsigned) { return true; }),
+              "a cell of the endpoint table has no row, or several");
 static_assert(only_set_up_starts_a_link());
 
 }  // namespace endpoint_detail
 
-/// What `event` leads to in `state`. `next` of an ignored event is `state`.
+/// What `event` leads to in `state`.
 [[nodiscard]] constexpr EndpointStep endpoint_step(EndpointState state, EndpointEvent event,
                                                    const EndpointGuards& guards) noexcept {
-  const std::uint8_t bits = endpoint_detail::guard_bits(guards);
-  for (const endpoint_detail::Row& row : endpoint_detail::kTable) {
-    if (row.matches(state, event, bits)) {
-      EndpointStep step = row.step;
-      if (step.outcome == EndpointOutcome::kIgnored) {
-        step.next = state;
-      }
-      return step;
-    }
-  }
-  return {};  // never: the table is complete
+  using endpoint_detail::Rows;
+  return Rows::look_up(Rows::kAll, state, event, guard_bits(kEndpointGuardList, guards), endpoint_detail::kAfterError);
 }
 
 }  // namespace fabric

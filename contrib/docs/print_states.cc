@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Prints contrib/docs/states.md from the three tables of connection set-up. contrib/docs/update-readme puts it there.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -11,10 +12,11 @@
 
 namespace {
 
+using namespace fabric;
 using namespace fabric::cpc;
 
 template <class E>
-std::string names(const detail::Set<E>& set, std::size_t count) {
+std::string names(const EnumSet<E>& set, std::size_t count) {
   std::string all;
   for (std::size_t i = 0; i < count; ++i) {
     if (const E one = static_cast<E>(i); set.has(one)) {
@@ -24,13 +26,12 @@ std::string names(const detail::Set<E>& set, std::size_t count) {
   return all;
 }
 
-std::string text_of(const detail::When& when) {
+template <class List>
+std::string text_of(const When& when, const List& guards) {
   std::string all;
-  for (std::size_t i = 0; i < kGuards; ++i) {
+  for (std::size_t i = 0; i < guards.size(); ++i) {
     if ((when.care >> i & 1U) != 0) {
-      all.append(all.empty() ? "" : ", ")
-          .append((when.want >> i & 1U) != 0 ? "" : "not ")
-          .append(detail::kGuardNames[i]);
+      all.append(all.empty() ? "" : ", ").append((when.want >> i & 1U) != 0 ? "" : "not ").append(guards[i].name);
     }
   }
   return all;
@@ -52,52 +53,79 @@ void print(const std::string& line) {
   std::puts(line.c_str());
 }
 
-void print_rows(Outcome outcome) {
-  for (const detail::Row& row : detail::kTable) {
-    if (row.step.outcome != outcome) {
-      continue;
-    }
-    std::string line = "| " + names(row.states, kStates) + " | " + names(row.events, kEvents) + " | ";
-    if (outcome != Outcome::kIgnored) {
-      line += text_of(row.when) + " | ";
-    }
-    if (outcome == Outcome::kTransition) {
-      line.append(to_string(row.step.next)).append(" | ").append(text_of_actions(row.step.actions));
-    } else {
-      line.append(row.step.why);
-    }
-    print(line + " |");
-  }
-}
+/// A table, and how many states and events it is about.
+template <class State, class Event, class Rows, class GuardList, class Step>
+struct Table {
+  const Rows& rows;
+  const GuardList& guards;
+  const Step& after_error;
+  std::size_t states;
+  std::size_t events;
 
-/// An arrow for each pair of states between which rows lead, with their events. Rows that stay in their state are left
-/// to the table.
-void print_diagram() {
-  print("```mermaid");
-  print("stateDiagram-v2");
-  print("  [*] --> Closed");
-  for (std::size_t from = 0; from < kStates; ++from) {
-    for (std::size_t to = 0; to < kStates; ++to) {
-      if (from == to) {
+  void print_rows(Outcome outcome) const {
+    for (const auto& row : rows) {
+      if (row.outcome != outcome) {
         continue;
       }
-      std::string events;
-      for (std::size_t event = 0; event < kEvents; ++event) {
-        for (const detail::Row& row : detail::kTable) {
-          if (row.step.outcome == Outcome::kTransition && row.states.has(static_cast<State>(from)) &&
-              row.events.has(static_cast<Event>(event)) && row.step.next == static_cast<State>(to)) {
-            events.append(events.empty() ? "" : ", ").append(to_string(static_cast<Event>(event)));
-            break;
-          }
-        }
+      std::string line = "| " + names(row.states, states) + " | " + names(row.events, events) + " | " +
+                         text_of(row.when, guards) + " | ";
+      if (outcome == Outcome::kTransition) {
+        line.append(row.next ? to_string(*row.next) : "the same").append(" | ").append(text_of_actions(row.actions));
+      } else {
+        line.append(row.why);
       }
-      if (!events.empty()) {
-        print("  " + std::string(to_string(static_cast<State>(from))) + " --> " +
-              std::string(to_string(static_cast<State>(to))) + ": " + events);
-      }
+      print(line + " |");
     }
   }
-  print("```");
+
+  [[nodiscard]] bool leads(State from, Event event, State to) const {
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) {
+      return row.outcome == Outcome::kTransition && row.is_of(from, event) && row.next == to;
+    });
+  }
+
+  /// An arrow for each pair of states between which rows lead, with their events. Rows that stay in their state are left
+  /// to the table.
+  void print_diagram() const {
+    print("```mermaid\nstateDiagram-v2\n  [*] --> " + std::string(to_string(State{})));
+    for (std::size_t i = 0; i < states; ++i) {
+      for (std::size_t j = 0; j < states; ++j) {
+        const auto from = static_cast<State>(i);
+        const auto to = static_cast<State>(j);
+        std::string all;
+        for (std::size_t event = 0; event < events && from != to; ++event) {
+          if (const auto what = static_cast<Event>(event); leads(from, what, to)) {
+            all.append(all.empty() ? "" : ", ").append(to_string(what));
+          }
+        }
+        if (!all.empty()) {
+          print("  " + std::string(to_string(from)) + " --> " + std::string(to_string(to)) + ": " + all);
+        }
+      }
+    }
+    print("```");
+  }
+
+  void print_all() const {
+    print_diagram();
+    print("\n### Transitions\n");
+    print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
+    print_rows(Outcome::kTransition);
+    print("\n### Ignored\n");
+    print("| state | event | if | because |\n|---|---|---|---|");
+    print_rows(Outcome::kIgnored);
+    print("\n### Protocol errors\n");
+    print("The next state is " + std::string(to_string(after_error.next)) + "; the actions are " +
+          text_of_actions(after_error.actions) + ".\n");
+    print("| state | event | if | because |\n|---|---|---|---|");
+    print_rows(Outcome::kProtocolError);
+  }
+};
+
+template <class State, class Event, class Rows, class GuardList, class Step>
+void print_table(const Rows& rows, const GuardList& guards, const Step& after_error, std::size_t states,
+                 std::size_t events) {
+  Table<State, Event, Rows, GuardList, Step>{rows, guards, after_error, states, events}.print_all();
 }
 
 void print_connections() {
@@ -109,57 +137,7 @@ void print_connections() {
       "events and actions are is in [cpc/core/connection_states.h](../../cpc/core/connection_states.h). Arrows from a state to "
       "itself");
   print("are left out of the diagram, and protocol errors, all of which lead to Closing.\n");
-  print_diagram();
-  print("\n### Transitions\n");
-  print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
-  print_rows(Outcome::kTransition);
-  print("\n### Ignored\n");
-  print("| state | event | because |\n|---|---|---|");
-  print_rows(Outcome::kIgnored);
-  print("\n### Protocol errors\n");
-  print("The next state is Closing; the actions are " +
-        text_of_actions(detail::error(State::kClosed, Event::kLocalError, "").step.actions) + ".\n");
-  print("| state | event | if | because |\n|---|---|---|---|");
-  print_rows(Outcome::kProtocolError);
-}
-
-template <class E>
-std::string names(const fabric::EnumSet<E>& set, std::size_t count) {
-  std::string all;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (const E one = static_cast<E>(i); set.has(one)) {
-      all.append(all.empty() ? "" : ", ").append(to_string(one));
-    }
-  }
-  return all;
-}
-
-std::string text_of(const fabric::endpoint_detail::When& when) {
-  std::string all;
-  for (std::size_t i = 0; i < fabric::kEndpointGuards; ++i) {
-    if ((when.care >> i & 1U) != 0) {
-      all.append(all.empty() ? "" : ", ")
-          .append((when.want >> i & 1U) != 0 ? "" : "not ")
-          .append(fabric::endpoint_detail::kGuardNames[i]);
-    }
-  }
-  return all;
-}
-
-void print_endpoint_rows(fabric::EndpointOutcome outcome) {
-  for (const fabric::endpoint_detail::Row& row : fabric::endpoint_detail::kTable) {
-    if (row.step.outcome != outcome) {
-      continue;
-    }
-    std::string line = "| " + names(row.states, fabric::kEndpointStates) + " | " +
-                       names(row.events, fabric::kEndpointEvents) + " | " + text_of(row.when) + " | ";
-    if (outcome == fabric::EndpointOutcome::kTransition) {
-      line.append(to_string(row.step.next)).append(" | ").append(text_of_actions(row.step.actions));
-    } else {
-      line.append(row.step.why);
-    }
-    print(line + " |");
-  }
+  print_table<State, Event>(detail::Rows::kAll, kGuardList, detail::kAfterError, kStates, kEvents);
 }
 
 void print_endpoints() {
@@ -168,37 +146,8 @@ void print_endpoints() {
       "The main thread's half: [btl_fabric/peer/endpoint_table.h](../../btl_fabric/peer/endpoint_table.h) says how it is "
       "meant, and");
   print("[endpoint_states.h](../../btl_fabric/peer/endpoint_states.h) what states, events and actions are.\n");
-  print("```mermaid\nstateDiagram-v2\n  [*] --> Idle");
-  for (std::size_t from = 0; from < fabric::kEndpointStates; ++from) {
-    for (std::size_t to = 0; to < fabric::kEndpointStates; ++to) {
-      std::string events;
-      for (std::size_t event = 0; event < fabric::kEndpointEvents && from != to; ++event) {
-        const auto what = static_cast<fabric::EndpointEvent>(event);
-        for (const fabric::endpoint_detail::Row& row : fabric::endpoint_detail::kTable) {
-          if (row.step.outcome == fabric::EndpointOutcome::kTransition &&
-              row.states.has(static_cast<fabric::EndpointState>(from)) && row.events.has(what) &&
-              row.step.next == static_cast<fabric::EndpointState>(to)) {
-            events.append(events.empty() ? "" : ", ").append(to_string(what));
-            break;
-          }
-        }
-      }
-      if (!events.empty()) {
-        print("  " + std::string(to_string(static_cast<fabric::EndpointState>(from))) + " --> " +
-              std::string(to_string(static_cast<fabric::EndpointState>(to))) + ": " + events);
-      }
-    }
-  }
-  print("```\n\n### Transitions\n");
-  print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
-  print_endpoint_rows(fabric::EndpointOutcome::kTransition);
-  print("\n### Ignored\n");
-  print("| state | event | if | because |\n|---|---|---|---|");
-  print_endpoint_rows(fabric::EndpointOutcome::kIgnored);
-  print("\n### Protocol errors\n");
-  print("The next state is Failed; the actions are Report, FailAll, CloseAll.\n");
-  print("| state | event | if | because |\n|---|---|---|---|");
-  print_endpoint_rows(fabric::EndpointOutcome::kProtocolError);
+  print_table<EndpointState, EndpointEvent>(endpoint_detail::Rows::kAll, kEndpointGuardList,
+                                            endpoint_detail::kAfterError, kEndpointStates, kEndpointEvents);
 }
 
 const char* line_text(sender_detail::Line line) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/state_table.h"
+
 namespace fabric::cpc {
 
 /// States of a connection. "Active" is the side whose request is answered, "passive" the side that answers.
@@ -111,13 +113,23 @@ struct Guards {
   bool names_target = false;  ///< Outgoing: our REQUEST named the target that the sender is connected to.
   bool peer_pauses = false;   ///< The peer has said PAUSE, and has not come back yet.
 };
-inline constexpr std::size_t kGuards = 13;
+inline constexpr auto kGuardList = std::to_array<Guard<Guards>>({
+    {&Guards::peer_has_precedence, "peer has precedence"},
+    {&Guards::newer, "newer"},
+    {&Guards::older, "older"},
+    {&Guards::old_attempt, "old attempt"},
+    {&Guards::same_ends, "same ends"},
+    {&Guards::time_left, "time left"},
+    {&Guards::channel_up, "channel up"},
+    {&Guards::exchanges, "exchanges"},
+    {&Guards::wanted, "wanted"},
+    {&Guards::outgoing, "outgoing"},
+    {&Guards::incoming, "incoming"},
+    {&Guards::names_target, "names target"},
+    {&Guards::peer_pauses, "peer pauses"},
+});
 
 namespace detail {
-/// In the order of the bits that stand for them in the connection table.
-inline constexpr std::array<std::string_view, kGuards> kGuardNames{
-    "peer has precedence", "newer",  "older",    "old attempt", "same ends",    "time left",  "channel up",
-    "exchanges",           "wanted", "outgoing", "incoming",    "names target", "peer pauses"};
 inline constexpr std::array<std::string_view, kStates> kStateNames{"Closed",    "Posting",   "Queued",    "RequestSent",
                                                                    "Yielded",   "Answering", "ReplySent", "Confirming",
                                                                    "Connected", "Closing"};

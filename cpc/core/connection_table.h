@@ -56,129 +56,59 @@
 //    Failed, and in the end exactly one Flushing, whether it has said Close or not; except of a connection that only the
 //    peer wanted and that it has never heard of.
 //
-// To extend the table: add the enumerators to connection_states.h, then rows until this header compiles. Guards are in the state wherever possible: "receives posted", for instance, is one of the things
-// that tell Posting from RequestSent and Answering from ReplySent.
+// To extend the table: add the enumerators to connection_states.h, then rows until this header compiles. Guards are in the
+// state wherever possible: "receives posted", for instance, is one of the things that tell Posting from RequestSent and
+// Answering from ReplySent.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <initializer_list>
-#include <string_view>
+#include <cstddef>
 
+#include "common/base/state_table.h"
 #include "cpc/core/connection_states.h"
 
 namespace fabric::cpc {
 
-/// What an event comes to.
-enum class Outcome : std::uint8_t {
-  kTransition,
-  kIgnored,        ///< The state stays and nothing is done; `why` says why that is right.
-  kProtocolError,  ///< One side broke the rules: the connection ends; `why` names the rule.
-};
-
-inline constexpr std::size_t kMaxActions = 7;
-using Actions = std::array<Action, kMaxActions>;
-
-struct Step {
-  Outcome outcome = Outcome::kIgnored;
-  State next = State::kClosed;
-  Actions actions{};
-  std::string_view why;
-};
+using ConnectionTable = StateTable<State, Event, Action, 7>;
+using Actions = ConnectionTable::Actions;
+using Step = ConnectionTable::Step;
 
 namespace detail {
-
-template <class E>
-struct Set {
-  std::uint32_t bits = 0;
-  constexpr Set(E one) noexcept : bits(std::uint32_t{1} << static_cast<unsigned>(one)) {}  // NOLINT: a set of one
-  constexpr Set(std::initializer_list<E> several) noexcept {
-    for (const E one : several) {
-      bits |= std::uint32_t{1} << static_cast<unsigned>(one);
-    }
-  }
-  [[nodiscard]] constexpr bool has(E one) const noexcept { return (bits >> static_cast<unsigned>(one) & 1U) != 0; }
-};
-
-/// A condition on guards: those in `care` must be as in `want`.
-struct When {
-  std::uint16_t care = 0;  ///< bits as in guard_bits()
-  std::uint16_t want = 0;
-};
-[[nodiscard]] constexpr When operator!(When when) noexcept {
-  return {when.care, static_cast<std::uint16_t>(when.want ^ when.care)};
-}
-[[nodiscard]] constexpr When operator&&(When a, When b) noexcept {
-  return {static_cast<std::uint16_t>(a.care | b.care), static_cast<std::uint16_t>(a.want | b.want)};
-}
-
-inline constexpr When kAlways{};
-inline constexpr When kPeerHasPrecedence{1, 1};
-inline constexpr When kNewer{2, 2};
-inline constexpr When kOlder{4, 4};
-inline constexpr When kOldAttempt{8, 8};
-inline constexpr When kSameEnds{16, 16};
-inline constexpr When kTimeLeft{32, 32};
-inline constexpr When kChannelUp{64, 64};
-inline constexpr When kExchanges{128, 128};
-inline constexpr When kWanted{256, 256};
-inline constexpr When kOutgoing{512, 512};
-inline constexpr When kIncoming{1024, 1024};
-inline constexpr When kNamesTarget{2048, 2048};
-inline constexpr When kPeerPauses{4096, 4096};
-/// A request of the incarnation at hand, and of its latest attempt.
-inline constexpr When kSame = !kNewer && !kOlder;
-inline constexpr When kLatest = kSame && !kOldAttempt;
-
-[[nodiscard]] constexpr std::uint16_t guard_bits(const Guards& guards) noexcept {
-  const auto bit = [](bool guard, When when) { return guard ? unsigned{when.care} : 0U; };
-  return static_cast<std::uint16_t>(
-      bit(guards.peer_has_precedence, kPeerHasPrecedence) | bit(guards.newer, kNewer) | bit(guards.older, kOlder) |
-      bit(guards.old_attempt, kOldAttempt) | bit(guards.same_ends, kSameEnds) | bit(guards.time_left, kTimeLeft) |
-      bit(guards.channel_up, kChannelUp) | bit(guards.exchanges, kExchanges) | bit(guards.wanted, kWanted) |
-      bit(guards.outgoing, kOutgoing) | bit(guards.incoming, kIncoming) | bit(guards.names_target, kNamesTarget) |
-      bit(guards.peer_pauses, kPeerPauses));
-}
-
-struct Row {
-  Set<State> states;
-  Set<Event> events;
-  When when;
-  Step step;
-  [[nodiscard]] constexpr bool matches(State state, Event event, std::uint16_t guards) const noexcept {
-    return states.has(state) && events.has(event) && (guards & when.care) == when.want;
-  }
-};
-
-[[nodiscard]] constexpr Row go(Set<State> from, Set<Event> event, When when, State next,
-                               std::initializer_list<Action> actions) noexcept {
-  Row row{from, event, when, {Outcome::kTransition, next, {}, {}}};
-  std::copy(actions.begin(), actions.end(), row.step.actions.begin());
-  return row;
-}
-[[nodiscard]] constexpr Row ignored(Set<State> states, Set<Event> events, std::string_view why,
-                                    When when = kAlways) noexcept {
-  return {states, events, when, {Outcome::kIgnored, State::kClosed, {}, why}};
-}
-[[nodiscard]] constexpr Row error(Set<State> states, Set<Event> events, std::string_view why,
-                                  When when = kAlways) noexcept {
-  return {states,
-          events,
-          when,
-          {Outcome::kProtocolError,
-           State::kClosing,
-           {Action::kStopTimer, Action::kSendRefusal, Action::kCloseChannel, Action::kTellFailed,
-            Action::kFlushQueuePairs, Action::kTellFlushing},
-           why}};
-}
 
 using enum State;
 using enum Event;
 using enum Action;
 
-// clang-format off
-inline constexpr auto kTable = std::to_array<Row>({
+[[nodiscard]] consteval When on(bool Guards::*fact) {
+  return when(kGuardList, fact);
+}
+inline constexpr When kPeerHasPrecedence = on(&Guards::peer_has_precedence);
+inline constexpr When kNewer = on(&Guards::newer);
+inline constexpr When kOlder = on(&Guards::older);
+inline constexpr When kOldAttempt = on(&Guards::old_attempt);
+inline constexpr When kSameEnds = on(&Guards::same_ends);
+inline constexpr When kTimeLeft = on(&Guards::time_left);
+inline constexpr When kChannelUp = on(&Guards::channel_up);
+inline constexpr When kExchanges = on(&Guards::exchanges);
+inline constexpr When kWanted = on(&Guards::wanted);
+inline constexpr When kOutgoing = on(&Guards::outgoing);
+inline constexpr When kIncoming = on(&Guards::incoming);
+inline constexpr When kNamesTarget = on(&Guards::names_target);
+inline constexpr When kPeerPauses = on(&Guards::peer_pauses);
+/// A request of the incarnation at hand, and of its latest attempt.
+inline constexpr When kSame = !kNewer && !kOlder;
+inline constexpr When kLatest = kSame && !kOldAttempt;
+
+inline constexpr Step kAfterError{
+    Outcome::kProtocolError,
+    kClosing,
+    {kStopTimer, kSendRefusal, kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing},
+    {}};
+
+struct Rows : ConnectionTable {
+  // clang-format off
+  static constexpr auto kAll = std::to_array<Row>({
   // ---- Closed
   go(kClosed, kConnectWanted,  !kExchanges && !kOutgoing && !kIncoming, kPosting, {kMakeQueuePairs, kAskForReceives}),
   go(kClosed, kConnectWanted,  kOutgoing,   kPosting,     {kAskForReceives}),
@@ -239,7 +169,6 @@ inline constexpr auto kTable = std::to_array<Row>({
      {kStopTimer, kAdoptChannel, kConnectQueuePairs, kSendReply}),
   go(kYielded, kRequestArrived, !kOlder && kExchanges,       kReplySent,
      {kStopTimer, kAdoptChannel, kDestroyQueuePairs, kMakeQueuePairs, kPostHandshake, kConnectQueuePairs, kSendReply}),
-  go(kYielded, kRequestArrived, kOlder,                      kYielded,     {kRefuseOutdated}),
   // The peer may be waiting for its turn for long: that it has refused ours is a sign of life.
   go(kYielded, kHandshakeTimer, kTimeLeft && !kExchanges,    kRequestSent, {kOpenChannel}),
   go(kYielded, kHandshakeTimer, kTimeLeft && kExchanges,     kRequestSent,
@@ -319,18 +248,12 @@ inline constexpr auto kTable = std::to_array<Row>({
   ignored(kConnected, kPeerSpoke, "the peer is known to be connected"),
 
   // ---- Requests that do not fit the state
-  go(kAnswering,  kRequestArrived, kSame && kOldAttempt, kAnswering, {kDropNewChannel}),
-  go(kReplySent,  kRequestArrived, kSame && kOldAttempt, kReplySent, {kDropNewChannel}),
-  go(kConnected,  kRequestArrived, kSame && kOldAttempt, kConnected, {kDropNewChannel}),
+  stay({kAnswering, kReplySent, kConnected}, kRequestArrived, kSame && kOldAttempt, {kDropNewChannel}),
   // Other queue pairs than those we are connected to: the peer does not remember this incarnation.
-  go(kAnswering,  kRequestArrived, kLatest && !kSameEnds, kAnswering, {kRefuseOther}),
-  go(kReplySent,  kRequestArrived, kLatest && !kSameEnds && !kExchanges, kReplySent, {kRefuseOther}),
-  go(kConnected,  kRequestArrived, kLatest && !kSameEnds, kConnected, {kRefuseOther}),
-  go(kConnected,  kRequestArrived, kLatest && kSameEnds && kExchanges, kConnected, {kRefuseOther}),
-  go(kAnswering,  kRequestArrived, kOlder, kAnswering,  {kRefuseOutdated}),
-  go(kReplySent,  kRequestArrived, kOlder, kReplySent,  {kRefuseOutdated}),
-  go(kConfirming, kRequestArrived, kOlder, kConfirming, {kRefuseOutdated}),
-  go(kConnected,  kRequestArrived, kOlder, kConnected,  {kRefuseOutdated}),
+  stay({kAnswering, kConnected}, kRequestArrived, kLatest && !kSameEnds, {kRefuseOther}),
+  stay(kReplySent, kRequestArrived, kLatest && !kSameEnds && !kExchanges, {kRefuseOther}),
+  stay(kConnected, kRequestArrived, kLatest && kSameEnds && kExchanges, {kRefuseOther}),
+  stay({kYielded, kAnswering, kReplySent, kConfirming, kConnected}, kRequestArrived, kOlder, {kRefuseOutdated}),
   go({kAnswering, kReplySent, kConfirming, kConnected}, kRequestArrived, kNewer, kClosing,
      {kStopTimer, kHandOver, kCloseChannel, kFlushQueuePairs, kTellFlushing}),
   go(kClosing,    kRequestArrived, kAlways, kClosing,   {kRefuseOutdated}),
@@ -379,92 +302,42 @@ inline constexpr auto kTable = std::to_array<Row>({
   error({kClosed, kPosting, kRequestSent, kYielded, kAnswering, kReplySent, kConfirming, kConnected, kClosing},
         kSenderReady, "it does not wait for its turn"),
   error(kClosed, kLocalError, "there is nothing that could fail"),
-});
+  });
+};
 // clang-format on
 
-/// True if there are guards with these bits. A request is newer or older or neither, attempts are those of one
-/// incarnation, no CPC whose connections go one way exchanges CTS, and only who sends names a target.
-[[nodiscard]] constexpr bool possible(std::uint16_t guards) noexcept {
+/// A request is newer or older or neither, attempts are those of one incarnation, no CPC whose connections go one way
+/// exchanges CTS, and only who sends names a target.
+[[nodiscard]] constexpr bool possible(unsigned guards, unsigned care) noexcept {
   const auto has = [guards](When when) { return (guards & when.care) != 0; };
   const bool other_incarnation = has(kNewer) || has(kOlder);
   const bool one_way = has(kOutgoing) || has(kIncoming);
+  const bool is_passive = (care & kOutgoing.care) != 0 && !has(kOutgoing);
   return !(has(kNewer) && has(kOlder)) && !(has(kOldAttempt) && other_incarnation) &&
-         !(has(kOutgoing) && has(kIncoming)) && !(has(kExchanges) && one_way) &&
-         !(has(kNamesTarget) && !has(kOutgoing));
-}
-
-/// The guards that the rows of one cell of the table ask for.
-[[nodiscard]] constexpr std::uint16_t guards_of_cell(State state, Event event) noexcept {
-  std::uint16_t care = 0;
-  for (const Row& row : kTable) {
-    if (row.states.has(state) && row.events.has(event)) {
-      care = static_cast<std::uint16_t>(care | row.when.care);
-    }
-  }
-  // What is possible with the one depends on the other.
-  return static_cast<std::uint16_t>(care | ((care & kNamesTarget.care) != 0 ? kOutgoing.care : 0));
-}
-
-/// True if the rows of one cell of the table leave no guards out and do not overlap.
-[[nodiscard]] constexpr bool cell_is_complete(State state, Event event) noexcept {
-  const std::uint16_t care = guards_of_cell(state, event);
-  // Every subset of `care`, from all of it to none.
-  for (std::uint16_t guards = care;; guards = static_cast<std::uint16_t>((guards - 1U) & care)) {
-    int matches = 0;
-    for (const Row& row : kTable) {
-      matches += row.matches(state, event, guards) ? 1 : 0;
-    }
-    if (possible(guards) && matches != 1) {
-      return false;
-    }
-    if (guards == 0) {
-      return true;
-    }
-  }
-}
-
-/// Every event in every state, under all guards, has exactly one row.
-[[nodiscard]] constexpr bool complete() noexcept {
-  for (std::size_t state = 0; state < kStates; ++state) {
-    for (std::size_t event = 0; event < kEvents; ++event) {
-      if (!cell_is_complete(static_cast<State>(state), static_cast<Event>(event))) {
-        return false;
-      }
-    }
-  }
-  return true;
+         !(has(kOutgoing) && has(kIncoming)) && !(has(kExchanges) && one_way) && !(has(kNamesTarget) && is_passive);
 }
 
 /// Whatever becomes of a request, its channel is dealt with exactly once; and no other event has a new channel.
 [[nodiscard]] constexpr bool new_channel_has_one_owner() noexcept {
-  return std::all_of(kTable.begin(), kTable.end(), [](const Row& row) {
-    const auto dealt_with = std::count_if(row.step.actions.begin(), row.step.actions.end(), [](Action action) {
+  return std::all_of(Rows::kAll.begin(), Rows::kAll.end(), [](const auto& row) {
+    const auto dealt_with = std::count_if(row.actions.begin(), row.actions.end(), [](Action action) {
       return action >= kAdoptChannel && action <= kDropNewChannel;
     });
-    const bool has_one = row.events.has(kRequestArrived) ||
-                         (row.events.has(kLateRequestArrived) && row.step.outcome == Outcome::kTransition);
+    const bool has_one =
+        row.events.has(kRequestArrived) || (row.events.has(kLateRequestArrived) && row.outcome == Outcome::kTransition);
     return dealt_with == (has_one ? 1 : 0);
   });
 }
 
-static_assert(complete(), "a cell of the connection table has no row, or several");
+static_assert(Rows::is_complete(Rows::kAll, kStates, kEvents, possible),
+              "a cell of the connection table has no row, or several");
 static_assert(new_channel_has_one_owner(), "a row for a request must adopt, refuse, hand over or drop the new channel");
 
 }  // namespace detail
 
-/// What `event` leads to in `state`. `next` of an ignored event is `state`.
+/// What `event` leads to in `state`.
 [[nodiscard]] constexpr Step step(State state, Event event, const Guards& guards) noexcept {
-  const std::uint16_t bits = detail::guard_bits(guards);
-  for (const detail::Row& row : detail::kTable) {
-    if (row.matches(state, event, bits)) {
-      Step step = row.step;
-      if (step.outcome == Outcome::kIgnored) {
-        step.next = state;
-      }
-      return step;
-    }
-  }
-  return {Outcome::kIgnored, state, {}, "impossible guards"};
+  return detail::Rows::look_up(detail::Rows::kAll, state, event, guard_bits(kGuardList, guards), detail::kAfterError);
 }
 
 }  // namespace fabric::cpc

@@ -228,7 +228,7 @@ END_TEST
 /// The table of endpoints, where CTS lets an endpoint in this state send.
 EndpointStep reviving(EndpointState revived, EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
   return state == revived && event == EndpointEvent::kCtsArrived
-             ? EndpointStep{EndpointOutcome::kTransition, EndpointState::kConnected, {EndpointAction::kStart}, {}}
+             ? EndpointStep{Outcome::kTransition, EndpointState::kConnected, {EndpointAction::kStart}, {}}
              : table_endpoint_step(state, event, guards);
 }
 
@@ -263,8 +263,7 @@ END_TEST
 
 /// The table of endpoints, where this event is ignored.
 EndpointStep ignoring(EndpointEvent ignored, EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
-  return event == ignored ? EndpointStep{EndpointOutcome::kIgnored, state, {}, {}}
-                          : table_endpoint_step(state, event, guards);
+  return event == ignored ? EndpointStep{Outcome::kIgnored, state, {}, {}} : table_endpoint_step(state, event, guards);
 }
 
 START_TEST(goodbye_not_heard) {

@@ -248,7 +248,7 @@ class VerbsSide : private VerbsPort {
     for (const EndpointAction action : step.actions) {
       perform(action);
     }
-    ck_assert_msg(step.outcome != EndpointOutcome::kProtocolError, "%s", std::string(step.why).c_str());
+    ck_assert_msg(step.outcome != Outcome::kProtocolError, "%s", std::string(step.why).c_str());
   }
   void perform(EndpointAction action) {
     switch (action) {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <initializer_list>
-#include <string_view>
+#include <cstddef>
+
+#include "common/base/state_table.h"
 
 #define endpoint_step table_endpoint_step  // NOLINT: the function, as the product has it
 #include "../../../../../btl_fabric/peer/endpoint_table.h"

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <initializer_list>
-#include <string_view>
+#include <cstddef>
+
+#include "common/base/state_table.h"
 
 #define step table_step  // NOLINT: the function, as the product has it
 #include "../../../../../cpc/core/connection_table.h"

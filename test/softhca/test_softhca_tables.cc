@@ -260,20 +260,13 @@ END_TEST
 }  // namespace
 
 int main() {
-  Suite* suite = suite_create("softhca_tables");
-  TCase* tests = tcase_create("softhca_tables");
-  tcase_set_timeout(tests, 60);
-  for (const TTest* test :
-       {an_empty_configuration_is_the_default, every_kind_of_option_is_read, a_wrong_option_is_named_with_its_line,
-        the_help_has_every_default, ports_that_do_not_exist_have_no_address, every_kind_of_rule_is_read,
-        a_wrong_rule_is_named_with_its_line})
-    tcase_add_test(tests, test);
-  // Each in a process of its own: a process joins one fabric.
-  tcase_add_loop_test(tests, every_port_is_found_by_all_its_addresses, 0, 3);
-  suite_add_tcase(suite, tests);
-  SRunner* runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  // Each test, and each run of the last one, is in a process of its own: a process joins one fabric.
+  return fabric::test::run_suite("softhca_tables", {an_empty_configuration_is_the_default,
+                                                    every_kind_of_option_is_read,
+                                                    a_wrong_option_is_named_with_its_line,
+                                                    the_help_has_every_default,
+                                                    ports_that_do_not_exist_have_no_address,
+                                                    every_kind_of_rule_is_read,
+                                                    a_wrong_rule_is_named_with_its_line,
+                                                    {every_port_is_found_by_all_its_addresses, 3}});
 }

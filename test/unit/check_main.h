@@ -17,13 +17,23 @@ inline void check_text(const std::string& actual, const std::string& expected) {
   ck_assert_msg(actual == expected, "text is\n%s\nshould be\n%s", actual.c_str(), expected.c_str());
 }
 
+/// A test, or one that runs for each `_i` from `first` to before `end`.
+struct Test {
+  Test(const TTest* one) : test(one) {}  // NOLINT: a test stands for one run of it
+  Test(const TTest* one, int end_of_loop) : Test(one, 0, end_of_loop) {}
+  Test(const TTest* one, int first_of_loop, int end_of_loop) : test(one), first(first_of_loop), end(end_of_loop) {}
+  const TTest* test;
+  int first = 0;
+  int end = 1;
+};
+
 /// Runs `tests` as suite `name`; `seconds` is the limit for each. Returns the exit status of the program.
-inline int run_suite(const char* name, std::initializer_list<const TTest*> tests, double seconds = 60) {
+inline int run_suite(const char* name, std::initializer_list<Test> tests, double seconds = 60) {
   Suite* suite = suite_create(name);
   TCase* tcase = tcase_create(name);
   tcase_set_timeout(tcase, seconds);
-  for (const TTest* test : tests) {
-    tcase_add_test(tcase, test);
+  for (const Test& test : tests) {
+    tcase_add_loop_test(tcase, test.test, test.first, test.end);
   }
   suite_add_tcase(suite, tcase);
   SRunner* runner = srunner_create(suite);

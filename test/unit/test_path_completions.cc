@@ -378,25 +378,20 @@ START_TEST(messages_come_before_the_link_is_up) {
 END_TEST
 
 int main() {
-  Suite* suite = suite_create("path: completions");
-  TCase* tcase = tcase_create("path: completions");
-  tcase_set_timeout(tcase, 60);
-  tcase_add_test(tcase, completions_come_in_every_order);
-  for (const TTest* const test : {a_message_with_a_callback_fails, a_message_without_a_callback_fails, a_batch_fails,
-                                  a_read_fails, a_receive_fails, a_receive_of_a_shared_queue_fails, a_handshake_fails,
-                                  a_marker_drains, a_shared_queue_pair_fails}) {
-    tcase_add_loop_test(tcase, test, kFirstError, kFirstError + kErrors);
-  }
-  tcase_add_loop_test(tcase, a_late_reply_is_nobodys, 0, 2);
-  tcase_add_test(tcase, a_reply_to_nothing_breaks_the_protocol);
-  tcase_add_loop_test(tcase, bad_packets_fail_the_link, 0, 4);
-  tcase_add_test(tcase, an_unknown_queue_pair_speaks);
-  tcase_add_test(tcase, a_goodbye_of_the_last_connection_is_none);
-  tcase_add_test(tcase, messages_come_before_the_link_is_up);
-  suite_add_tcase(suite, tcase);
-  SRunner* runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return run_suite("path: completions", {completions_come_in_every_order,
+                                         {a_message_with_a_callback_fails, kFirstError, kFirstError + kErrors},
+                                         {a_message_without_a_callback_fails, kFirstError, kFirstError + kErrors},
+                                         {a_batch_fails, kFirstError, kFirstError + kErrors},
+                                         {a_read_fails, kFirstError, kFirstError + kErrors},
+                                         {a_receive_fails, kFirstError, kFirstError + kErrors},
+                                         {a_receive_of_a_shared_queue_fails, kFirstError, kFirstError + kErrors},
+                                         {a_handshake_fails, kFirstError, kFirstError + kErrors},
+                                         {a_marker_drains, kFirstError, kFirstError + kErrors},
+                                         {a_shared_queue_pair_fails, kFirstError, kFirstError + kErrors},
+                                         {a_late_reply_is_nobodys, 2},
+                                         a_reply_to_nothing_breaks_the_protocol,
+                                         {bad_packets_fail_the_link, 4},
+                                         an_unknown_queue_pair_speaks,
+                                         a_goodbye_of_the_last_connection_is_none,
+                                         messages_come_before_the_link_is_up});
 }

@@ -147,17 +147,9 @@ START_TEST(a_callback_ends_the_link) {
 END_TEST
 
 int main() {
-  Suite* suite = suite_create("path: callbacks");
-  TCase* tcase = tcase_create("path: callbacks");
-  tcase_add_test(tcase, a_message_is_answered_from_its_callback);
-  tcase_add_test(tcase, a_callback_sends_the_next_and_the_next);
-  tcase_add_loop_test(tcase, nested_progress_keeps_the_order, 0, 4);
-  tcase_add_test(tcase, nested_progress_takes_little_stack);
-  tcase_add_loop_test(tcase, a_callback_ends_the_link, 0, 4);
-  suite_add_tcase(suite, tcase);
-  SRunner* runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return run_suite("path: callbacks", {a_message_is_answered_from_its_callback,
+                                       a_callback_sends_the_next_and_the_next,
+                                       {nested_progress_keeps_the_order, 4},
+                                       nested_progress_takes_little_stack,
+                                       {a_callback_ends_the_link, 4}});
 }

@@ -222,24 +222,16 @@ START_TEST(refused_after_waiting_an_atomic_message_ends_once) {
 END_TEST
 
 int main() {
-  Suite* suite = suite_create("path: sending");
-  TCase* tcase = tcase_create("path: sending");
-  tcase_add_test(tcase, credits_run_out_and_come_back);
-  tcase_add_test(tcase, room_runs_out_and_comes_back);
-  tcase_add_test(tcase, credits_are_given_back_by_a_message_of_their_own);
-  tcase_add_test(tcase, credits_go_when_there_is_a_buffer_again);
-  tcase_add_test(tcase, receives_are_posted_when_there_is_memory_again);
-  tcase_add_loop_test(tcase, a_refused_message_is_the_callers_still, 0, 8);
-  tcase_add_loop_test(tcase, a_refused_immediate_message_is_lost_with_the_link, 0, 4);
-  tcase_add_loop_test(tcase, refused_after_waiting_every_callback_comes_once, 0, 4);
-  tcase_add_loop_test(tcase, refused_credits_fail_the_link, 0, 8);
-  tcase_add_loop_test(tcase, a_refused_write_is_the_callers_still, 0, 4);
-  tcase_add_loop_test(tcase, a_refused_atomic_message_ends_once, 0, 4);
-  tcase_add_loop_test(tcase, refused_after_waiting_an_atomic_message_ends_once, 0, 4);
-  suite_add_tcase(suite, tcase);
-  SRunner* runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return run_suite("path: sending", {credits_run_out_and_come_back,
+                                     room_runs_out_and_comes_back,
+                                     credits_are_given_back_by_a_message_of_their_own,
+                                     credits_go_when_there_is_a_buffer_again,
+                                     receives_are_posted_when_there_is_memory_again,
+                                     {a_refused_message_is_the_callers_still, 8},
+                                     {a_refused_immediate_message_is_lost_with_the_link, 4},
+                                     {refused_after_waiting_every_callback_comes_once, 4},
+                                     {refused_credits_fail_the_link, 8},
+                                     {a_refused_write_is_the_callers_still, 4},
+                                     {a_refused_atomic_message_ends_once, 4},
+                                     {refused_after_waiting_an_atomic_message_ends_once, 4}});
 }

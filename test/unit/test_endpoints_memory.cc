@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Endpoints that get no memory.
+#include <cstdlib>
+#include <new>
+
+#include "cpc/rdmacm/rdmacm.h"
+#include "test/unit/endpoints_bench.h"
+
+using namespace fabric;
+using namespace fabric::test;
+
+namespace {
+
+/// Allocations that are granted before one is refused; negative: all are.
+long allocations_left = -1;
+bool refuses_one_only = true;
+
+}  // namespace
+
+// The program's own, so that it can say no.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (fakes_at_work == 0 && allocations_left == 0) {
+    allocations_left = refuses_one_only ? -1 : 0;
+    throw std::bad_alloc();
+  }
+  allocations_left -= fakes_at_work == 0 && allocations_left > 0 ? 1 : 0;
+  if (void* const memory = std::malloc(size != 0 ? size : 1)) {
+    return memory;
+  }
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+
+/// Wherever there is no memory, somebody is told, everything ends, and nobody dies.
+START_TEST(no_memory_is_an_error) {
+  refuses_one_only = _i % 2 == 0;
+  for (long granted = 0; granted < 64; ++granted) {
+    EndpointsBench bench;
+    bench.commands.reserve(16);
+    bench.sends_ended.reserve(16);
+    bench.rdma.requests.put(bench.rdma.requests.get(Transport::kInfiniBand));  // so that there are some
+    (void)bench.endpoint();
+    unsigned waiting = 0;
+    int result = OPAL_ERR_OUT_OF_RESOURCE;  // of what is done to the peer's memory
+    const auto step = [&](auto action) {
+      allocations_left = granted;
+      action();
+      allocations_left = -1;
+    };
+    switch (_i / 2) {
+      case 0:
+        step([&] { waiting += bench.send() == OPAL_SUCCESS ? 1 : 0; });
+        ck_assert(waiting == 1 || bench.said<cpc::Connect>() == 0);
+        break;
+      case 1:
+        waiting += bench.send() == OPAL_SUCCESS ? 1 : 0;
+        bench.make_queue_pairs();
+        {
+          const cpc::Upcall upcall = cpc::PostReceives{EndpointsBench::key(), bench.link, bench.handles};
+          step([&] { bench.tell(upcall); });
+        }
+        break;
+      case 2:
+        step([&] { result = bench.submit(); });
+        ck_assert(result == OPAL_SUCCESS || result == OPAL_ERR_OUT_OF_RESOURCE);
+        // What waits has a connection to wait for.
+        ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), bench.said<cpc::Connect>());
+        ck_assert((result == OPAL_SUCCESS) == (bench.said<cpc::Connect>() == 1));
+        break;
+      default:
+        waiting += bench.send() == OPAL_SUCCESS ? 1 : 0;
+        bench.post_receives();
+        {
+          const cpc::Upcall upcall =
+              cpc::Connected{EndpointsBench::key(), bench.link, std::vector<cpc::QueuePairEnd>(bench.queues.count())};
+          step([&] { bench.tell(upcall); });
+        }
+        break;
+    }
+    const bool failed = bench.reports_of_no_memory > 0;
+    ck_assert_uint_eq(bench.upper_layer_told, failed ? 1 : 0);
+    ck_assert_uint_eq(bench.sends_ended.size(), failed ? waiting : 0);
+    take_away(bench);
+    ck_assert_uint_eq(bench.device.completions.size(), 0);
+    ck_assert_uint_eq(bench.requests_ended, result == OPAL_SUCCESS ? 1 : 0);
+  }
+}
+END_TEST
+
+/// The first CTS may be here before its connection is known.
+START_TEST(no_memory_for_an_early_cts) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.start_shared_queues();
+  if (_i == 0) {
+    FakeQueuePair unknown;
+    unknown.verbs.qp_num = 0x999;
+    bench.cts_arrives(unknown, 5);
+  } else {
+    bench.handshake_arrives(77);
+  }
+  allocations_left = 0;
+  refuses_one_only = true;
+  bench.endpoints.progress();
+  allocations_left = -1;
+  ck_assert_uint_eq(bench.reports_of_no_memory, 1);
+  ck_assert_uint_eq(bench.upper_layer_told, 1);
+}
+END_TEST
+
+int main() {
+  return run_suite("endpoints: no memory", {{no_memory_is_an_error, 8}, {no_memory_for_an_early_cts, 2}});
+}

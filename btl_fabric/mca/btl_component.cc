@@ -13,6 +13,7 @@
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/mca/spare_descriptor.h"
 
 extern "C" {
 
@@ -77,22 +78,30 @@ static int fabric_progress() noexcept {
 static int fabric_close() noexcept {
   opal_progress_unregister(fabric_progress);
   fabric::Component::stop();
+  fabric::drop_spare_descriptor();
   return OPAL_SUCCESS;
+}
+
+/// What fabric_init() returns then.
+static mca_btl_base_module_t** no_modules() noexcept {
+  fabric::Component::stop();
+  fabric::drop_spare_descriptor();
+  return nullptr;
 }
 
 /// Gives Open MPI the modules; null if this process cannot use the component. Open MPI frees the array.
 static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/, bool /*mpi_threads*/) noexcept {
   *count = 0;
+  fabric::keep_spare_descriptor();
   try {
     if (auto started = fabric::Component::start(mca_btl_fabric_component); !started) {
       fabric::report_start_failure(started.error());
-      return nullptr;
+      return no_modules();
     }
     const std::vector<fabric::Module*> modules = fabric::Component::get().modules();
     auto** list = static_cast<mca_btl_base_module_t**>(calloc(modules.size(), sizeof(mca_btl_base_module_t*)));
     if (list == nullptr) {
-      fabric::Component::stop();
-      return nullptr;
+      return no_modules();
     }
     // Open MPI would do so when the first peer is reached; but a peer may connect to us before that.
     opal_progress_register(fabric_progress);
@@ -102,8 +111,7 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
     return list;
   } catch (...) {
     fabric::report_start_failure({"there is not enough memory", false});
-    fabric::Component::stop();
-    return nullptr;
+    return no_modules();
   }
 }
 

@@ -15,6 +15,7 @@
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/spare_descriptor.h"
 #include "common/ports/gid_choice.h"
 
 namespace fabric {
@@ -48,8 +49,12 @@ constexpr const char* kConnectionsLost = "connections lost";
 /// processes of a host have to say in the same words, one says.
 template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
+  drop_spare_descriptor();  // for the help file
   char* text =
       opal_show_help_string(help_file.data(), topic, topic != kNotUsable, arguments...);  // the others get a frame
+  if (Component::started()) {
+    keep_spare_descriptor();
+  }
   if (text != nullptr) {
     if (first_to_say(text)) {
       std::fputs(text, stderr);

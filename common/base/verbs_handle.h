@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/error_text.h"
 #include "common/base/result.h"
 
 namespace fabric {
@@ -31,7 +32,7 @@ using QueuePair = std::unique_ptr<ibv_qp, VerbsDeleter<ibv_destroy_qp>>;
 
 /// "creating a completion queue of 100 entries on rxe0: Cannot allocate memory"
 [[nodiscard]] inline tl::unexpected<Error> verbs_failure(const std::string& while_doing, int error_number) {
-  return failure(while_doing + ": " + std::strerror(error_number));
+  return failure(while_doing + ": " + describe_errno(error_number));
 }
 
 }  // namespace fabric

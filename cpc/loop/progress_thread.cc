@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/error_text.h"
+
 namespace fabric::cpc {
 namespace {
 
@@ -45,7 +47,7 @@ Result<std::unique_ptr<ProgressThread>> ProgressThread::start(ProgressDuties dut
 Status ProgressThread::launch() {
   wakeup_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wakeup_) {
-    return failure(std::string("creating an eventfd: ") + std::strerror(errno));
+    return failure("creating an eventfd: " + describe_errno(errno));
   }
   sigset_t all;
   sigset_t before;

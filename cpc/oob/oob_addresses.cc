@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "common/base/error_text.h"
 #include "common/base/wire.h"
 
 namespace fabric::cpc {
@@ -134,7 +135,7 @@ SocketAddress from_sockaddr(const sockaddr_storage& storage) noexcept {
 Result<std::vector<LocalAddress>> local_addresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    return failure(std::string("listing the addresses of this host: ") + std::strerror(errno));
+    return failure("listing the addresses of this host: " + describe_errno(errno));
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &freeifaddrs);
   std::vector<LocalAddress> found;

@@ -34,15 +34,9 @@ std::string remote_of(int socket) {
 
 }  // namespace
 
-OobChannel::OobChannel(event_base* loop, ConnectThrottle& throttle, const CpcTraits& cpc,
-                       const ChannelIdentity& identity, std::vector<SocketAddress> addresses, unsigned timeout_ms,
-                       Message request)
-    : loop_(loop),
-      cpc_(cpc),
-      opener_(true),
-      throttle_(&throttle),
-      addresses_(std::move(addresses)),
-      timeout_ms_(timeout_ms) {
+OobChannel::OobChannel(const DialEnvironment& environment, const CpcTraits& cpc, const ChannelIdentity& identity,
+                       std::vector<SocketAddress> addresses, Message request)
+    : loop_(environment.loop), cpc_(cpc), opener_(true), environment_(environment), addresses_(std::move(addresses)) {
   assert_on_progress_thread();
   identity_ = identity;
   send(std::move(request));
@@ -67,12 +61,12 @@ OobChannel::~OobChannel() {
 }
 
 void OobChannel::ask_for_turn() {
-  ticket_ = throttle_->ask([this] { dial(); }, [this] { yield(); });
+  ticket_ = environment_.throttle->ask([this] { dial(); }, [this] { yield(); });
 }
 
 void OobChannel::dial() {
   dialed_ = std::chrono::steady_clock::now();
-  dialer_ = std::make_unique<Dialer>(loop_, addresses_, timeout_ms_,
+  dialer_ = std::make_unique<Dialer>(loop_, *environment_.shortage, addresses_, environment_.timeout_ms,
                                      [this](Result<FileDescriptor> socket) { on_dialed(std::move(socket)); });
 }
 
@@ -95,7 +89,7 @@ void OobChannel::yield() {
 
 /// An address that does not answer is left for the next one, in the next turn; altogether each gets its time.
 void OobChannel::yield_dial() {
-  if (tried_ms() >= addresses_.size() * timeout_ms_) {
+  if (tried_ms() >= addresses_.size() * environment_.timeout_ms) {
     lose(to_string(dialer_->address()) + ": no answer, nor from its other addresses, in " + std::to_string(tried_ms()) +
          " ms");
     return;

@@ -21,16 +21,24 @@
 
 namespace fabric::cpc {
 
+/// What the channels that we open share; outlives them.
+struct DialEnvironment {
+  event_base* loop = nullptr;
+  ConnectThrottle* throttle = nullptr;
+  ShortageReport* shortage = nullptr;
+  unsigned timeout_ms = 0;  ///< for an address to answer
+};
+
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
 class OobChannel final : public Channel {
  public:
-  /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within `timeout_ms`;
+  /// A channel to be opened, when its turn comes, to the first of `addresses` that answers, each within the time-out;
   /// `request` goes out first. While the peer's main thread computes and others wait for a turn, or for a place at the
   /// peer's listener (PAUSE), it closes its socket and asks again later: the same request once more is the same request
   /// (connection_table.h).
   /// `cpc`: oob or xoob.
-  OobChannel(event_base* loop, ConnectThrottle& throttle, const CpcTraits& cpc, const ChannelIdentity& identity,
-             std::vector<SocketAddress> addresses, unsigned timeout_ms, Message request);
+  OobChannel(const DialEnvironment& environment, const CpcTraits& cpc, const ChannelIdentity& identity,
+             std::vector<SocketAddress> addresses, Message request);
 
   /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
   /// identity.
@@ -88,9 +96,8 @@ class OobChannel final : public Channel {
   std::array<std::byte, kMaxMessageBytes> input_{};
   std::size_t input_size_ = 0;
   // Of a channel that we open
-  ConnectThrottle* throttle_ = nullptr;
+  DialEnvironment environment_;
   std::vector<SocketAddress> addresses_;
-  unsigned timeout_ms_ = 0;
   std::vector<std::byte> request_;
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;

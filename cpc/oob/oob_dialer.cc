@@ -36,8 +36,10 @@ void set_channel_options(int socket) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMilliseconds);
 }
 
-Dialer::Dialer(event_base* loop, std::vector<SocketAddress> addresses, unsigned timeout_ms, Done done)
+Dialer::Dialer(event_base* loop, ShortageReport& shortage, std::vector<SocketAddress> addresses, unsigned timeout_ms,
+               Done done)
     : loop_(loop),
+      shortage_(shortage),
       addresses_(std::move(addresses)),
       timeout_ms_(timeout_ms),
       done_(std::move(done)),
@@ -78,7 +80,11 @@ void Dialer::try_next() {
       timer_.start(timeout_ms_);
       return;
     }
-    note_failure(std::strerror(error_number));
+    note_failure(describe_errno(error_number));
+    if (!socket_ && is_shortage(error_number)) {
+      shortage_.tell("opening a TCP connection", error_number);
+      break;
+    }
   }
   finish(failure(failures_.empty() ? "the peer has no address that can be reached from this host" : failures_));
 }

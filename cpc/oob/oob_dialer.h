@@ -11,6 +11,7 @@
 #include "common/base/result.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/loop/file_descriptor.h"
+#include "cpc/loop/shortage_report.h"
 #include "cpc/oob/oob_addresses.h"
 
 namespace fabric::cpc {
@@ -22,12 +23,14 @@ void set_channel_options(int socket) noexcept;
 /// Progress thread only. Destroying it gives up.
 class Dialer {
  public:
-  /// A connected, non-blocking socket; or why none of the addresses gave one, each with its reason.
+  /// A connected, non-blocking socket; or why none of the addresses gave one, each with its reason. Without a descriptor
+  /// for a socket it ends at once: no address is to blame for that.
   using Done = std::function<void(Result<FileDescriptor>)>;
 
   /// Starts on the next turn of the loop; `done` is called once and may destroy the dialer. Each address gets
-  /// `timeout_ms`.
-  Dialer(event_base* loop, std::vector<SocketAddress> addresses, unsigned timeout_ms, Done done);
+  /// `timeout_ms`. `shortage` outlives it.
+  Dialer(event_base* loop, ShortageReport& shortage, std::vector<SocketAddress> addresses, unsigned timeout_ms,
+         Done done);
 
   /// How many of the addresses have been tried, the one that is being tried included.
   [[nodiscard]] std::size_t begun() const noexcept { return next_; }
@@ -43,6 +46,7 @@ class Dialer {
   void finish(Result<FileDescriptor> result);
 
   event_base* loop_;
+  ShortageReport& shortage_;
   std::vector<SocketAddress> addresses_;
   unsigned timeout_ms_;
   Done done_;

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "common/base/error_text.h"
 #include "cpc/core/unknown_peers.h"
 #include "cpc/loop/progress_thread.h"
 
@@ -110,7 +110,7 @@ Status OobListener::listen(const std::vector<HostAddress>& addresses, std::uint1
 Result<FileDescriptor> OobListener::listening_socket(const SocketAddress& address) const {
   FileDescriptor fd(::socket(address.host.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) {
-    return failure(std::strerror(errno));
+    return failure(describe_errno(errno));
   }
   if (address.host.is_v6) {
     const int only = 1;  // IPv4 has its own socket
@@ -119,7 +119,7 @@ Result<FileDescriptor> OobListener::listening_socket(const SocketAddress& addres
   sockaddr_storage storage;
   const socklen_t size = to_sockaddr(address, storage);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    return failure(to_string(address) + ": " + std::strerror(errno));
+    return failure(to_string(address) + ": " + describe_errno(errno));
   }
   return fd;
 }
@@ -161,10 +161,7 @@ void OobListener::accept_from(int fd) {
 /// What is in the backlog stays there. Without a pause the loop would spin: the listening socket is readable.
 void OobListener::wait_for_descriptors(int error_number) {
   pause(kPauseWithoutDescriptors);
-  if (!shortage_is_told_ && settings_.on_shortage) {
-    shortage_is_told_ = true;
-    settings_.on_shortage(std::string("accepting a TCP connection: ") + std::strerror(error_number));
-  }
+  settings_.shortage.tell("accepting a TCP connection", error_number);
 }
 
 void OobListener::admit(FileDescriptor socket) {

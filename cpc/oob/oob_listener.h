@@ -31,13 +31,13 @@ class OobListener final : private ChannelHandler {
   static constexpr std::chrono::milliseconds kPatience{100};
 
   struct Settings {
-    const CpcTraits& cpc;  ///< of the channels
+    const CpcTraits& cpc;      ///< of the channels
+    ShortageReport& shortage;  ///< told when a socket cannot be accepted; outlives the listener
     JobToken token{};
     ProcessName self;
     unsigned unknown_timeout_ms = 10000;  ///< for a peer to say who it is
     std::size_t limit = 128;              ///< sockets that were accepted and are still open
     std::vector<HostAddress> only;        ///< addresses of this host on which peers are heard; empty: all
-    std::function<void(std::string reason)> on_shortage{};  ///< called once, when a socket cannot be accepted
   };
   /// Listens on the IPv4 and IPv6 addresses of this host, on ports that the kernel chooses: one for all addresses of a
   /// family. One family is enough.
@@ -95,7 +95,6 @@ class OobListener final : private ChannelHandler {
   Timer pause_over_;
   std::list<Accepted> accepted_;  ///< oldest first
   std::size_t unknown_ = 0;       ///< of accepted_
-  bool shortage_is_told_ = false;
 };
 
 }  // namespace fabric::cpc

@@ -18,8 +18,8 @@ Result<std::unique_ptr<TcpService>> TcpService::start(const CpcContext& context,
   }
   const ConnectionSettings& settings = *context.settings;
   OobListener::Settings listening{
-      traits, settings.token,     settings.self, settings.connect_timeout_ms, settings.connect_limit,
-      {},     context.on_shortage};
+      traits, service->shortage_, settings.token, settings.self, settings.connect_timeout_ms, settings.connect_limit,
+      {}};
   if (!addresses.is_open()) {
     listening.only = *used;
   }
@@ -65,8 +65,7 @@ Result<std::unique_ptr<Channel>> TcpService::open(const ChannelIdentity& identit
     const std::size_t first = (identity.attempt - 1) % addresses.size();
     std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
   }
-  return std::make_unique<OobChannel>(context_.loop, throttle_, traits_, identity, std::move(addresses),
-                                      context_.settings->connect_timeout_ms, std::move(request));
+  return std::make_unique<OobChannel>(dialing_, traits_, identity, std::move(addresses), std::move(request));
 }
 
 }  // namespace fabric::cpc

@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "cpc/core/cpc_interface.h"
 #include "cpc/loop/connect_throttle.h"
+#include "cpc/loop/shortage_report.h"
 #include "cpc/oob/address_filter.h"
 #include "cpc/oob/oob_addresses.h"
 #include "cpc/oob/oob_channel.h"
@@ -35,13 +36,19 @@ class TcpService {
 
  private:
   TcpService(const CpcContext& context, const CpcTraits& traits)
-      : context_(context), traits_(traits), throttle_(context.loop, context.settings->connect_limit) {}
+      : context_(context),
+        traits_(traits),
+        throttle_(context.loop, context.settings->connect_limit),
+        shortage_(context.on_shortage),
+        dialing_{context.loop, &throttle_, &shortage_, context.settings->connect_timeout_ms} {}
   [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses(const AddressFilter& filter);
 
   CpcContext context_;
   const CpcTraits& traits_;
   std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
   ConnectThrottle throttle_;                  ///< of the channels that we open
+  ShortageReport shortage_;                   ///< of them and of the listener
+  const DialEnvironment dialing_;
   std::vector<std::byte> offer_;
   std::unique_ptr<OobListener> listener_;
 };

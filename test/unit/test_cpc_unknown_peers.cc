@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Whoever else finds the listener's port: port scanners, garbage, other jobs. Connections come about all the same.
-#include <sys/resource.h>
-
 #include <chrono>
 #include <deque>
 #include <random>
@@ -169,82 +167,6 @@ START_TEST(a_silent_host_keeps_out_only_itself) {
 }
 END_TEST
 
-/// Takes all descriptors of this process but some.
-class Hoard {
- public:
-  explicit Hoard(std::size_t left) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit low{64, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &low);
-    for (cpc::FileDescriptor one(dup(0)); one; one = cpc::FileDescriptor(dup(0))) {
-      taken_.push_back(std::move(one));
-    }
-    ck_assert_uint_ge(taken_.size(), left);
-    taken_.resize(taken_.size() - left);
-  }
-  ~Hoard() { release(); }
-  Hoard(const Hoard&) = delete;
-  Hoard& operator=(const Hoard&) = delete;
-  void release() {
-    taken_.clear();
-    setrlimit(RLIMIT_NOFILE, &before_);
-  }
-
- private:
-  rlimit before_{};
-  std::vector<cpc::FileDescriptor> taken_;
-};
-
-/// The process has no descriptor left for a while: nothing spins or breaks, and connections come about afterwards.
-START_TEST(no_descriptor_left) {
-  Node a(1);
-  Node b(2);
-  Hoard hoard(1);  // one for a's side, none for b's
-  a.connect(b);
-  rusage start{};
-  getrusage(RUSAGE_SELF, &start);
-  test::run_for({&a, &b}, 400);
-  rusage end{};
-  getrusage(RUSAGE_SELF, &end);
-  const auto cpu_ms = [](const rusage& use) {
-    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
-  };
-  ck_assert_int_lt(cpu_ms(end) - cpu_ms(start), 300);
-  ck_assert(b.seen(b.key_to(a)).fate == Fate::kUnknown);
-  ck_assert_uint_eq(b.shortages.size(), 1);
-  test::check_text_has(b.shortages[0], "Too many open files");
-  hoard.release();
-  check_connected(a, b);
-  ck_assert_uint_eq(b.shortages.size() + a.shortages.size(), 1);
-}
-END_TEST
-
-/// The same while b's main thread computes: those who wait for it give their descriptors to those who come.
-START_TEST(no_descriptor_left_while_peers_wait) {
-  constexpr std::uint16_t kPorts = 6;
-  auto options = Node::options(1);
-  options.ports = kPorts;
-  Node a(options);
-  options.settings.self.rank = 2;
-  Node b(options);
-  b.posts = false;
-  std::uint16_t port = 0;
-  for (; port < 3; ++port) {
-    a.connect(b, port);
-    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a, port)).fate == Fate::kAsked; }));
-  }
-  Hoard hoard(1);
-  for (; port < kPorts; ++port) {
-    a.connect(b, port);
-    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a, port)).fate == Fate::kAsked; }));
-  }
-  b.posts = true;
-  for (port = 0; port < kPorts; ++port) {
-    check_connected(a, b, port);
-  }
-}
-END_TEST
-
 /// A member of the job with bad manners: its own connection fails, and nobody else's.
 START_TEST(rude_peers_fail_alone) {
   Node a(1);
@@ -306,10 +228,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "cpc_unknown_peers",
-      {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
-       more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself, no_descriptor_left,
-       no_descriptor_left_while_peers_wait, rude_peers_fail_alone, other_versions_are_told},
-      120);
+  return test::run_suite("cpc_unknown_peers",
+                         {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
+                          more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
+                          rude_peers_fail_alone, other_versions_are_told},
+                         120);
 }

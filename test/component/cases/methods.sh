@@ -35,6 +35,16 @@ oob() { # NP [MPIRUN ARGUMENT...]
   shift
   fabric "$np" --mca btl_fabric_cpc_include oob "$@"
 }
+# A process that is out of file descriptors waits until it has some again, and says so; after btl_fabric_connect_retry_time its
+# connections fail for that reason.
+case_oob_without_descriptors() {
+  stock check_shortage || return 1
+  oob 2 "$programs/check_shortage" 1 && says 'the message has gone, after descriptors were back' &&
+    says 'A process is short of file descriptors' && says_not 'could not connect two processes' || return 1
+  oob 2 --mca btl_fabric_connect_retry_time 1000 "$programs/check_shortage"
+  refuses $? && says 'opening a TCP connection: Too many open files (this process may have 4096: raise ulimit -n)' &&
+    says 'could not connect two processes' && grep 'Reason: *connection to rank 1 .*: Too many open files (this process may' out
+}
 case_oob_on_one_interface() { oob 2 --mca btl_fabric_oob_if_include lo "$check" $small && says 'checks passed'; }
 case_oob_on_one_network() {
   oob 2 --mca btl_fabric_oob_if_include 10.0.0.0/8,127.0.0.0/8 "$check" $small && says 'checks passed'

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A process that has no file descriptor left, and what is said of it.
+#include <sys/resource.h>
+
+#include "test/unit/cpc_relay.h"
+
+namespace fabric {
+namespace {
+
+using test::check_connected;
+using test::Fate;
+using test::Node;
+using test::run_until;
+
+/// Takes all descriptors of this process but some.
+class Hoard {
+ public:
+  explicit Hoard(std::size_t left) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit low{64, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &low);
+    for (cpc::FileDescriptor one(dup(0)); one; one = cpc::FileDescriptor(dup(0))) {
+      taken_.push_back(std::move(one));
+    }
+    ck_assert_uint_ge(taken_.size(), left);
+    taken_.resize(taken_.size() - left);
+  }
+  ~Hoard() { release(); }
+  Hoard(const Hoard&) = delete;
+  Hoard& operator=(const Hoard&) = delete;
+  void release() {
+    taken_.clear();
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<cpc::FileDescriptor> taken_;
+};
+
+/// The process has no descriptor left for a while: nothing spins or breaks, and connections come about afterwards.
+START_TEST(no_descriptor_left) {
+  Node a(1);
+  Node b(2);
+  Hoard hoard(1);  // one for a's side, none for b's
+  a.connect(b);
+  rusage start{};
+  getrusage(RUSAGE_SELF, &start);
+  test::run_for({&a, &b}, 400);
+  rusage end{};
+  getrusage(RUSAGE_SELF, &end);
+  const auto cpu_ms = [](const rusage& use) {
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
+  };
+  ck_assert_int_lt(cpu_ms(end) - cpu_ms(start), 300);
+  ck_assert(b.seen(b.key_to(a)).fate == Fate::kUnknown);
+  ck_assert_uint_eq(b.shortages.size(), 1);
+  test::check_text_has(b.shortages[0], "Too many open files");
+  hoard.release();
+  check_connected(a, b);
+  ck_assert_uint_eq(b.shortages.size() + a.shortages.size(), 1);
+}
+END_TEST
+
+/// The same while b's main thread computes: those who wait for it give their descriptors to those who come.
+START_TEST(no_descriptor_left_while_peers_wait) {
+  constexpr std::uint16_t kPorts = 6;
+  auto options = Node::options(1);
+  options.ports = kPorts;
+  Node a(options);
+  options.settings.self.rank = 2;
+  Node b(options);
+  b.posts = false;
+  std::uint16_t port = 0;
+  for (; port < 3; ++port) {
+    a.connect(b, port);
+    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a, port)).fate == Fate::kAsked; }));
+  }
+  Hoard hoard(1);
+  for (; port < kPorts; ++port) {
+    a.connect(b, port);
+    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a, port)).fate == Fate::kAsked; }));
+  }
+  b.posts = true;
+  for (port = 0; port < kPorts; ++port) {
+    check_connected(a, b, port);
+  }
+}
+END_TEST
+
+/// Whoever dials without a descriptor tries again when there is one. It says so once, for all connections that wait.
+START_TEST(no_descriptor_to_dial) {
+  constexpr std::uint16_t kPorts = 2;
+  auto options = Node::options(1);
+  options.ports = kPorts;
+  Node a(options);
+  options.settings.self.rank = 2;
+  Node b(options);
+  Hoard hoard(0);
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    a.connect(b, port);
+  }
+  ck_assert(run_until({&a, &b}, [&] { return !a.shortages.empty(); }));
+  test::run_for({&a, &b}, 400);  // it tries more than once
+  ck_assert_uint_eq(a.shortages.size(), 1);
+  test::check_text_has(a.shortages[0], "opening a TCP connection");
+  test::check_text_has(a.shortages[0], "Too many open files");
+  test::check_text_has(a.shortages[0], "may have 64: raise ulimit -n");
+  hoard.release();
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    check_connected(a, b, port);
+  }
+  ck_assert_uint_eq(a.shortages.size(), 1);
+  ck_assert_uint_eq(b.shortages.size(), 0);
+}
+END_TEST
+
+/// None comes back in time: that is why the connection fails, whatever addresses the peer has.
+START_TEST(no_descriptor_to_dial_for_too_long) {
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 300);
+  Node b(2);
+  cpc::PeerTarget target = b.target();
+  auto offer = *cpc::decode_oob_offer(target.offer);
+  offer.addresses = {{false, 8, {127, 0, 0, 1}}, {false, 8, {127, 0, 0, 2}}};
+  target.offer = encode(offer);
+  const cpc::ConnectionKey key = a.key_to(b);
+  Hoard hoard(0);
+  a.connect(key, target);
+  ck_assert(run_until({&a, &b}, [&] { return a.seen(key).failed == 1; }));
+  const std::string& reason = a.seen(key).reason;
+  test::check_text_has(reason, "Too many open files");
+  test::check_text_has(reason, "may have 64: raise ulimit -n");
+  test::check_text_has(reason, "attempt 3");
+  ck_assert_msg(reason.find("Too many") == reason.rfind("Too many"), "%s", reason.c_str());
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("cpc_descriptors",
+                         {no_descriptor_left, no_descriptor_left_while_peers_wait, no_descriptor_to_dial,
+                          no_descriptor_to_dial_for_too_long},
+                         120);
+}

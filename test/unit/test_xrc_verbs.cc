@@ -116,7 +116,7 @@ START_TEST(targets_come_and_go) {
   a.send(*sides[2], 1);
   test::run_until(sides, "a message", [&] { return sides[2]->heard(a) == 1 && a.under_way() == 0; });
   sides[2]->close_incoming(a);  // the last one that has it
-  test::run_until(sides, "Flushing", [&] { return sides[2]->has_closed_all(); });
+  test::run_until(sides, "the target's end", [&] { return !sides[3]->is_there(first_target); });
   a.connect(*sides[3]);
   test::run_until(sides, "Connected", [&] { return a.is_connected_to(*sides[3]) && sides[3]->is_reached_by(a); });
   ck_assert_uint_ne(a.path_to(*sides[3]).sender, first_sender);

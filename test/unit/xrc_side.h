@@ -98,6 +98,15 @@ class XrcSide : private VerbsPort {
 
   void close_outgoing(const XrcSide& peer) { close(outgoing_to(peer)); }
   void close_incoming(const XrcSide& peer) { close(incoming_from(peer)); }
+  /// Somebody still has a handle for the target: progress threads destroy theirs after they have told of the end.
+  [[nodiscard]] bool is_there(std::uint32_t target) const {
+    ibv_qp_open_attr attributes{};
+    attributes.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    attributes.qp_num = target;
+    attributes.xrcd = xrcd_.get();
+    attributes.qp_type = IBV_QPT_XRC_RECV;
+    return QueuePair(ibv_open_qp(port_.device, &attributes)) != nullptr;
+  }
   [[nodiscard]] bool has_closed_all() const { return closing_.empty(); }
 
   void pump() {

@@ -242,14 +242,16 @@ void Component::finalize_module(Module* module) noexcept {
 /// later. Nothing calls the upper layer any more.
 void Component::say_goodbye() noexcept try {
   const auto guard = locks_->lock_all();
-  for (const auto& module : modules_) {
-    module->endpoints().say_goodbye_to_all();
-  }
-  wait_for_goodbyes([this] {
+  const auto poll = [this] {
     for (const auto& module : modules_) {
       module->path().poll_goodbyes();
     }
-  });
+  };
+  poll();  // who has said goodbye may be gone
+  for (const auto& module : modules_) {
+    module->endpoints().say_goodbye_to_all();
+  }
+  wait_for_goodbyes(poll);
 } catch (const std::bad_alloc&) {  // then our peers find out as best they can
 }
 

@@ -17,10 +17,8 @@ Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
 
 Link::~Link() {
   path_.forget(*this);
-  for (LinkQueue& queue : queues_) {
-    if (queue.share != nullptr) {
-      queue.share->link = nullptr;
-    }
+  if (SendShare* const share = queues_.front().share; share != nullptr) {
+    share->link = nullptr;
   }
 }
 
@@ -95,6 +93,25 @@ void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remot
     queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
     queue.remote_srqn = remote_srqs[queue.index];
   }
+}
+
+void Link::stop_sending() noexcept {
+  assert(is_xrc_ && is_quiet());
+  leave_wait_lists();
+  queues_.front().share->link = nullptr;
+  for (LinkQueue& queue : queues_) {
+    queue.share = nullptr;
+    queue.sends = &queue.own_sends;
+  }
+  state_ = State::kOpening;
+}
+
+bool Link::is_quiet() const noexcept {
+  return rdma_.in_flight() == 0 && rdma_.replies_to_come() == 0 && has_no_fragments_out();
+}
+
+bool Link::has_no_fragments_out() const noexcept {
+  return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return queue.in_flight == 0; });
 }
 
 void Link::set_loopback(ibv_qp* queue_pair) noexcept {
@@ -172,8 +189,7 @@ bool Link::has_waiting() const noexcept {
 
 bool Link::is_drained() const noexcept {
   if (is_xrc_) {  // a shared queue pair takes no marker, but what it has of ours is counted
-    return rdma_.in_flight() == 0 &&
-           std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return queue.in_flight == 0; });
+    return rdma_.in_flight() == 0 && has_no_fragments_out();
   }
   return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) {
     return queue.qp == nullptr || (queue.drained && queue.receives.posted() == 0);

@@ -102,6 +102,11 @@ class Link {
   /// A goodbye is that of this link, not of one before it.
   [[nodiscard]] bool is_said_goodbye(const std::byte* packet, std::size_t length) const noexcept;
   void leave_wait_lists() noexcept;
+  /// The opposite of share() and start(), when nothing is under way: what waits goes on to wait, for the next start().
+  void stop_sending() noexcept;
+  /// No completion and no reply is to come, but for messages that are copied inline: those only the send queue counts.
+  [[nodiscard]] bool is_quiet() const noexcept;
+  [[nodiscard]] bool has_no_fragments_out() const noexcept;
   static void goodbye_ended(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                             int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;

@@ -61,6 +61,9 @@ class LinkRdma {
   /// Posted, and not completed.
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
 
+  /// Atomics that went as messages, and that the peer has not answered.
+  [[nodiscard]] std::size_t replies_to_come() const noexcept { return messages_under_way_; }
+
   enum class Started {
     kYes,
     kNoRoom,  ///< a completion of the queue pair will bring it

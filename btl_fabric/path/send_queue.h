@@ -22,6 +22,7 @@ class BatchRing {
  public:
   explicit BatchRing(std::size_t most) : bytes_(most) {}
   void push(std::uint64_t carried) noexcept { bytes_[(first_ + count_++) % bytes_.size()] = carried; }
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
   [[nodiscard]] std::uint64_t pop() noexcept {
     const std::uint64_t oldest = bytes_[first_];
     first_ = (first_ + 1) % bytes_.size();

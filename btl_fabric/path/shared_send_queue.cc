@@ -60,8 +60,20 @@ SendShare& SharedSendQueue::add(Link& link) {
   return *unused;
 }
 
+void SharedSendQueue::release(Link& link) noexcept {
+  link.stop_sending();
+}
+
 bool SharedSendQueue::is_used() const noexcept {
   return std::any_of(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link != nullptr; });
+}
+
+/// Whose inline messages are under way is not known: they have to be those of links that are gone or nobody's.
+bool SharedSendQueue::carries_nothing() const noexcept {
+  return unsignaled == 0 && batches.is_empty() &&
+         std::all_of(shares_.begin(), shares_.end(), [](const SendShare& share) {
+           return share.link == nullptr || !share.link->is_up() || share.link->is_quiet();
+         });
 }
 
 void SharedSendQueue::enqueue(LinkQueue& queue) noexcept {

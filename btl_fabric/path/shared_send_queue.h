@@ -35,6 +35,8 @@ class SharedSendQueue : public SendQueue {
 
   /// A share for `link`, valid as long as this.
   [[nodiscard]] SendShare& add(Link& link);
+  /// Takes it back from a link that is up and has nothing under way: that waits for another one.
+  void release(Link& link) noexcept;
   [[nodiscard]] const std::deque<SendShare>& shares() const noexcept { return shares_; }
 
   /// What posts RDMA; the bounds are those of the queue pair, whoever the peer.
@@ -51,6 +53,9 @@ class SharedSendQueue : public SendQueue {
   [[nodiscard]] bool has_waiting() const noexcept { return first_waiting != nullptr || first_rdma_ != nullptr; }
   /// Gives room to those that wait, messages and RDMA in turn.
   void serve() noexcept;
+
+  /// Nothing of a link that is up is under way. Where that is not known for sure, false.
+  [[nodiscard]] bool carries_nothing() const noexcept;
 
   /// The queue pair has failed: nothing is sent any more.
   void fail() noexcept { failed_ = true; }

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "cpc/core/trace.h"
@@ -83,6 +84,10 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       return {};
     case EndpointAction::kSayGoodbye:
       say_goodbye();
+      return {};
+    case EndpointAction::kStopSending:
+      carrier_ = nullptr;
+      link().queue(0).share->sends.release(link());
       return {};
     case EndpointAction::kRetire:
       retire();

@@ -36,12 +36,13 @@ enum class EndpointEvent : std::uint8_t {
   kGoodbyeArrived,  ///< The peer sends nothing more over this link, and wants nothing more.
   kGoodbyeDone,     ///< Our goodbye has arrived, could not be sent, or has taken too long.
   kSuperseded,      ///< The peer has connected anew: its end of the link is gone.
+  kSenderGone,      ///< X queues: the queue pair that all share has failed, with nothing of this link under way.
   kLost,            ///< The connection is gone, and the peer has not said goodbye.
   kSetUpFailed,     ///< Upcall Failed, or we cannot do our part of the set-up.
   kLinkFailed,      ///< A transfer has failed, or the peer has broken the protocol.
   kRemoved,         ///< Open MPI takes the peer away.
 };
-inline constexpr std::size_t kEndpointEvents = 13;
+inline constexpr std::size_t kEndpointEvents = 14;
 
 /// What is so at the time of the event.
 struct EndpointGuards {
@@ -69,6 +70,7 @@ enum class EndpointAction : std::uint8_t {
   kTellPeerSpoke,  ///< Once.
   kStart,          ///< The link carries from now on, first of all what has waited.
   kSayGoodbye,
+  kStopSending,     ///< X queues: the link carries again when it is connected anew. What waits stays.
   kRetire,          ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
   kReport,          ///< Tell the user.
   kNote,            ///< Tell those who asked for details: nobody misses it.
@@ -77,16 +79,16 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 14;
+inline constexpr std::size_t kEndpointActions = 15;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
     "Idle", "Connecting", "CtsSent", "CtsAwaited", "Clear", "Connected", "Self", "Leaving", "Failed", "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
-    "SendWanted",  "ReceivesWanted", "Linked", "Made",        "CtsArrived", "PeerSpoke", "GoodbyeArrived",
-    "GoodbyeDone", "Superseded",     "Lost",   "SetUpFailed", "LinkFailed", "Removed"};
+    "SendWanted",  "ReceivesWanted", "Linked",     "Made", "CtsArrived",  "PeerSpoke",  "GoodbyeArrived",
+    "GoodbyeDone", "Superseded",     "SenderGone", "Lost", "SetUpFailed", "LinkFailed", "Removed"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye",
+    "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye", "StopSending",
     "Retire", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 

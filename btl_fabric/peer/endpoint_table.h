@@ -108,6 +108,12 @@ struct Rows : EndpointTable {
   go(kLeaving, kSuperseded, kAlways, kClosing, {kDropAll, kCloseAll}),
   ignored({kIdle, kSelf}, kSuperseded, "there is no link"),
 
+  // ---- The queue pair that X queues share fails by what another link has sent. What waits for this one waits for a newer.
+  go(kConnected, kSenderGone, !kMissed, kIdle,       {kStopSending, kCloseDirection}),
+  go(kConnected, kSenderGone, kMissed,  kConnecting, {kStopSending, kCloseDirection, kConnect}),
+  go(kLeaving,   kSenderGone, kAlways,  kClosing,    {kDropAll, kCloseAll}),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kSelf}, kSenderGone, "nothing is sent over it"),
+
   // ---- Something fails. What only the peer wanted is missed by nobody here.
   stay({kIdle, kConnecting, kConnected}, kSetUpFailed, kOtherWay, {kNote, kCloseDirection}),
   go(kIdle,       kSetUpFailed, !kOtherWay && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
@@ -139,11 +145,11 @@ struct Rows : EndpointTable {
   // ---- The end. Nothing leads back from here.
   ignored(kFailed,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kSuperseded, kLost, kLinkFailed}, "the endpoint has failed, and that is reported"),
+           kSuperseded, kSenderGone, kLost, kLinkFailed}, "the endpoint has failed, and that is reported"),
   go(kFailed, kSetUpFailed, kAlways, kFailed, {kCloseAll}),
   ignored(kClosing,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kSuperseded, kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
+           kSuperseded, kSenderGone, kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
   });
 };
 // clang-format on

@@ -137,7 +137,11 @@ Endpoint* Endpoints::find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber
   return found == closing_.end() ? nullptr : found->get();
 }
 
+/// With X queues a goodbye to a peer that has gone breaks the queue pair to its node: so its own is looked for before.
 void Endpoints::remove(Endpoint* first) {
+  if (first->is_xrc_) {
+    take_what_is_here();
+  }
   for (unsigned context = first->contexts(); context-- > 0;) {
     if (Endpoint* endpoint = first->if_in_context(context); endpoint != nullptr) {
       in_context(context).close(endpoint);

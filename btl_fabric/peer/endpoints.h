@@ -151,6 +151,7 @@ class Endpoints final : private PathEvents {
   void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
 
   void completion_failed(Link& link, const LinkFailure& failure) noexcept;
+  void leave_sender(SharedSendQueue& sends) noexcept;
   void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
 
   /// Runs what may find no memory. Then the endpoint fails; without one (null), all do.

@@ -88,22 +88,44 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
 }
 
 /// A request to an endpoint (or to one that is gone) has failed, and with it the queue pair. One report is enough, and the
-/// queue pair of those who all are leaving is not missed.
+/// queue pair of those who all are leaving is not missed. A goodbye to a process that has gone fails like that: then the others
+/// connect anew when they have something to send, if nothing of theirs was under way.
 void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept {
   const auto is_alive = [](const Link* one) { return one != nullptr && one->is_up(); };
   if (link != nullptr && !is_alive(link) && failure.is_missed) {
     completion_failed(*link, failure);  // it is being taken down, and somebody waits for what it has sent
+  }
+  if (sends.has_failed()) {
+    return;
+  }
+  if (!is_alive(link) && sends.carries_nothing()) {
+    leave_sender(sends);
+    return;
   }
   if (!is_alive(link)) {
     const auto alive = std::find_if(sends.shares().begin(), sends.shares().end(),
                                     [&](const SendShare& share) { return is_alive(share.link); });
     link = alive != sends.shares().end() ? alive->link : nullptr;
   }
-  if (link != nullptr && !sends.has_failed()) {
+  if (link != nullptr) {
     Endpoint& first = endpoint_of(*link);
     guarded(&first,
             [&] { first.apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = failure.is_missed}); });
     fail_sharers(sends, first);
+  }
+}
+
+void Endpoints::leave_sender(SharedSendQueue& sends) noexcept {
+  sends.fail();
+  for (std::size_t i = 0; i < sends.shares().size(); ++i) {
+    Link* const link = sends.shares()[i].link;
+    if (link != nullptr && link->is_up()) {
+      Endpoint& endpoint = endpoint_of(*link);
+      guarded(&endpoint, [&] {
+        endpoint.apply(EndpointEvent::kSenderGone, {.text = "the queue pair to the peer's node has failed",
+                                                    .direction = cpc::Direction::kOutgoing});
+      });
+    }
   }
 }
 
@@ -129,6 +151,15 @@ void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexc
   for (const auto& [name, endpoint] : endpoints_) {
     if (!endpoint->link_ || !endpoint->link_->uses(qpn)) {
       continue;
+    }
+    const SendShare* const share = endpoint->link_->queue(0).share;
+    const bool is_ours = !endpoint->is_xrc_ || (share != nullptr && share->sends.qp->qp_num == qpn);
+    if (!is_ours) {  // what that costs the peer is an error there
+      guarded(endpoint.get(), [&] {
+        note(*endpoint, "the queue pair by which the peer sends has failed");
+        endpoint->close(cpc::Direction::kIncoming, "its queue pair has failed");
+      });
+      return;
     }
     link_failed(*endpoint->link_, {.kind = LinkFailure::Kind::kDeviceEvent, .qpn = qpn, .event = event});
     return;

@@ -52,8 +52,18 @@ class EndpointsBench final : private EndpointServices {
   }
   static cpc::ConnectionKey key(cpc::Direction direction = cpc::Direction::kBoth) { return {{1, 7}, 0, 0, direction}; }
 
+  /// Another process on the same node.
+  Endpoint& endpoint_of_another() {
+    std::string why_not;
+    another.proc_name = {1, 8};
+    Endpoint* const known = endpoints.endpoint_for(&another, peer, why_not);
+    ck_assert_ptr_nonnull(known);
+    return *known;
+  }
+
   /// Sends a message with a callback; what Endpoint::send() said.
-  int send() {
+  int send() { return send(endpoint()); }
+  int send(Endpoint& to) {
     Fragment* const fragment = endpoints.path().get_send(0);
     ck_assert_ptr_nonnull(fragment);
     fragment->segments[0].seg_len = 8;
@@ -61,7 +71,7 @@ class EndpointsBench final : private EndpointServices {
     fragment->tag = kTag;
     fragment->callback_due = false;
     fragment->des_cbfunc = sent<>;
-    const int result = endpoint().send(*fragment);
+    const int result = to.send(*fragment);
     if (result < 0) {
       put_back(fragment);
     }
@@ -156,6 +166,7 @@ class EndpointsBench final : private EndpointServices {
   ProcessInfo info;
   Peer peer;
   opal_proc_t proc{};
+  opal_proc_t another{};
   std::vector<FakeSharedQueue*> shared;
   std::vector<ibv_qp*> handles;
   alignas(8) std::array<std::byte, PacketHeader::kSize> handshake{};

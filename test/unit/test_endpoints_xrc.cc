@@ -115,7 +115,115 @@ START_TEST(who_only_receives_goes_on_to) {
 }
 END_TEST
 
+namespace {
+
+/// Two processes of a node, to which messages go through one queue pair; the first also sends to us.
+struct TwoOfANode {
+  TwoOfANode() {
+    (void)bench.endpoint();
+    bench.tell(cpc::PostReceives{incoming, 1, {}, target.verbs.qp_num, 9});
+    bench.tell(cpc::Connected{incoming, 1, {}, {}});
+    connect(bench.endpoint(), outgoing, 1, sender, 1);
+    connect(bench.endpoint_of_another(), outgoing_to_another, 1, sender, 1);
+  }
+  /// Sends a message, for which the progress thread connects.
+  void connect(Endpoint& endpoint, const cpc::ConnectionKey& key, cpc::LinkNumber link, FakeQueuePair& by,
+               std::uint64_t number) {
+    ck_assert_int_eq(bench.send(endpoint), OPAL_SUCCESS);
+    bench.tell(cpc::PostReceives{key, link, {}});
+    bench.tell(cpc::Connected{key, link, {{7, 7}}, {&by.verbs, number, {1, 2}, link}});
+    bench.device.complete_send(by);
+    bench.endpoints.progress();
+    ck_assert(endpoint.is_connected());
+  }
+  /// Of the peer that sends to us; how many have come.
+  std::uint64_t receive() {
+    std::vector<std::byte> message(PacketHeader::kSize + 4);
+    PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+    bench.device.receive(*bench.shared[0], target, message);
+    bench.endpoints.progress();
+    return bench.counters.messages_received;
+  }
+
+  EndpointsBench bench{kXQueues, cpc::kXoob};
+  FakeQueuePair& sender = bench.device.make_queue_pair();
+  FakeQueuePair& target = bench.device.make_queue_pair();
+  const cpc::ConnectionKey incoming = EndpointsBench::key(cpc::Direction::kIncoming);
+  const cpc::ConnectionKey outgoing = EndpointsBench::key(cpc::Direction::kOutgoing);
+  const cpc::ConnectionKey outgoing_to_another{{1, 8}, 0, 0, cpc::Direction::kOutgoing};
+};
+
+}  // namespace
+
+/// A process of the node has gone without having heard our goodbye, which breaks the queue pair. 0: nothing is under way to the
+/// other, which is connected anew when there is something to send; 1 to 3: a message, an inline message or a write is, and that
+/// is an error.
+START_TEST(a_goodbye_that_fails_is_no_failure_of_others) {
+  TwoOfANode node;
+  EndpointsBench& bench = node.bench;
+  Endpoint& stays = bench.endpoint();
+  bench.endpoints.remove(&bench.endpoint_of_another());
+  if (_i == 1) {
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  } else if (_i == 2) {
+    ck_assert(stays.send_immediately(nullptr, "abcd", 4, 0, kTag));
+  } else if (_i == 3) {
+    ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+  }
+  bench.device.fail_send(node.sender, IBV_WC_REM_INV_REQ_ERR);
+  bench.device.flush(node.sender);
+  bench.endpoints.progress();
+  ck_assert(!stays.is_connected());
+  ck_assert_uint_eq(bench.reports, _i == 0 ? 0 : 1);
+  ck_assert_uint_eq(bench.upper_layer_told, _i == 0 ? 0 : 1);
+  if (_i == 0) {
+    ck_assert_uint_eq(node.receive(), 1);  // what it sends comes by another queue pair
+    bench.tell(cpc::Flushing{node.outgoing, 1});
+    node.connect(stays, node.outgoing, 2, bench.device.make_queue_pair(), 2);
+    ck_assert_uint_eq(bench.said<cpc::Connect>(), 3);
+    ck_assert_uint_eq(node.receive(), 2);
+    ck_assert(std::count(bench.sends_ended.begin(), bench.sends_ended.end(), OPAL_SUCCESS) == 3);
+    ck_assert_uint_eq(bench.reports, 0);
+  }
+}
+END_TEST
+
+/// The queue pair by which the peer sends fails, and the device says so: it is closed. What we send goes on.
+START_TEST(the_queue_pair_of_a_peer_fails) {
+  TwoOfANode node;
+  EndpointsBench& bench = node.bench;
+  const std::size_t closed = bench.said<cpc::Close>();
+  bench.endpoints.queue_pair_failed(node.target.verbs.qp_num, IBV_EVENT_QP_REQ_ERR);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), closed + 1);
+  ck_assert(std::get<cpc::Close>(bench.commands.back()).key == node.incoming);
+  ck_assert(bench.endpoint().is_connected());
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.device.complete_send(node.sender);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.reports, 0);
+  bench.endpoints.queue_pair_failed(node.sender.verbs.qp_num, IBV_EVENT_QP_FATAL);
+  ck_assert(!bench.endpoint().is_connected());
+  ck_assert_uint_eq(bench.reports, 1);
+}
+END_TEST
+
+/// It has said goodbye, and we hear of it when we are about to: then ours would meet nobody.
+START_TEST(a_goodbye_is_looked_for_before_ours) {
+  TwoOfANode node;
+  EndpointsBench& bench = node.bench;
+  std::vector<std::byte> goodbye(PacketHeader::kSize + 4);
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(goodbye.data());
+  store_be(goodbye.data() + PacketHeader::kSize, std::uint32_t{9});
+  bench.device.receive(*bench.shared[0], node.target, goodbye);
+  bench.endpoints.remove(&bench.endpoint());
+  ck_assert(node.sender.sends.empty());
+}
+END_TEST
+
 int main() {
-  return run_suite("endpoints: X queues",
-                   {{a_shared_send_queue_goes_with_its_queue_pair, 3}, {who_only_receives_goes_on_to, 4}});
+  return run_suite("endpoints: X queues", {{a_shared_send_queue_goes_with_its_queue_pair, 3},
+                                           {who_only_receives_goes_on_to, 4},
+                                           {a_goodbye_that_fails_is_no_failure_of_others, 4},
+                                           the_queue_pair_of_a_peer_fails,
+                                           a_goodbye_is_looked_for_before_ours});
 }

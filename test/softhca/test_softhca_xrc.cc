@@ -309,9 +309,60 @@ START_TEST(queues_run_short) {
 }
 END_TEST
 
+/// A queue that has been destroyed is the sender's mistake, of which both sides hear at once.
+START_TEST(a_queue_that_is_gone_refuses) {
+  ck_assert_msg(device_has_xrc(), "the device has no XRC");
+  const Theatre theatre;
+  Board& board = *theatre.board;
+  const pid_t receiver = play([&] {
+    World w;
+    ibv_xrcd* xrcd = open_domain(w, theatre.fd);
+    theatre.await(kMade, 1);
+    board.target_qpn = make_target(w, xrcd, board.sender_qpn)->qp_num;
+    ibv_srq* queue = make_srq(w, xrcd, &board.receivers[0].srqn[0]);
+    ck_assert_int_eq(w.post_srq_recv(queue, 0, kReceiveAt, kMessage), 0);
+    theatre.reach(kOpened);
+    theatre.await(kSent, 1);
+    w.expect(0, IBV_WC_SUCCESS);
+    ck_assert_int_eq(ibv_destroy_srq(queue), 0);
+    theatre.reach(kChecked);
+    ibv_async_event event = w.next_event();
+    while (event.event_type != IBV_EVENT_QP_REQ_ERR) {
+      ck_assert_int_eq(event.event_type, IBV_EVENT_COMM_EST);
+      ibv_ack_async_event(&event);
+      event = w.next_event();
+    }
+    ck_assert_uint_eq(event.element.qp->qp_num, board.target_qpn);
+    ibv_ack_async_event(&event);
+    theatre.reach(kEnd);
+  });
+  const pid_t sender = play([&] {
+    World w;
+    ibv_qp* qp = w.make_qp(nullptr, IBV_QPT_XRC_SEND);
+    board.sender_qpn = qp->qp_num;
+    theatre.reach(kMade);
+    theatre.await(kOpened, 1);
+    w.to_init(qp);
+    w.to_rtr(qp, board.target_qpn);
+    World::to_rts(qp);
+    ibv_sge list = w.sge(0, 8);
+    ck_assert_int_eq(World::post(qp, to(board.receivers[0].srqn[0], IBV_WR_SEND, list)), 0);
+    w.expect(1, IBV_WC_SUCCESS);
+    theatre.reach(kSent);
+    theatre.await(kChecked, 1);
+    ck_assert_int_eq(World::post(qp, to(board.receivers[0].srqn[0], IBV_WR_SEND, list)), 0);
+    w.expect(1, IBV_WC_REM_INV_REQ_ERR);
+    theatre.await(kEnd, 1);
+  });
+  expect_good_end(receiver);
+  expect_good_end(sender);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_xrc", {one_target_serves_many_processes, queues_run_short});
+  return fabric::test::run_suite("softhca_xrc",
+                                 {one_target_serves_many_processes, queues_run_short, a_queue_that_is_gone_refuses});
 }

@@ -29,13 +29,17 @@ bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
   return own.type == IBV_QPT_UC || dest.expected_psn.load(std::memory_order_relaxed) == m.from.sq.psn;
 }
 
-// Who owns the memory that the message is about. false: the message is invalid, or that process is gone.
-bool find_owner(const Message& m, QpShared& dest, Owner& owner) {
+enum class Found { Owner, Nobody, BadSrq };
+
+// Who owns the memory that the message is about, if that process is there. An SRQ that is not is the sender's mistake, as long
+// as its process is: destroyed, or of another domain (InfiniBand Architecture Specification, annex A14: NAK Invalid Request).
+Found find_owner(const Message& m, QpShared& dest, Owner& owner) {
   const SendQueue& sq = m.from.sq;
   owner = {sq.peer, sq.peer_slot, sq.peer_incarnation, dest.pd, nullptr, 0, dest.recv_cq};
   if (dest.type != IBV_QPT_XRC_RECV) {
     if (dest.srq != 0) owner.srq = &sq.peer->srqs[(dest.srq - 1) % kSrqsPerSlot];
-    return owner.srq == nullptr || owner.srq->in_use.load(std::memory_order_acquire) != 0;
+    return owner.srq == nullptr || owner.srq->in_use.load(std::memory_order_acquire) != 0 ? Found::Owner
+                                                                                          : Found::Nobody;
   }
   const uint32_t srqn = m.request.remote_srqn;
   owner.number = slot_of_qpn(srqn);
@@ -43,18 +47,21 @@ bool find_owner(const Message& m, QpShared& dest, Owner& owner) {
   if (owner.slot != nullptr) {
     SrqShared& srq = owner.slot->srqs[index_of_qpn(srqn) % kSrqsPerSlot];
     owner.incarnation = owner.slot->header.incarnation.load(std::memory_order_acquire);
-    if (srq.in_use.load(std::memory_order_acquire) == 0 || srq.xrcd != dest.xrcd + 1 || srq.cq == 0) return false;
+    if (srq.in_use.load(std::memory_order_acquire) == 0 || srq.xrcd != dest.xrcd + 1 || srq.cq == 0)
+      return m.fabric.alive(owner.number, owner.incarnation) ? Found::BadSrq : Found::Nobody;
     owner.srq = &srq;
     owner.srqn = srqn;
     owner.pd = srq.pd;
     owner.recv_cq = srq.cq - 1;
   } else {  // RDMA without an SRQ: memory of who made the QP
-    if (is_send(m.request.opcode) || has_imm(m.request.opcode)) return false;
+    if (is_send(m.request.opcode) || has_imm(m.request.opcode))
+      return owner.number == kHubSlot ? Found::BadSrq : Found::Nobody;
     owner.number = dest.creator & 0xffff;
     owner.incarnation = dest.creator >> 16;
     owner.slot = owner.number < kSlots ? m.fabric.peer(owner.number) : nullptr;
   }
-  return owner.slot != nullptr && m.fabric.believed_alive(owner.number, owner.incarnation);
+  const bool is_there = owner.slot != nullptr && m.fabric.believed_alive(owner.number, owner.incarnation);
+  return is_there ? Found::Owner : Found::Nobody;
 }
 
 // The responder fails: its owner flushes it, and the requester gets `status`.
@@ -249,7 +256,14 @@ Reply respond(const Message& m) {
   RobustGuard guard(dest.lock, m.fabric.stamp());
   if (!accepts(m, own, dest)) return {Reply::Lost};
   Owner owner;
-  if (!find_owner(m, dest, owner)) return {Reply::Lost};
+  switch (find_owner(m, dest, owner)) {
+    case Found::Owner:
+      break;
+    case Found::Nobody:
+      return {Reply::Lost};
+    case Found::BadSrq:
+      return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+  }
   note_arrival(m, dest);
   const Reply reply = execute(m, dest, owner);
   if (reply.kind == Reply::Ack) {

@@ -118,7 +118,7 @@ END_TEST
 
 /// None comes back in time: that is why the connection fails, whatever addresses the peer has.
 START_TEST(no_descriptor_to_dial_for_too_long) {
-  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 300);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 500);
   Node b(2);
   cpc::PeerTarget target = b.target();
   auto offer = *cpc::decode_oob_offer(target.offer);
@@ -131,7 +131,7 @@ START_TEST(no_descriptor_to_dial_for_too_long) {
   const std::string& reason = a.seen(key).reason;
   test::check_text_has(reason, "Too many open files");
   test::check_text_has(reason, "may have 64: raise ulimit -n");
-  test::check_text_has(reason, "attempt 3");
+  test::check_text_has(reason, "(attempt ");
   ck_assert_msg(reason.find("Too many") == reason.rfind("Too many"), "%s", reason.c_str());
 }
 END_TEST

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 
 #include "common/base/state_table.h"
 
@@ -15,14 +16,13 @@
 
 namespace fabric {
 
-/// What stands in the place of the table; null: the table.
-inline EndpointStep (*bent_endpoint_step)(EndpointState state, EndpointEvent event,
-                                          const EndpointGuards& guards) = nullptr;
+/// What stands in the place of the table; empty: the table.
+inline std::function<EndpointStep(EndpointState state, EndpointEvent event, const EndpointGuards& guards)>
+    bent_endpoint_step;
 
 [[nodiscard]] inline EndpointStep endpoint_step(EndpointState state, EndpointEvent event,
                                                 const EndpointGuards& guards) {
-  return bent_endpoint_step != nullptr ? bent_endpoint_step(state, event, guards)
-                                       : table_endpoint_step(state, event, guards);
+  return bent_endpoint_step ? bent_endpoint_step(state, event, guards) : table_endpoint_step(state, event, guards);
 }
 
 }  // namespace fabric

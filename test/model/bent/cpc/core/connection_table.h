@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 
 #include "common/base/state_table.h"
 
@@ -16,11 +17,11 @@
 
 namespace fabric::cpc {
 
-/// What stands in the place of the table; null: the table.
-inline Step (*bent_step)(State state, Event event, const Guards& guards) = nullptr;
+/// What stands in the place of the table; empty: the table.
+inline std::function<Step(State state, Event event, const Guards& guards)> bent_step;
 
 [[nodiscard]] inline Step step(State state, Event event, const Guards& guards) {
-  return bent_step != nullptr ? bent_step(state, event, guards) : table_step(state, event, guards);
+  return bent_step ? bent_step(state, event, guards) : table_step(state, event, guards);
 }
 
 }  // namespace fabric::cpc

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #define sender_step table_sender_step  // NOLINT: the function, as the product has it
@@ -15,12 +16,11 @@
 
 namespace fabric::cpc {
 
-/// What stands in the place of the table; null: the table.
-inline SenderStep (*bent_sender_step)(SenderState state, SenderEvent event, bool waiting) = nullptr;
+/// What stands in the place of the table; empty: the table.
+inline std::function<SenderStep(SenderState state, SenderEvent event, bool waiting)> bent_sender_step;
 
 [[nodiscard]] inline SenderStep sender_step(SenderState state, SenderEvent event, bool waiting) {
-  return bent_sender_step != nullptr ? bent_sender_step(state, event, waiting)
-                                     : table_sender_step(state, event, waiting);
+  return bent_sender_step ? bent_sender_step(state, event, waiting) : table_sender_step(state, event, waiting);
 }
 
 }  // namespace fabric::cpc

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Faults of main threads that the checker must find: of the table of endpoints, and mistakes in what they say and do.
+#include "test/model/faults.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::model {
+namespace {
+
+// ---- The exchange of CTS
+
+START_TEST(sending_without_waiting_for_cts) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointStep step = table_endpoint_step(state, event, guards);
+    if (event == EndpointEvent::kLinked && step.next == EndpointState::kCtsSent) {
+      step.actions[2] = EndpointAction::kStart;
+    }
+    return step;
+  };
+  expect_fault_of("sending without waiting for CTS", both_exchange(), "before the peer has posted");
+}
+END_TEST
+
+START_TEST(passive_side_of_iwarp_sends_first) {
+  bend_endpoint_guards([](EndpointGuards& guards) { guards.may_speak_first = true; });
+  expect_fault_of("the passive side of iWARP sends first", both_exchange(2), "sends first");
+}
+END_TEST
+
+START_TEST(both_sides_of_iwarp_listen) {
+  bend_endpoint_guards([](EndpointGuards& guards) { guards.may_speak_first = false; });
+  expect_fault_of("both sides of iWARP listen", both_exchange(2), "never comes");
+}
+END_TEST
+
+/// CTS lets an endpoint in this state send.
+void revive(EndpointState revived) {
+  bent_endpoint_step = [revived](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    return state == revived && event == EndpointEvent::kCtsArrived
+               ? EndpointStep{Outcome::kTransition, EndpointState::kConnected, {EndpointAction::kStart}, {}}
+               : table_endpoint_step(state, event, guards);
+  };
+}
+
+/// Its Close is still on its way to the progress thread when CTS is polled.
+START_TEST(cts_revives_a_closed_endpoint) {
+  for (const std::size_t which : {0U, 1U}) {
+    revive(EndpointState::kClosing);
+    Options options = one_closes(both_exchange(which));
+    options.commands_wait = true;
+    expect_fault_of("CTS revives a closed endpoint", options, "in state Closing");
+  }
+}
+END_TEST
+
+START_TEST(cts_revives_a_failed_endpoint) {
+  revive(EndpointState::kFailed);
+  Options options = both_exchange();
+  options.losses = 1;
+  options.commands_wait = true;
+  options.nothing_fails = false;
+  expect_fault_of("CTS revives a failed endpoint", options, "told twice that a peer is gone");
+}
+END_TEST
+
+// ---- The end of a link
+
+START_TEST(goodbye_not_heard) {
+  leave_out(EndpointEvent::kGoodbyeArrived);
+  Options options = both_exchange();
+  options.plans[0].leaves = 1;
+  expect_fault_of("goodbye is not heard", options, "cannot be reached");
+}
+END_TEST
+
+START_TEST(end_without_goodbye_ignored) {
+  leave_out(EndpointEvent::kLost);
+  Options options = both_exchange();
+  options.plans[0].exits = 1;
+  options.nothing_fails = false;
+  expect_fault_of("the end without a goodbye is ignored", options, "never comes");
+}
+END_TEST
+
+// ---- One connection after the other
+
+START_TEST(superseded_link_kept) {
+  leave_out(EndpointEvent::kSuperseded);
+  expect_fault_of("a superseded link is kept", closing_between({2, 0}, 1), "a connection is made twice");
+}
+END_TEST
+
+/// What waits asks for a connection of its own: the peer may close the one that it has just begun.
+START_TEST(wish_forgotten_with_a_superseded_link) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointGuards bent = guards;
+    bent.missed = bent.missed && event != EndpointEvent::kSuperseded;
+    return table_endpoint_step(state, event, bent);
+  };
+  Options options = one_closes(exchanging(kExchanges[0], {2, 1}), 2);
+  options.retries = 1;
+  const std::string what = "what waits is forgotten with a superseded link";
+  expect_fault(what, options, "never comes");
+  bent_endpoint_step = nullptr;
+  expect_no_fault_on(2000, what + ", put right, at random", options);
+}
+END_TEST
+
+// ---- Mistakes
+
+void expect_mistake(const char* what, Options options, Mistake mistake, const std::string& expected) {
+  options.mistake = mistake;
+  expect_fault_of(what, options, expected);
+}
+
+START_TEST(end_of_an_older_link_ends_the_newest) {
+  expect_mistake("the end of an older link ends the newest", closing_between({2, 0}, 1), Mistake::kFlushingOfNewest,
+                 "Destroy without Close");
+}
+END_TEST
+
+START_TEST(main_threads_make_mistakes) {
+  expect_mistake("CTS without receives", both_exchange(), Mistake::kReceivesNotPosted, "before the peer has posted");
+  expect_mistake("ReceivesPosted without receives", both(), Mistake::kReceivesNotPosted, "before the peer has posted");
+  expect_mistake("packets twice", both(), Mistake::kSentTwice, "arrived twice");
+  expect_mistake("numbers of the link before", one_closes(both()), Mistake::kOldNumber, "stuck");
+  expect_mistake("Destroy before Flushing", one_closes(both()), Mistake::kDestroyEarly, "the product aborts");
+  expect_mistake("no Close", one_closes(both()), Mistake::kCloseLost, "stuck");
+  expect_mistake("no Flushing", one_closes(both()), Mistake::kFlushingLost, "stuck");
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::model
+
+int main() {
+  using namespace fabric::model;
+  return fabric::test::run_suite(
+      "endpoint_faults",
+      {sending_without_waiting_for_cts, passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen,
+       cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard, end_without_goodbye_ignored,
+       superseded_link_kept, wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest,
+       main_threads_make_mistakes},
+      120);
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is kept of the transitions of connections: the last ones of each, and all of them in a file.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "cpc/core/trace.h"
+#include "cpc/core/transition_history.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+START_TEST(history_keeps_the_last_transitions) {
+  TransitionHistory history;
+  ck_assert(history.text().empty());
+  history.add(State::kClosed, Event::kConnectWanted, State::kPosting);
+  test::check_text(history.text(), "Closed -ConnectWanted-> Posting");
+  for (std::size_t i = 0; i < TransitionHistory::kKept; ++i) {
+    history.add(State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
+  }
+  const std::string text = history.text();
+  ck_assert(text.find("Closed") == std::string::npos);
+  ck_assert_int_eq(std::count(text.begin(), text.end(), ','), static_cast<int>(TransitionHistory::kKept) - 1);
+}
+END_TEST
+
+START_TEST(trace_files_are_one_for_each_process) {
+  const ProcessName self{0x1234'0002, 17};
+  test::check_text(trace_path("/tmp/t.%r", self), "/tmp/t.17");
+  test::check_text(trace_path("%j-%r.json", self), "2-17.json");
+  test::check_text(trace_path("/tmp/t", self), "/tmp/t.17");
+  test::check_text(trace_path("100%", self), "100%.17");
+}
+END_TEST
+
+START_TEST(a_trace_is_bounded_and_says_so) {
+  const std::string path = "test_trace." + std::to_string(getpid());
+  auto trace = Trace::open(path + "%r", {1, 5});
+  ck_assert(trace.has_value());
+  for (std::size_t i = 0; i < Trace::kMost + 3; ++i) {
+    (*trace)->add({{1, 6}, 0, 0}, State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
+  }
+  (*trace)->add({{1, 6}, 0, 0}, "Idle", "Linked", "CtsSent");
+  ck_assert((*trace)->write().has_value());
+  std::ifstream file(path + "5");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::remove((path + "5").c_str());
+  ck_assert(text.find("\"dropped\": 3") != std::string::npos);
+  ck_assert(text.find("\"name\": \"Linked\"") != std::string::npos);
+  ck_assert(!Trace::open("/nowhere/at/all", {}).has_value());
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric::cpc;
+  return fabric::test::run_suite("trace", {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
+                                           a_trace_is_bounded_and_says_so});
+}

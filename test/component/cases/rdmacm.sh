@@ -14,6 +14,11 @@ iwarp() { # NP [MPIRUN ARGUMENT...] : on the iWARP devices beside the others
   shift
   fabric "$np" --mca btl_fabric_if_include siw0,siw1 "$@"
 }
+# The communication manager needs no file descriptor for a connection, as oob does.
+case_rdmacm_without_descriptors() {
+  stock check_shortage || return 1
+  rdmacm 2 "$programs/check_shortage" without && says 'the message has gone without descriptors'
+}
 # queue_lists HOW NP : small and large queues of either kind, first and last. A queue with one credit makes every fragment a
 # round trip, so on a busy host a run is slow without being stuck (contrib/vm/README.md): --stall tells these apart.
 queue_lists() {

@@ -43,13 +43,15 @@ case_sanitizers() {
 case_thread_sanitizer() {
   local component=${FABRIC_THREAD_SANITIZED-}/mca_btl_fabric.so contexts
   [ -f "$component" ] || { echo 'SKIP FABRIC_THREAD_SANITIZED has no component'; exit 77; }
+  nm -D --undefined-only "$component" | grep -q '__tsan_write' || { echo "$component is not built with ThreadSanitizer"; return 1; }
   for contexts in 1 2; do
     LIMIT=900 fabric 2 --mca mca_base_component_path "$FABRIC_THREAD_SANITIZED:${OMPI_MCA_mca_base_component_path#*:}" \
       --mca btl_fabric_tx_contexts "$contexts" env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)${LD_PRELOAD:+:$LD_PRELOAD}" \
-      TSAN_OPTIONS="detect_deadlocks=0:exitcode=0:log_path=$work/tsan:suppressions=$here/tsan.supp" "$check" --threads 3 --max 32768 || return 1
+      TSAN_OPTIONS="verbosity=1:detect_deadlocks=0:exitcode=0:log_path=$work/tsan:suppressions=$here/tsan.supp" "$check" --threads 3 --max 32768 || return 1
     says 'checks passed' || return 1
   done
-  cat "$work"/tsan.* > "$work/races" 2> /dev/null
+  cat "$work"/tsan.* > "$work/races"
+  [ "$(grep -c 'Running under ThreadSanitizer' "$work/races")" -eq 4 ] || { echo 'it has not watched every process'; return 1; }
   awk "$our_races" "$work/races"
 }
 # shellcheck disable=SC2016 # for awk

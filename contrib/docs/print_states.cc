@@ -54,11 +54,11 @@ void print(const std::string& line) {
 }
 
 /// A table, and how many states and events it is about.
-template <class State, class Event, class Rows, class GuardList, class Step>
+template <class State, class Event, class Rows, class GuardList>
 struct Table {
   const Rows& rows;
   const GuardList& guards;
-  const Step& after_error;
+  const std::string& text_of_errors;
   std::size_t states;
   std::size_t events;
 
@@ -111,21 +111,33 @@ struct Table {
     print("\n### Transitions\n");
     print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
     print_rows(Outcome::kTransition);
-    print("\n### Ignored\n");
-    print("| state | event | if | because |\n|---|---|---|---|");
-    print_rows(Outcome::kIgnored);
+    if (has(Outcome::kIgnored)) {
+      print("\n### Ignored\n");
+      print("| state | event | if | because |\n|---|---|---|---|");
+      print_rows(Outcome::kIgnored);
+    }
     print("\n### Protocol errors\n");
-    print("The next state is " + std::string(to_string(after_error.next)) + "; the actions are " +
-          text_of_actions(after_error.actions) + ".\n");
+    print(text_of_errors + "\n");
     print("| state | event | if | because |\n|---|---|---|---|");
     print_rows(Outcome::kProtocolError);
   }
+
+  [[nodiscard]] bool has(Outcome outcome) const {
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.outcome == outcome; });
+  }
 };
 
-template <class State, class Event, class Rows, class GuardList, class Step>
-void print_table(const Rows& rows, const GuardList& guards, const Step& after_error, std::size_t states,
+template <class State, class Event, class Rows, class GuardList>
+void print_table(const Rows& rows, const GuardList& guards, const std::string& text_of_errors, std::size_t states,
                  std::size_t events) {
-  Table<State, Event, Rows, GuardList, Step>{rows, guards, after_error, states, events}.print_all();
+  Table<State, Event, Rows, GuardList>{rows, guards, text_of_errors, states, events}.print_all();
+}
+
+/// What follows from protocol errors.
+template <class Step>
+std::string text_of_errors(const Step& step) {
+  return "The next state is " + std::string(to_string(step.next)) + "; the actions are " +
+         text_of_actions(step.actions) + ".";
 }
 
 void print_connections() {
@@ -137,7 +149,7 @@ void print_connections() {
       "events and actions are is in [cpc/core/connection_states.h](../../cpc/core/connection_states.h). Arrows from a state to "
       "itself");
   print("are left out of the diagram, and protocol errors, all of which lead to Closing.\n");
-  print_table<State, Event>(detail::Rows::kAll, kGuardList, detail::kAfterError, kStates, kEvents);
+  print_table<State, Event>(detail::Rows::kAll, kGuardList, text_of_errors(detail::kAfterError), kStates, kEvents);
 }
 
 void print_endpoints() {
@@ -147,19 +159,8 @@ void print_endpoints() {
       "meant, and");
   print("[endpoint_states.h](../../btl_fabric/peer/endpoint_states.h) what states, events and actions are.\n");
   print_table<EndpointState, EndpointEvent>(endpoint_detail::Rows::kAll, kEndpointGuardList,
-                                            endpoint_detail::kAfterError, kEndpointStates, kEndpointEvents);
-}
-
-const char* line_text(sender_detail::Line line) {
-  switch (line) {
-    case sender_detail::Line::kAny:
-      return "";
-    case sender_detail::Line::kWaiting:
-      return "somebody is in line";
-    case sender_detail::Line::kEmpty:
-      return "nobody is in line";
-  }
-  return "?";
+                                            text_of_errors(endpoint_detail::kAfterError), kEndpointStates,
+                                            kEndpointEvents);
 }
 
 void print_senders() {
@@ -167,31 +168,9 @@ void print_senders() {
   print(
       "The send queue pair that all connections of X queues to one node share: "
       "[cpc/queue_pairs/xrc_sender_table.h](../../cpc/queue_pairs/xrc_sender_table.h).\n");
-  print("```mermaid\nstateDiagram-v2\n  [*] --> Unconnected");
-  for (const sender_detail::SenderRow& row : sender_detail::kSenderTable) {
-    if (row.state != row.step.next) {
-      const std::string condition = line_text(row.line);
-      print("  " + std::string(to_string(row.state)) + " --> " + std::string(to_string(row.step.next)) + ": " +
-            std::string(to_string(row.event)) + (condition.empty() ? "" : ", " + condition));
-    }
-  }
-  print("```\n");
-  print("| state | event | if | next state | actions |\n|---|---|---|---|---|");
-  for (const sender_detail::SenderRow& row : sender_detail::kSenderTable) {
-    if (row.step.outcome == SenderOutcome::kTransition) {
-      print("| " + std::string(to_string(row.state)) + " | " + std::string(to_string(row.event)) + " | " +
-            line_text(row.line) + " | " + std::string(to_string(row.step.next)) + " | " +
-            text_of_actions(row.step.actions) + " |");
-    }
-  }
-  print("\n### Impossible\n");
-  print("| state | event | because |\n|---|---|---|");
-  for (const sender_detail::SenderRow& row : sender_detail::kSenderTable) {
-    if (row.step.outcome == SenderOutcome::kImpossible) {
-      print("| " + std::string(to_string(row.state)) + " | " + std::string(to_string(row.event)) + " | " +
-            std::string(row.step.why) + " |");
-    }
-  }
+  print_table<SenderState, SenderEvent>(sender_detail::Rows::kAll, kSenderGuardList,
+                                        "Each would be a fault of ours; an assertion finds it.", kSenderStates,
+                                        kSenderEvents);
 }
 
 }  // namespace

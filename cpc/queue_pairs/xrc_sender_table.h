@@ -28,6 +28,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/state_table.h"
+
 namespace fabric::cpc {
 
 enum class SenderState : std::uint8_t {
@@ -63,18 +65,14 @@ enum class SenderAction : std::uint8_t {
 };
 inline constexpr std::size_t kSenderActionKinds = 9;
 
-enum class SenderOutcome : std::uint8_t {
-  kTransition,
-  kImpossible,  ///< We never let it come to that; `why` says what keeps it from happening.
+struct SenderGuards {
+  bool waiting = false;  ///< Somebody waits in line.
 };
+inline constexpr auto kSenderGuardList = std::to_array<Guard<SenderGuards>>({{&SenderGuards::waiting, "waiting"}});
 
-inline constexpr std::size_t kMaxSenderActions = 2;
-struct SenderStep {
-  SenderOutcome outcome = SenderOutcome::kTransition;
-  SenderState next = SenderState::kUnconnected;
-  std::array<SenderAction, kMaxSenderActions> actions{};
-  std::string_view why;
-};
+/// A protocol error is one of ours: we never let it come to that, and `why` says what keeps it from happening.
+using SenderTable = StateTable<SenderState, SenderEvent, SenderAction, 2>;
+using SenderStep = SenderTable::Step;
 
 namespace sender_detail {
 
@@ -85,95 +83,50 @@ inline constexpr std::array<std::string_view, kSenderEvents> kEventNames{
 inline constexpr std::array<std::string_view, kSenderActionKinds> kActionNames{
     "None", "MakeOwner", "Park", "GoOn", "NextOwner", "WakeAll", "Unpark", "Forget", "Flush"};
 
-/// Whether somebody waits in line: it matters, or not.
-enum class Line : std::uint8_t { kAny, kWaiting, kEmpty };
-
-struct SenderRow {
-  SenderState state;
-  SenderEvent event;
-  Line line;
-  SenderStep step;
-  [[nodiscard]] constexpr bool matches(SenderState s, SenderEvent e, bool waiting) const noexcept {
-    return state == s && event == e && (line == Line::kAny || (line == Line::kWaiting) == waiting);
-  }
-};
-
-[[nodiscard]] constexpr SenderRow go(SenderState from, SenderEvent event, SenderState next,
-                                     std::array<SenderAction, kMaxSenderActions> actions,
-                                     Line line = Line::kAny) noexcept {
-  return {from, event, line, {SenderOutcome::kTransition, next, actions, {}}};
-}
-[[nodiscard]] constexpr SenderRow never(SenderState state, SenderEvent event, std::string_view why) noexcept {
-  return {state, event, Line::kAny, {SenderOutcome::kImpossible, state, {}, why}};
-}
-
 using enum SenderState;
 using enum SenderEvent;
 using enum SenderAction;
 
+inline constexpr When kWaiting = when(kSenderGuardList, &SenderGuards::waiting);
+
 // clang-format off
-inline constexpr auto kSenderTable = std::to_array<SenderRow>({
-  go(kUnconnected, kWanted,         kConnecting,  {kMakeOwner}),
-  go(kConnecting,  kWanted,         kConnecting,  {kPark}),
-  go(kConnected,   kWanted,         kConnected,   {kGoOn}),
-  never(kRetired,  kWanted,         "who joins gets the sender that took its place"),
+struct Rows : SenderTable {
+  static constexpr auto kAll = std::to_array<Row>({
+  go(kUnconnected, kWanted, kAlways, kConnecting, {kMakeOwner}),
+  stay(kConnecting, kWanted, kAlways, {kPark}),
+  stay(kConnected,  kWanted, kAlways, {kGoOn}),
+  error(kRetired,   kWanted, "who joins gets the sender that took its place"),
 
-  go(kConnecting,  kOwnerConnected, kConnected,   {kWakeAll}),
-  go(kConnecting,  kOwnerFailed,    kConnecting,  {kNextOwner}, Line::kWaiting),
-  go(kConnecting,  kOwnerFailed,    kUnconnected, {},           Line::kEmpty),
-  never(kUnconnected, kOwnerConnected, "there is no owner"),
-  never(kUnconnected, kOwnerFailed,    "there is no owner"),
-  never(kConnected,   kOwnerConnected, "there is no owner any more"),
-  never(kConnected,   kOwnerFailed,    "there is no owner any more"),
-  never(kRetired,     kOwnerConnected, "there is no owner any more"),
-  never(kRetired,     kOwnerFailed,    "there is no owner any more"),
+  go(kConnecting, kOwnerConnected, kAlways,   kConnected,   {kWakeAll}),
+  go(kConnecting, kOwnerFailed,    kWaiting,  kConnecting,  {kNextOwner}),
+  go(kConnecting, kOwnerFailed,    !kWaiting, kUnconnected, {}),
+  error(kUnconnected,           {kOwnerConnected, kOwnerFailed}, "there is no owner"),
+  error({kConnected, kRetired}, {kOwnerConnected, kOwnerFailed}, "there is no owner any more"),
 
-  go(kConnected,   kTargetGone,     kRetired,     {kForget}),
-  go(kConnected,   kBroken,         kRetired,     {kForget}),
-  go(kRetired,     kTargetGone,     kRetired,     {}),  // several users hear it
-  go(kRetired,     kBroken,         kRetired,     {}),
-  never(kUnconnected, kTargetGone,  "no REQUEST has named a target"),
-  never(kConnecting,  kTargetGone,  "no REQUEST has named a target"),
-  never(kUnconnected, kBroken,      "a queue pair that nobody has sent on does not break"),
-  never(kConnecting,  kBroken,      "a queue pair that nobody has sent on does not break"),
+  go(kConnected, {kTargetGone, kBroken}, kAlways, kRetired, {kForget}),
+  stay(kRetired, {kTargetGone, kBroken}, kAlways, {}),  // several users hear it
+  error({kUnconnected, kConnecting}, kTargetGone, "no REQUEST has named a target"),
+  error({kUnconnected, kConnecting}, kBroken,     "a queue pair that nobody has sent on does not break"),
 
-  go(kUnconnected, kReleased,       kUnconnected, {}),
-  go(kConnecting,  kReleased,       kConnecting,  {kUnpark}),
-  go(kConnected,   kReleased,       kConnected,   {}),
-  go(kRetired,     kReleased,       kRetired,     {}),
-  go(kUnconnected, kLastReleased,   kRetired,     {kForget, kFlush}),
-  go(kConnected,   kLastReleased,   kRetired,     {kForget, kFlush}),
-  go(kRetired,     kLastReleased,   kRetired,     {kFlush}),
-  never(kConnecting, kLastReleased, "the owner has failed before it leaves, and nobody was in line"),
-});
+  stay(kConnecting, kReleased, kAlways, {kUnpark}),
+  stay({kUnconnected, kConnected, kRetired}, kReleased, kAlways, {}),
+  go({kUnconnected, kConnected}, kLastReleased, kAlways, kRetired, {kForget, kFlush}),
+  stay(kRetired,                 kLastReleased, kAlways, {kFlush}),
+  error(kConnecting,             kLastReleased, "the owner has failed before it leaves, and nobody was in line"),
+  });
+};
 // clang-format on
-
-/// Every event in every state, with and without somebody in line, has exactly one row.
-[[nodiscard]] constexpr bool complete() noexcept {
-  for (std::size_t state = 0; state < kSenderStates; ++state) {
-    for (std::size_t event = 0; event < kSenderEvents; ++event) {
-      for (const bool waiting : {false, true}) {
-        if (std::count_if(kSenderTable.begin(), kSenderTable.end(), [&](const SenderRow& row) {
-              return row.matches(static_cast<SenderState>(state), static_cast<SenderEvent>(event), waiting);
-            }) != 1) {
-          return false;
-        }
-      }
-    }
-  }
-  return true;
-}
 
 /// Who is in line is taken out of it whenever a state is left in which there is one.
 [[nodiscard]] constexpr bool nobody_is_left_in_line() noexcept {
-  return std::all_of(kSenderTable.begin(), kSenderTable.end(), [](const SenderRow& row) {
-    const bool leaves =
-        row.step.outcome == SenderOutcome::kTransition && row.state == kConnecting && row.step.next != kConnecting;
-    return !leaves || row.line == Line::kEmpty || row.step.actions[0] == kWakeAll;
+  return std::all_of(Rows::kAll.begin(), Rows::kAll.end(), [](const auto& row) {
+    const bool leaves = row.states.has(kConnecting) && row.next.value_or(kConnecting) != kConnecting;
+    return !leaves || !row.when.holds(kWaiting.want) || row.does(kWakeAll);
   });
 }
 
-static_assert(complete(), "a cell of the sender table has no row, or several");
+static_assert(Rows::is_complete(Rows::kAll, kSenderStates, kSenderEvents, [](unsigned, unsigned) { return true; }),
+              "a cell of the sender table has no row, or several");
 static_assert(nobody_is_left_in_line(), "a row leaves Connecting while somebody waits in line");
 
 }  // namespace sender_detail
@@ -191,12 +144,9 @@ static_assert(nobody_is_left_in_line(), "a row leaves Connecting while somebody 
 
 /// What `event` leads to in `state`; `waiting`: somebody is in line.
 [[nodiscard]] constexpr SenderStep sender_step(SenderState state, SenderEvent event, bool waiting) noexcept {
-  for (const sender_detail::SenderRow& row : sender_detail::kSenderTable) {
-    if (row.matches(state, event, waiting)) {
-      return row.step;
-    }
-  }
-  return {SenderOutcome::kImpossible, state, {}, "no row"};
+  using sender_detail::Rows;
+  return Rows::look_up(Rows::kAll, state, event, guard_bits(kSenderGuardList, {waiting}),
+                       {Outcome::kProtocolError, state, {}, {}});
 }
 
 }  // namespace fabric::cpc

@@ -61,7 +61,7 @@ void XrcShare::flush() noexcept {
 void XrcSender::apply(SenderEvent event, XrcShare* user) {
   assert_on_progress_thread();
   const SenderStep step = sender_step(state_, event, !line_.empty());
-  assert(step.outcome == SenderOutcome::kTransition && "the sender table calls this impossible");
+  assert(step.outcome == Outcome::kTransition && "the sender table calls this impossible");
   state_ = step.next;
   for (const SenderAction action : step.actions) {
     perform(action, user);

@@ -37,7 +37,7 @@ Options to_two_of_which_we_close_one() {
 /// On this a sender goes to this state, and does nothing else.
 void bend_to(SenderEvent of, SenderState (*next)(SenderState)) {
   cpc::bent_sender_step = [of, next](SenderState state, SenderEvent event, bool waiting) {
-    return event == of ? SenderStep{cpc::SenderOutcome::kTransition, next(state), {}, {}}
+    return event == of ? SenderStep{Outcome::kTransition, next(state), {}, {}}
                        : cpc::table_sender_step(state, event, waiting);
   };
 }

@@ -235,7 +235,7 @@ START_TEST(one_connection_has_the_target_made) {
   for (std::size_t state = 0; state < kSenderStates; ++state) {
     for (std::size_t event = 0; event < kSenderEvents; ++event) {
       const SenderStep one = sender_step(static_cast<SenderState>(state), static_cast<SenderEvent>(event), false);
-      ck_assert((one.outcome == SenderOutcome::kImpossible) == !one.why.empty());
+      ck_assert((one.outcome == Outcome::kProtocolError) == !one.why.empty());
     }
   }
 }

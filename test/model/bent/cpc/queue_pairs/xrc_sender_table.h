@@ -10,6 +10,8 @@
 #include <functional>
 #include <string_view>
 
+#include "common/base/state_table.h"
+
 #define sender_step table_sender_step  // NOLINT: the function, as the product has it
 #include "../../../../../cpc/queue_pairs/xrc_sender_table.h"
 #undef sender_step

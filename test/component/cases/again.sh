@@ -11,7 +11,7 @@ one_meeting() { # ROUNDS [KILLED]
   fabric 8 --enable-recovery "${settings[@]}" --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_timeout 12 \
     "$programs/check_again" "$1" "$work/meeting" "${@:2}"
   [ $? -ne 124 ] || { echo 'the job hung'; return 1; }
-  says "$1 rounds with each of 7 peers" && says_not 'this process fails'
+  says "$1 rounds with each of 7 peers" && says_not 'this process fails' || { grep -m 3 -B 1 'this process fails' out; return 1; }
 }
 # with_ledger FUNCTION [ARGUMENT...] : with the component in the folder FABRIC_WITH_LEDGER, which was built with --enable-debug.
 with_ledger() {

@@ -28,6 +28,7 @@ case_sanitizers() {
   [ $sanitized = no ] || { echo 'SKIP the sanitizers are at work in every case'; exit 77; }
   local component=${FABRIC_SANITIZED-}/mca_btl_fabric.so
   [ -f "$component" ] || { echo 'SKIP FABRIC_SANITIZED has no component'; exit 77; }
+  built_with asan "$component" && built_with ubsan "$component" || return 1
   LIMIT=900 fabric 2 --mca mca_base_component_path "$FABRIC_SANITIZED:${OMPI_MCA_mca_base_component_path#*:}" \
     env LD_PRELOAD="$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so):$component${LD_PRELOAD:+:$LD_PRELOAD}" \
     ASAN_OPTIONS="detect_leaks=1:exitcode=0:log_path=$work/asan" UBSAN_OPTIONS="print_stacktrace=1:log_path=$work/asan" \
@@ -43,7 +44,7 @@ case_sanitizers() {
 case_thread_sanitizer() {
   local component=${FABRIC_THREAD_SANITIZED-}/mca_btl_fabric.so contexts
   [ -f "$component" ] || { echo 'SKIP FABRIC_THREAD_SANITIZED has no component'; exit 77; }
-  nm -D --undefined-only "$component" | grep -q '__tsan_write' || { echo "$component is not built with ThreadSanitizer"; return 1; }
+  built_with tsan "$component" || return 1
   for contexts in 1 2; do
     LIMIT=900 fabric 2 --mca mca_base_component_path "$FABRIC_THREAD_SANITIZED:${OMPI_MCA_mca_base_component_path#*:}" \
       --mca btl_fabric_tx_contexts "$contexts" env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)${LD_PRELOAD:+:$LD_PRELOAD}" \

@@ -3,6 +3,7 @@
 // Lets the checker explore, and judges what it says: for the tests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -17,8 +18,8 @@
 
 namespace fabric::model {
 
-/// Random ways through each set of worlds, beside the search.
-inline constexpr std::size_t kWanders = 2000;
+/// Random ways through each set of worlds, beside the search: as many as there are worlds, and no more than these.
+inline constexpr std::size_t kMostWanders = 2000;
 
 /// FABRIC_MODEL=deep: what takes minutes is explored too.
 [[nodiscard]] inline bool is_deep() {
@@ -52,7 +53,7 @@ template <class What>
     if (!found.fault.empty()) {
       return found;
     }
-    Found more = wander(options, loop, 1, kWanders);
+    Found more = wander(options, loop, 1, std::min(found.worlds, kMostWanders));
     return more.fault.empty() ? found : more;
   });
 }

@@ -285,7 +285,9 @@ inline bool Network::has_message(const Wire& wire, std::size_t side) const {
            return one->number < wire.number && !one->was_accepted && !one->sides[kListener].is_closed &&
                   !one->sides[kListener].incoming.empty() &&
                   one->sides[kOpener].process == wire.sides[kOpener].process &&
-                  one->identity.attempt == wire.identity.attempt;
+                  one->sides[kListener].process == wire.sides[kListener].process &&
+                  one->identity.attempt == wire.identity.attempt &&
+                  one->identity.incarnation == wire.identity.incarnation;
          });
 }
 

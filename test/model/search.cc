@@ -96,17 +96,19 @@ class Searcher {
   /// Takes steps that have not been taken, until one leads to a new world. Making worlds again is what takes time, so this
   /// goes on from worlds that were seen before, too.
   void walk_from(std::uint32_t at) {
-    std::unique_ptr<World> world = make(at).first;
+    auto [world, way] = make(at);
     for (std::optional<std::uint32_t> place = next_step(at); place; place = next_step(at)) {
       const std::vector<Choice>& choices = world->choices();
       if (choices.size() != nodes_[at].count) {
         bury(world);
         tell("two worlds that differ look the same", at);
+        found_.way += "and after\n" + describe(options_, loop_, way);
         return;
       }
       const bool is_new_step = *place == nodes_[at].children.size();
       found_.steps += is_new_step ? 1 : 0;
-      if (const std::string fault = take(world, Choice(choices[*place])); !fault.empty()) {
+      way.push_back(choices[*place]);
+      if (const std::string fault = take(world, way.back()); !fault.empty()) {
         tell(fault, at, place);
         return;
       }

@@ -28,8 +28,8 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 
 /// Checks all values against the table. Each text names a parameter, what the user wrote, and the rule that it breaks.
 [[nodiscard]] std::vector<std::string> check_params(const mca_base_component_t* component);
-/// Checks that the receive queues take Open MPI's headers, and the limits of `module` against the queues, and lowers those that the user did not set. The error is such a
-/// text.
+/// Checks that the receive queues take Open MPI's headers, and the limits of `module` against the queues, and lowers those that
+/// the user did not set. The error is such a text.
 [[nodiscard]] Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues,
                                 mca_btl_base_module_t& module);
 

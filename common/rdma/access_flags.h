@@ -58,7 +58,8 @@ struct AccessRow {
 
 // iWARP names the sink of a read to the peer, whose answer is then like a write: the sink needs remote write access
 // (RFC 5040, section 5). And a write there is known to be in place only when a read that follows it is answered, so
-// what is written can be read (see RdmaOperation::confirm). What the device only reads from needs no flag. Atomics are InfiniBand's and RoCE's.
+// what is written can be read (see RdmaOperation::confirm). What the device only reads from needs no flag. Atomics are
+// InfiniBand's and RoCE's.
 inline constexpr unsigned kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
 inline constexpr unsigned kRemoteRead = IBV_ACCESS_REMOTE_READ;
 inline constexpr unsigned kRemoteWrite = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

@@ -21,8 +21,8 @@ struct QueueDepths {
   std::uint32_t receive = 0;
 };
 
-/// Those of queue `index`, marker and handshake included; of X queues those of the sender that they share. CTS goes over the first queue; on iWARP over each, since each queue
-/// pair is a TCP connection with an active side that must send first.
+/// Those of queue `index`, marker and handshake included; of X queues those of the sender that they share. CTS goes over the
+/// first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that must send first.
 [[nodiscard]] QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transport link,
                                        const QueuePairSettings& settings) noexcept;
 

@@ -60,7 +60,7 @@ void XrcShare::flush() noexcept {
 
 void XrcSender::apply(SenderEvent event, XrcShare* user) {
   assert_on_progress_thread();
-  const SenderStep step = sender_step(state_, event, !line_.empty());
+  const SenderStep step = sender_step(state_, event, !waiting_.empty());
   assert(step.outcome == Outcome::kTransition && "the sender table calls this impossible");
   state_ = step.next;
   for (const SenderAction action : step.actions) {
@@ -78,23 +78,23 @@ void XrcSender::perform(SenderAction action, XrcShare* user) {
       user->turn_.start(0);
       break;
     case SenderAction::kPark:
-      line_.push_back(user);
+      waiting_.push_back(user);
       break;
     case SenderAction::kGoOn:
       user->turn_.start(0);
       break;
     case SenderAction::kNextOwner:
-      owner_ = line_.front();
-      line_.pop_front();
+      owner_ = waiting_.front();
+      waiting_.pop_front();
       owner_->turn_.start(0);
       break;
     case SenderAction::kWakeAll:
-      for (XrcShare* one : std::exchange(line_, {})) {
+      for (XrcShare* one : std::exchange(waiting_, {})) {
         one->turn_.start(0);
       }
       break;
     case SenderAction::kUnpark:
-      line_.erase(std::remove(line_.begin(), line_.end(), user), line_.end());
+      waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), user), waiting_.end());
       break;
     case SenderAction::kForget:
       senders_->forget(*this);

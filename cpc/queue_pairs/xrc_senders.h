@@ -85,7 +85,7 @@ class XrcSender {
   SenderState state_ = SenderState::kUnconnected;
   std::uint32_t target_qpn_ = 0;  ///< 0 before it is connected
   XrcShare* owner_ = nullptr;
-  std::deque<XrcShare*> line_;
+  std::deque<XrcShare*> waiting_;
   std::size_t users_ = 0;
 };
 

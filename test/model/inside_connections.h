@@ -44,7 +44,7 @@ FABRIC_OPEN(cpc, Incarnations, newest_);
 FABRIC_OPEN(cpc, XrcShare, is_user_);
 FABRIC_OPEN(cpc, XrcShare, sender_);
 FABRIC_OPEN(cpc, XrcShare, turn_);
-FABRIC_OPEN(cpc, XrcSender, line_);
+FABRIC_OPEN(cpc, XrcSender, waiting_);
 FABRIC_OPEN(cpc, XrcSender, owner_);
 FABRIC_OPEN(cpc, XrcSender, serial_);
 FABRIC_OPEN(cpc, XrcSender, state_);
@@ -102,7 +102,7 @@ inline void add_to(Digest& digest, const cpc::XrcShare& share) {
   digest.add(static_cast<unsigned>(inside(sender, XrcSender_state_{})) | inside(sender, XrcSender_users_{}) << 8U |
              (inside(share, XrcShare_is_user_{}) ? 64U : 0U) | (inside(share, XrcShare_turn_{}).running() ? 128U : 0U));
   name(inside(sender, XrcSender_owner_{}));
-  for (const cpc::XrcShare* one : inside(sender, XrcSender_line_{})) {
+  for (const cpc::XrcShare* one : inside(sender, XrcSender_waiting_{})) {
     name(one);
   }
 }

@@ -152,7 +152,7 @@ bool Process::senders_know_the_living() const {
   return std::all_of(alive.begin(), alive.end(), [&](const cpc::XrcShare* share) {
     const cpc::XrcSender& sender = *inside(*share, XrcShare_sender_{});
     const cpc::XrcShare* const owner = inside(sender, XrcSender_owner_{});
-    const auto& line = inside(sender, XrcSender_line_{});
+    const auto& line = inside(sender, XrcSender_waiting_{});
     return (owner == nullptr || is_alive(owner)) && std::all_of(line.begin(), line.end(), is_alive);
   });
 }

@@ -4,7 +4,8 @@
 // be in a network of its own.
 //   cpc_host FOLDER RANK PEER wants|wants-later|waits [MILLISECONDS]
 // Leaves FOLDER/RANK for its peer (its offer) and FOLDER/RANK.ports (its TCP ports), waits for FOLDER/go, and prints
-// "connected" or why it failed, or "nothing happened" when there is a FOLDER/stop. MILLISECONDS: how long each attempt to get through may take (default 2000).
+// "connected" or why it failed, or "nothing happened" when there is a FOLDER/stop. MILLISECONDS: how long each attempt to get
+// through may take (default 2000).
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

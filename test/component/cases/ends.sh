@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# The end of a peer, peers that are late, storms and strangers.
+# The end of a peer, peers that are late, many connections at once, and connections of unknown processes.
 
 # methods : the connection methods of this kind of device, without xoob.
 methods() {

@@ -56,6 +56,12 @@ void close_both(VerbsSide& a, VerbsSide& b) {
   b.destroy();
 }
 
+/// Others may be: rdmacm on InfiniBand needs IPoIB, and ibcm a kernel with AF_IB.
+bool has_to_be_offered(CpcKind kind, Transport link) {
+  return kind == cpc::kOob.kind ? link != Transport::kIwarp
+                                : kind == cpc::kRdmaCm.kind && link != Transport::kInfiniBand;
+}
+
 void connect_by(CpcKind kind, bool at_once) {
   VerbsSide a(1);
   VerbsSide b(2);
@@ -63,6 +69,7 @@ void connect_by(CpcKind kind, bool at_once) {
   const std::vector<CpcOffer> offers_b = b.offers();
   const CpcOffer* const to_b = find_offer(kind, offers_b);
   if (to_b == nullptr) {
+    ck_assert_msg(!has_to_be_offered(kind, a.link()), "%s is not offered", cpc::find_cpc(kind)->name.data());
     return;
   }
   for (int round = 0; round < 3; ++round) {

@@ -38,6 +38,7 @@ class VerbsSide : private VerbsPort {
   /// The progress thread goes before what it uses.
   ~VerbsSide() { manager_.reset(); }
 
+  [[nodiscard]] Transport link() const { return port_.address.link; }
   [[nodiscard]] std::size_t queue_count() const { return queues_.count(); }
 
   void connect(const VerbsSide& peer, const CpcOffer& offer) { connect(key_to(peer), offer); }

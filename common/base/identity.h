@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace fabric {
 
@@ -17,6 +18,11 @@ struct ProcessName {
   std::uint32_t rank = 0;
   auto operator<=>(const ProcessName&) const = default;
 };
+
+/// For texts: "rank 2 of job 7".
+[[nodiscard]] inline std::string to_string(const ProcessName& process) {
+  return "rank " + std::to_string(process.rank) + " of job " + std::to_string(process.job);
+}
 
 /// 16 random bytes that a process publishes in its modex, which only its job (and jobs that MPI connects to it) can
 /// read. Who sends them back over a connection channel belongs to us; port scanners and other jobs do not.

@@ -39,10 +39,6 @@ std::uint32_t cts_number(const ChannelIdentity& identity, bool opened_by_us) noe
   return std::max(hash, 1U);
 }
 
-std::string name_of(const ProcessName& process) {
-  return "rank " + std::to_string(process.rank) + " of job " + std::to_string(process.job);
-}
-
 }  // namespace
 
 Status Connection::perform(Action action) {
@@ -237,7 +233,7 @@ void Connection::adopt_channel() {
 
 void Connection::refuse_new_channel(RefuseReason reason, const std::string& text) {
   const std::uint32_t newest = reason == RefuseReason::kCollision ? incarnation_ : incarnations_.newest();
-  new_channel_->refuse(reason, name_of(environment_.settings->self) + ": " + text, newest);
+  new_channel_->refuse(reason, to_string(environment_.settings->self) + ": " + text, newest);
   new_channel_.reset();
 }
 
@@ -246,7 +242,7 @@ void Connection::send(MessageType type) {
     return;
   }
   if (type == MessageType::kRefuse) {
-    channel_->refuse(refuse_reason_, name_of(environment_.settings->self) + ": " + detail_, incarnations_.newest());
+    channel_->refuse(refuse_reason_, to_string(environment_.settings->self) + ": " + detail_, incarnations_.newest());
   } else {
     channel_->send(own_ends(type));
   }
@@ -304,7 +300,7 @@ void Connection::tell_failed() {
     share_->give_up();
   }
   std::string reason(direction_prefix(key_.direction));
-  reason += "connection to " + name_of(key_.peer) + " (our port " + std::to_string(key_.local_port) + ", its port " +
+  reason += "connection to " + to_string(key_.peer) + " (our port " + std::to_string(key_.local_port) + ", its port " +
             std::to_string(key_.remote_port) + "): " + detail_;
   if (attempt_ > 1) {
     reason += " (attempt " + std::to_string(attempt_) + ")";

@@ -53,8 +53,8 @@ const char* name_of(Direction direction) noexcept {
 
 /// "rank 1 of job 1, ports 0-0", "rank 1 of job 1, ports 0-0, outgoing"
 std::string text_of(const ConnectionKey& key) {
-  return "rank " + std::to_string(key.peer.rank) + " of job " + std::to_string(key.peer.job & kLocalJobMask) +
-         ", ports " + std::to_string(key.local_port) + "-" + std::to_string(key.remote_port) +
+  return to_string(ProcessName{key.peer.job & kLocalJobMask, key.peer.rank}) + ", ports " +
+         std::to_string(key.local_port) + "-" + std::to_string(key.remote_port) +
          (key.direction == Direction::kBoth ? "" : std::string(", ") + name_of(key.direction));
 }
 

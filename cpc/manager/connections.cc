@@ -153,12 +153,6 @@ bool Connections::acceptable(Channel& channel, const Message& request) const {
   return true;
 }
 
-/// "rank 2 of job 7"
-std::string Connections::who() const {
-  const ProcessName& self = environment_.settings->self;
-  return "rank " + std::to_string(self.rank) + " of job " + std::to_string(self.job);
-}
-
 const Connection* Connections::find(const ConnectionKey& key) const noexcept {
   const auto found = lanes_.find(key);
   return found == lanes_.end() ? nullptr : found->second.current.get();

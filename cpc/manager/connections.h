@@ -61,7 +61,7 @@ class Connections final : private ConnectionOwner {
   [[nodiscard]] Connection& make(Lane& lane, const ConnectionKey& key, LinkNumber link);
   [[nodiscard]] Connection* find(const ConnectionKey& key, LinkNumber link) noexcept;
   [[nodiscard]] bool acceptable(Channel& channel, const Message& request) const;
-  [[nodiscard]] std::string who() const;
+  [[nodiscard]] std::string who() const { return to_string(environment_.settings->self); }
 
   const ConnectionEnvironment& environment_;
   std::unordered_map<ConnectionKey, Lane> lanes_;

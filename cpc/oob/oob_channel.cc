@@ -305,8 +305,7 @@ Status OobChannel::check(const MessageHeader& header) const {
     return failure(std::string("an unexpected ") + to_string(header.type));
   }
   if (header.target != identity_.self) {
-    return failure("a message for rank " + std::to_string(header.target.rank) + " of job " +
-                   std::to_string(header.target.job));
+    return failure("a message for " + to_string(header.target));
   }
   if (requested_ && !identity_.is_of_peer(header)) {
     return failure(std::string("a ") + to_string(header.type) + " of another connection");

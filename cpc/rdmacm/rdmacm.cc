@@ -277,8 +277,7 @@ Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
     return failure(std::string("an unexpected ") + to_string(header.type));
   }
   if (header.target != context_.settings->self) {
-    return failure("this is rank " + std::to_string(context_.settings->self.rank) + " of job " +
-                   std::to_string(context_.settings->self.job));
+    return failure("this is " + to_string(context_.settings->self));
   }
   if (header.target_port != listener.port.port->index) {
     return failure("port " + std::to_string(header.target_port) + " does not listen here");

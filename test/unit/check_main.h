@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What every unit test program does: one suite, one case, an exit status; and a comparison that Check lacks.
+// What every unit test program does: one suite, one case, an exit status; and comparisons that Check lacks.
 #pragma once
 
 #include <check.h>
@@ -15,6 +15,17 @@ namespace fabric::test {
 /// ck_assert_str_eq keeps pointers into its operands, which may be temporaries: this takes strings.
 inline void check_text(const std::string& actual, const std::string& expected) {
   ck_assert_msg(actual == expected, "text is\n%s\nshould be\n%s", actual.c_str(), expected.c_str());
+}
+
+inline void check_text_has(const std::string& text, const std::string& part) {
+  ck_assert_msg(text.find(part) != std::string::npos, "\"%s\" lacks \"%s\"", text.c_str(), part.c_str());
+}
+
+/// `result` must be an error whose text has `part` in it.
+template <class Result>
+void check_error_has(const Result& result, const std::string& part) {
+  ck_assert_msg(!result, "taken, should be refused: %s", part.c_str());
+  check_text_has(result.error().text, part);
 }
 
 /// A test, or one that runs for each `_i` from `first` to before `end`.

@@ -354,8 +354,4 @@ inline void close_both(Node& a, Node& b, std::uint16_t port = 0) {
   check_gone(a, b, port);
 }
 
-inline void check_text_has(const std::string& text, const std::string& part) {
-  ck_assert_msg(text.find(part) != std::string::npos, "\"%s\" lacks \"%s\"", text.c_str(), part.c_str());
-}
-
 }  // namespace fabric::test

@@ -115,23 +115,20 @@ START_TEST(plans_are_the_planners) {
   const auto plan = [&](const char* text, Transport link) {
     return explain(asked, *parse_operation(text), {nullptr, link, 1U << 20, 64, 16}, DeviceCosts{});
   };
-  const auto has = [](const std::string& text, const char* part) {
-    ck_assert_msg(text.find(part) != std::string::npos, "%s", text.c_str());
-  };
-  has(plan("read:4194304", Transport::kRoce), "read of 4194304 bytes in 1 pieces: 4 requests");
-  has(plan("write:64", Transport::kRoce), "inline");
-  has(plan("write:4096:unregistered", Transport::kRoce), "1 temporary registrations");
-  has(plan("write:4096", Transport::kIwarp), "the last reads back a byte");
-  has(plan("add:8", Transport::kIwarp), "a message to the target's processor");
-  has(plan("add:8", Transport::kRoce), "fetch and add of 8 bytes");
+  test::check_text_has(plan("read:4194304", Transport::kRoce), "read of 4194304 bytes in 1 pieces: 4 requests");
+  test::check_text_has(plan("write:64", Transport::kRoce), "inline");
+  test::check_text_has(plan("write:4096:unregistered", Transport::kRoce), "1 temporary registrations");
+  test::check_text_has(plan("write:4096", Transport::kIwarp), "the last reads back a byte");
+  test::check_text_has(plan("add:8", Transport::kIwarp), "a message to the target's processor");
+  test::check_text_has(plan("add:8", Transport::kRoce), "fetch and add of 8 bytes");
 }
 END_TEST
 
 START_TEST(text_has_the_numbers) {
   const auto all = report(question("P,120,16,8,4,4"));
   const std::string text = as_text(all);
-  ck_assert_msg(text.find("2560") != std::string::npos, "%s", text.c_str());
-  ck_assert(text.find("P,120,16,8,4,4") != std::string::npos);
+  test::check_text_has(text, "2560");
+  test::check_text_has(text, "P,120,16,8,4,4");
 }
 END_TEST
 

@@ -51,8 +51,8 @@ START_TEST(a_trace_is_bounded_and_says_so) {
   std::ifstream file(path + "5");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::remove((path + "5").c_str());
-  ck_assert(text.find("\"dropped\": 3") != std::string::npos);
-  ck_assert(text.find("\"name\": \"Linked\"") != std::string::npos);
+  test::check_text_has(text, "\"dropped\": 3");
+  test::check_text_has(text, "\"name\": \"Linked\"");
   ck_assert(!Trace::open("/nowhere/at/all", {}).has_value());
 }
 END_TEST

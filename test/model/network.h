@@ -384,7 +384,8 @@ inline void Network::add_to(Digest& digest, const AllNumbers& all_numbers) const
                std::uint64_t{wire->has_answered[0]} << 36U | std::uint64_t{wire->has_answered[1]} << 37U);
     for (const Wire::Side& side : wire->sides) {
       digest.add(side.process | (side.channel != nullptr ? 16U : 0U) | (side.is_closed ? 32U : 0U) |
-                 (side.is_lost ? 64U : 0U) | (side.is_reported ? 128U : 0U));
+                 (side.is_lost ? 64U : 0U) | (side.is_reported ? 128U : 0U) |
+                 (side.channel != nullptr && side.channel->request_left() ? 256U : 0U));
       for (const cpc::Message& message : side.incoming) {
         digest.add(static_cast<unsigned>(message.header.type) | static_cast<unsigned>(message.reason) << 8U |
                    std::uint64_t{numbers.incarnations.of(message.newest)} << 32U);

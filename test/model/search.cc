@@ -20,6 +20,7 @@ struct Node {
   // What may happen next
   std::vector<std::uint32_t> children;  ///< of the choices that have been taken
   std::uint32_t count = 0;              ///< of choices
+  std::uint64_t look = 0;               ///< of them
   std::vector<Choice> choices;          ///< on the way by which it was reached first; empty: not needed yet
   [[nodiscard]] bool is_done() const noexcept { return children.size() == count; }
 };
@@ -48,6 +49,19 @@ std::string end(std::unique_ptr<World> world) {
     bury(world);
   }
   return fault;
+}
+
+/// The same for worlds that differ by the numbers of their channels and queue pairs alone.
+std::uint64_t look_of(const std::vector<Choice>& choices) {
+  std::uint64_t look = 0;
+  for (const Choice& one : choices) {
+    const bool is_numbered = one.kind >= Kind::kLeaves;
+    for (const unsigned part :
+         {static_cast<unsigned>(one.kind), is_numbered ? 0U : one.a, unsigned{one.b}, unsigned{one.c}}) {
+      look = (look ^ part) * 0x100000001b3U;
+    }
+  }
+  return look;
 }
 
 class Searcher {
@@ -99,7 +113,7 @@ class Searcher {
     auto [world, way] = make(at);
     for (std::optional<std::uint32_t> place = next_step(at); place; place = next_step(at)) {
       const std::vector<Choice>& choices = world->choices();
-      if (choices.size() != nodes_[at].count) {
+      if (choices.size() != nodes_[at].count || look_of(choices) != nodes_[at].look) {
         bury(world);
         tell("two worlds that differ look the same", at);
         found_.way += "and after\n" + describe(options_, loop_, way);
@@ -140,7 +154,7 @@ class Searcher {
   bool visit(std::uint32_t parent, std::uint32_t place, const World& world) {
     const auto [seen, is_new] = seen_.emplace(world.fingerprint(), static_cast<std::uint32_t>(nodes_.size()));
     if (is_new) {
-      nodes_.push_back({parent, place, {}, 0, {}});
+      nodes_.push_back({.parent = parent, .place = place, .children = {}, .choices = {}});
     }
     nodes_[parent].children.push_back(seen->second);
     return is_new;
@@ -150,6 +164,7 @@ class Searcher {
   void look_at_new(std::unique_ptr<World> world) {
     const auto at = static_cast<std::uint32_t>(nodes_.size() - 1);
     nodes_[at].count = static_cast<std::uint32_t>(world->choices().size());
+    nodes_[at].look = look_of(world->choices());
     if (world->is_quiet()) {
       ends_.push_back(at);
     }

@@ -251,21 +251,22 @@ void Component::say_goodbye() noexcept try {
   for (const auto& module : modules_) {
     module->endpoints().say_goodbye_to_all();
   }
-  wait_for_goodbyes(poll);
+  wait_for_goodbyes(poll, true);
 } catch (const std::bad_alloc&) {  // then our peers find out as best they can
 }
 
 void Component::wait_for_goodbyes() noexcept {
-  wait_for_goodbyes([this] { (void)progress(); });
+  wait_for_goodbyes([this] { (void)progress(); }, false);
 }
 
 template <class Poll>
-void Component::wait_for_goodbyes(Poll poll) noexcept {
+void Component::wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   const auto left = std::chrono::milliseconds(params().goodbye_timeout) - goodbyes_took_;
-  while (Clock::now() - began < left && std::any_of(modules_.begin(), modules_.end(), [](const auto& module) {
-           return module->endpoints().are_leaving();
+  while (Clock::now() - began < left && std::any_of(modules_.begin(), modules_.end(), [&](const auto& module) {
+           const Endpoints& endpoints = module->endpoints();
+           return endpoints.are_leaving() || (of_peers_too && endpoints.await_goodbyes());
          })) {
     poll();
   }

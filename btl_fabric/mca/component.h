@@ -107,7 +107,7 @@ class Component {
   int progress(unsigned context) noexcept;
   void say_goodbye() noexcept;
   template <class Poll>
-  void wait_for_goodbyes(Poll poll) noexcept;
+  void wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept;
   void take_down() noexcept;
 
   const mca_btl_base_component_t* component_;

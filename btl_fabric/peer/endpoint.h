@@ -166,6 +166,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool goes_on_to_receive() const noexcept {
     return endpoint_step(state_, EndpointEvent::kRemoved, guards({})).next == EndpointState::kIdle;
   }
+  /// Open MPI has taken the peer away, and the peer has not said goodbye.
+  [[nodiscard]] bool only_receives() const noexcept { return !is_known_ && goes_on_to_receive(); }
   /// Open MPI has taken the peer away, which still sends.
   void lose_proc() noexcept {
     is_known_ = false;

@@ -190,6 +190,12 @@ bool Endpoints::are_leaving() const noexcept {
                      [](const auto& endpoint) { return endpoint->state() == EndpointState::kLeaving; });
 }
 
+/// With X queues a peer that only sends learns of our end by its goodbye alone, and an adapter that has our target queue
+/// pair no more does not acknowledge it: the peer would wait for as long as it may.
+bool Endpoints::await_goodbyes() const noexcept {
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& one) { return one.second->only_receives(); });
+}
+
 void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   EndpointLink& ending = *link;
   ++ending.endpoint.ending_links_;

@@ -65,6 +65,8 @@ class Endpoints final : private PathEvents {
   void say_goodbye_to_all();
   /// Some that have been taken away have said goodbye, and it has not arrived.
   [[nodiscard]] bool are_leaving() const noexcept;
+  /// Some that Open MPI has taken away go on to receive: their peers' goodbyes are on their way.
+  [[nodiscard]] bool await_goodbyes() const noexcept;
 
   /// Reads, writes and atomics whose callbacks are to come: of the endpoint to a peer, or (null) of all.
   [[nodiscard]] std::uint32_t rdma_outstanding(const ProcessName* peer) const noexcept;

@@ -46,6 +46,19 @@ case_xrc_threads() { xrc 2 "$check" --threads 3 && says 'checks passed'; }
 case_xrc_spawn() { xrc 2 "$check" --spawn && says 'checks passed'; }
 case_xrc_peer_computes() { xrc 3 "$check" --compute 3 && says 'checks passed'; }
 case_xrc_killed_peer() { kills_a_peer xrc; }
+# Who only sends says goodbye to a process that is still there, however late: nobody acknowledges what goes to a target that is gone.
+case_xrc_one_way_ends() {
+  need_xrc
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca delays packets on demand'; exit 77 ;; esac
+  stock check_first || return 1
+  echo 'delay us=500000 op=send' | ctl faults - || return 1
+  local before=$SECONDS
+  xrc 2 --mca btl_fabric_goodbye_timeout 30000 --mca btl_fabric_timeout 22 "$programs/check_first"
+  local status=$?
+  ctl faults - < /dev/null > /dev/null
+  [ $((SECONDS - before)) -lt 30 ] || { echo "MPI_Finalize waited for btl_fabric_goodbye_timeout"; return 1; }
+  return $status
+}
 case_xrc_messages_to_a_dead_peer_end() {
   need_xrc
   messages_to_a_dead_peer X,128,8:X,4096,16,12,4:X,65536,16,12,4 xoob

@@ -16,6 +16,11 @@ Endpoint& endpoint_of(Link& link) noexcept {
   return static_cast<EndpointLink&>(link).endpoint;
 }
 
+/// It sends messages, or has its goodbye to send.
+bool sends_anything(const Link* link) noexcept {
+  return link != nullptr && (link->is_up() || link->state() == Link::State::kLeaving);
+}
+
 }  // namespace
 
 // ---- What the packet path says
@@ -119,7 +124,7 @@ void Endpoints::leave_sender(SharedSendQueue& sends) noexcept {
   sends.fail();
   for (std::size_t i = 0; i < sends.shares().size(); ++i) {
     Link* const link = sends.shares()[i].link;
-    if (link != nullptr && link->is_up()) {
+    if (sends_anything(link)) {
       Endpoint& endpoint = endpoint_of(*link);
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kSenderGone, {.text = "the queue pair to the peer's node has failed",
@@ -134,7 +139,7 @@ void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
   sends.fail();
   for (std::size_t i = 0; i < sends.shares().size(); ++i) {  // the upper layer, being told, may add to them
     Link* const link = sends.shares()[i].link;
-    if (link != nullptr && link->is_up()) {
+    if (sends_anything(link)) {
       Endpoint& endpoint = endpoint_of(*link);
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLinkFailed, {.is_missed = true, .is_reported = true});

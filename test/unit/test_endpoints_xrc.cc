@@ -207,6 +207,25 @@ START_TEST(the_queue_pair_of_a_peer_fails) {
 }
 END_TEST
 
+/// The queue pair fails while a goodbye waits for room: nobody waits for it any more.
+START_TEST(a_goodbye_that_waits_is_given_up) {
+  TwoOfANode node;
+  EndpointsBench& bench = node.bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  while (bench.endpoint().send_immediately(nullptr, "abcd", 4, 0, kTag)) {
+  }
+  const std::size_t posted = node.sender.sends.size();
+  bench.endpoints.remove(&bench.endpoint_of_another());
+  ck_assert_uint_eq(node.sender.sends.size(), posted);
+  ck_assert(bench.endpoints.are_leaving());
+  bench.device.fail_send(node.sender, IBV_WC_RETRY_EXC_ERR);
+  bench.device.flush(node.sender);
+  bench.endpoints.progress();
+  ck_assert(!bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.reports, 1);
+}
+END_TEST
+
 /// It has said goodbye, and we hear of it when we are about to: then ours would meet nobody.
 START_TEST(a_goodbye_is_looked_for_before_ours) {
   TwoOfANode node;
@@ -225,5 +244,6 @@ int main() {
                                            {who_only_receives_goes_on_to, 4},
                                            {a_goodbye_that_fails_is_no_failure_of_others, 4},
                                            the_queue_pair_of_a_peer_fails,
-                                           a_goodbye_is_looked_for_before_ours});
+                                           a_goodbye_is_looked_for_before_ours,
+                                           a_goodbye_that_waits_is_given_up});
 }

@@ -76,6 +76,9 @@ Status Link::receive_from(std::uint32_t target_qpn, std::uint32_t incarnation) {
   }
   is_silent_ = true;
   incoming_incarnation_ = incarnation;
+  for (LinkQueue& queue : queues_) {
+    queue.said_goodbye = false;
+  }
   if (path_.knows_queue_pair(target_qpn)) {
     return failure("another process sends through queue pair " + std::to_string(target_qpn) + " already");
   }

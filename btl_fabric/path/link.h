@@ -73,8 +73,9 @@ class Link {
   /// The link is up: sends what has waited for it, in order.
   void start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
 
-  /// Drops all that waits, and sends goodbye as soon as there is room. PathEvents::goodbye_done() says when it has
-  /// arrived. False if there is no buffer for it. The link is up.
+  /// Drops all that waits, and says goodbye over every queue as soon as there is room: what is under way on one does not wait
+  /// for what is on another. PathEvents::goodbye_done() says when all have arrived. False if there is no buffer. The link is
+  /// up.
   [[nodiscard]] bool say_goodbye() noexcept;
   /// Nothing more is posted from now on. `how`: kFailed or kClosed.
   void stop(State how) noexcept;
@@ -99,17 +100,20 @@ class Link {
   /// the header are written. The fragment is ours no more. False if the link has failed.
   [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
   [[nodiscard]] LinkQueue& make_queues();
-  /// A goodbye is that of this link, not of one before it.
-  [[nodiscard]] bool is_said_goodbye(const std::byte* packet, std::size_t length) const noexcept;
+  /// A goodbye has come over a queue. True if it is the last one.
+  [[nodiscard]] bool hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept;
+  /// One of ours has arrived, or its transfer has failed.
+  void goodbye_ended() noexcept;
   void leave_wait_lists() noexcept;
   /// The opposite of share() and start(), when nothing is under way: what waits goes on to wait, for the next start().
   void stop_sending() noexcept;
   /// No completion and no reply is to come, but for messages that are copied inline: those only the send queue counts.
   [[nodiscard]] bool is_quiet() const noexcept;
   [[nodiscard]] bool has_no_fragments_out() const noexcept;
-  static void goodbye_ended(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
-                            int status);
+  static void goodbye_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
+                           int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;
+  [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
@@ -133,7 +137,8 @@ class Link {
   const UpperHandles upper_;
   State state_ = State::kOpening;
   const bool is_xrc_;
-  bool is_silent_ = true;  ///< no message has come from the peer
+  bool is_silent_ = true;         ///< no message has come from the peer
+  std::size_t goodbyes_out_ = 0;  ///< ours that have not arrived
   std::uint32_t target_qpn_ = 0;
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;

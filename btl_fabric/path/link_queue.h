@@ -70,7 +70,8 @@ struct LinkQueue {
   FragmentQueue waiting;           ///< for a credit or a slot, in order
   bool is_enqueued = false;        ///< in the wait list of the shared send queue
   LinkQueue* next_enqueued = nullptr;
-  bool drained = false;  ///< every send completion is in: the marker's was the last
+  bool said_goodbye = false;  ///< the peer has: it sends nothing more over this queue
+  bool drained = false;       ///< every send completion is in: the marker's was the last
 
   [[nodiscard]] Room room() const noexcept {
     if (!sends->has_room()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What a link sends.
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -25,7 +26,10 @@ int finished(const Fragment& fragment) noexcept {
 }  // namespace
 
 int Link::send(Fragment& fragment) noexcept {
-  LinkQueue& queue = queues_[fragment.queue];
+  return send_over(queues_[fragment.queue], fragment);
+}
+
+[[gnu::always_inline]] inline int Link::send_over(LinkQueue& queue, Fragment& fragment) noexcept {
   if (queue.waiting.empty() && queue.room() == Room::kYes) [[likely]] {
     return post_fragment(queue, fragment);
   }
@@ -203,37 +207,49 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
   state_ = State::kLeaving;
   leave_wait_lists();
   end_waiting();
-  LinkQueue& queue = queues_.front();
-  Fragment* fragment = path_.get_send(queue.index);
-  if (fragment == nullptr) {
-    return false;
-  }
-  fragment->kind = PacketKind::kGoodbye;
-  fragment->tag = 0;
-  fragment->segments[0].seg_len = 0;
-  if (is_xrc_) {
-    store_be(fragment->packet + PacketHeader::kSize, outgoing_incarnation_);
-    fragment->segments[0].seg_len = sizeof outgoing_incarnation_;
-  }
-  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
-  fragment->des_cbfunc = goodbye_ended;
-  fragment->callback_due = true;
-  fragment->posted_on = &queue;
-  if (send(*fragment) == OPAL_ERR_UNREACH) {
-    put_back(fragment);  // the link has failed, and PathEvents has heard of it
+  goodbyes_out_ = queues_.size();
+  for (LinkQueue& queue : queues_) {
+    Fragment* fragment = path_.get_send(queues_.front().index);  // the smallest will do
+    if (fragment == nullptr) {
+      return false;
+    }
+    fragment->kind = PacketKind::kGoodbye;
+    fragment->tag = 0;
+    fragment->segments[0].seg_len = 0;
+    if (is_xrc_) {
+      store_be(fragment->packet + PacketHeader::kSize, outgoing_incarnation_);
+      fragment->segments[0].seg_len = sizeof outgoing_incarnation_;
+    }
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+    fragment->des_cbfunc = goodbye_sent;
+    fragment->callback_due = true;
+    fragment->posted_on = &queue;
+    if (send_over(queue, *fragment) == OPAL_ERR_UNREACH) {
+      put_back(fragment);  // the link has failed, and PathEvents has heard of it
+      return true;
+    }
   }
   return true;
 }
 
-[[gnu::cold]] bool Link::is_said_goodbye(const std::byte* packet, std::size_t length) const noexcept {
-  return !is_xrc_ || (length == PacketHeader::kSize + sizeof incoming_incarnation_ &&
-                      load_be<std::uint32_t>(packet + PacketHeader::kSize) == incoming_incarnation_);
+[[gnu::cold]] bool Link::hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept {
+  if (is_xrc_ && (length != PacketHeader::kSize + sizeof incoming_incarnation_ ||
+                  load_be<std::uint32_t>(packet + PacketHeader::kSize) != incoming_incarnation_)) {
+    return false;  // of a link before this one
+  }
+  queue.said_goodbye = true;
+  return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& one) { return one.said_goodbye; });
 }
 
-[[gnu::cold]] void Link::goodbye_ended(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
-                                       mca_btl_base_descriptor_t* fragment, int /*status*/) {
-  Link& link = static_cast<Fragment*>(fragment)->posted_on->link;
-  link.path_.events().goodbye_done(link);
+[[gnu::cold]] void Link::goodbye_sent(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
+                                      mca_btl_base_descriptor_t* fragment, int /*status*/) {
+  static_cast<Fragment*>(fragment)->posted_on->link.goodbye_ended();
+}
+
+[[gnu::cold]] void Link::goodbye_ended() noexcept {
+  if (goodbyes_out_ > 0 && --goodbyes_out_ == 0) {
+    path_.events().goodbye_done(*this);
+  }
 }
 
 [[gnu::cold]] void Link::post_refused(LinkQueue& queue, int error_number) noexcept {

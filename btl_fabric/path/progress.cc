@@ -142,7 +142,7 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
   } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
     take_atomic_reply(queue, *fragment, length);
   } else if (header.kind == PacketKind::kGoodbye) [[unlikely]] {
-    if (queue.link.is_said_goodbye(fragment->packet, length)) {
+    if (queue.link.hear_goodbye(queue, fragment->packet, length)) {
       events().goodbye_arrived(queue.link);
     }
   } else if (header.kind == PacketKind::kMessage) [[likely]] {
@@ -230,15 +230,15 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
       Fragment* fragment = object_of<Fragment>(completion.wr_id);
       if (!fragment->is_receive) {
         if (fragment->kind == PacketKind::kGoodbye) {
-          events().goodbye_done(fragment->posted_on->link);
+          fragment->posted_on->link.goodbye_ended();
         }
         continue;
       }
       PacketHeader header;
-      LinkQueue* queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_pairs_.find(completion.qp_num);
+      LinkQueue* queue = fragment->posted_on != nullptr ? fragment->posted_on : queue_of(completion.qp_num, *fragment);
       if (completion.status == IBV_WC_SUCCESS && queue != nullptr &&
           header.read(fragment->packet, completion.byte_len) && header.kind == PacketKind::kGoodbye &&
-          queue->link.is_said_goodbye(fragment->packet, completion.byte_len)) {
+          queue->link.hear_goodbye(*queue, fragment->packet, completion.byte_len)) {
         events().goodbye_arrived(queue->link);
       }
     }

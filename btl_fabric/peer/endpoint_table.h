@@ -13,7 +13,7 @@
 // ready before its first message). There the passive side answers CTS; and since each queue pair is a connection of its own
 // to which that applies, CTS goes over every queue, and has arrived when all have.
 //
-// Goodbye. A process that Open MPI takes away from us is told so by the last message of the link, before the queue pairs
+// Goodbye. A process that Open MPI takes away from us is told so by the last message on each queue, before the queue pairs
 // are given up. So a connection that breaks without a goodbye has failed, on every transport, and one that breaks
 // after it is no failure. A side that both have cleared, and that has neither sent nor received anything, misses nothing: its peer
 // may have left before it could say goodbye.

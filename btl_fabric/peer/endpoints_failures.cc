@@ -16,6 +16,16 @@ Endpoint& endpoint_of(Link& link) noexcept {
   return static_cast<EndpointLink&>(link).endpoint;
 }
 
+/// The peer, over one of `queues` queues: that with this queue pair.
+bool has_said_goodbye(Link& link, std::size_t queues, std::uint32_t qpn) noexcept {
+  for (std::size_t i = 0; i < queues; ++i) {
+    if (link.queue(i).qpn == qpn) {
+      return link.queue(i).said_goodbye;
+    }
+  }
+  return true;
+}
+
 /// It sends messages, or has its goodbye to send.
 bool sends_anything(const Link* link) noexcept {
   return link != nullptr && (link->is_up() || link->state() == Link::State::kLeaving);
@@ -78,10 +88,10 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
   Endpoint& endpoint = endpoint_of(link);
   // What is flushed and nobody waits for tells nothing new: it follows an error of ours, whose own completion comes before, an
   // event of the device, or the end of the connection, of which the progress thread tells after this. But on iWARP each
-  // queue pair is a TCP connection. Goodbye comes over the first queue, so it has come when that one is flushed, and the
-  // others say nothing.
+  // queue pair is a TCP connection: goodbye over it has come before it is flushed.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
-    if (port_.address.link == Transport::kIwarp && link.queue(0).qpn == failure.qpn) {
+    if (port_.address.link == Transport::kIwarp &&
+        !has_said_goodbye(link, path_->receive_queues().count(), failure.qpn)) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
       });

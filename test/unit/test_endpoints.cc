@@ -27,6 +27,7 @@ END_TEST
 /// It is the last message, and the queue pairs are given up when it has arrived.
 START_TEST(goodbye_comes_first) {
   EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
   bench.send_and_connect();
   bench.messages_arrive();
   bench.endpoints.remove(&bench.endpoint());
@@ -34,8 +35,36 @@ START_TEST(goodbye_comes_first) {
   ck_assert(bench.endpoints.are_leaving());
   ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
   bench.messages_arrive();
+  // What is under way on the other queue does not wait for what is on this one.
+  ck_assert_uint_eq(bench.pair(1).sends.size(), 1);
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  bench.device.complete_send(bench.pair(1));
+  bench.endpoints.progress();
   ck_assert(!bench.endpoints.are_leaving());
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
+/// Over every queue: only then has all come that the peer has sent.
+START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
+  EndpointsBench bench;
+  bench.send_and_connect();
+  bench.messages_arrive();
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
+  std::vector<std::byte> message(PacketHeader::kSize + 4);
+  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+  bench.device.receive(bench.pair(_i), packet);
+  bench.endpoints.progress();
+  ck_assert(bench.endpoint().is_connected());
+  bench.device.receive(bench.pair(1 - _i), message);
+  bench.device.receive(bench.pair(1 - _i), packet);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.counters.messages_received, 1);
+  ck_assert(!bench.endpoint().is_connected());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  ck_assert_uint_eq(bench.reports, 0);
 }
 END_TEST
 
@@ -48,6 +77,7 @@ START_TEST(goodbyes_cross) {
   std::vector<std::byte> packet(PacketHeader::kSize);
   PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
   bench.device.receive(bench.pair(), packet);
+  bench.device.receive(bench.pair(1), packet);
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
   ck_assert_uint_eq(bench.reports, 0);
@@ -112,7 +142,11 @@ START_TEST(flushed_receives_are_no_failure) {
 END_TEST
 
 int main() {
-  return run_suite("endpoints",
-                   {messages_wait_for_their_connection, goodbye_comes_first, goodbyes_cross, all_ports_are_connected,
-                    nothing_is_freed_within_a_callback, flushed_receives_are_no_failure});
+  return run_suite("endpoints", {messages_wait_for_their_connection,
+                                 goodbye_comes_first,
+                                 {a_goodbye_has_come_when_it_has_over_every_queue, 2},
+                                 goodbyes_cross,
+                                 all_ports_are_connected,
+                                 nothing_is_freed_within_a_callback,
+                                 flushed_receives_are_no_failure});
 }

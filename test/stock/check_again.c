@@ -40,6 +40,7 @@ struct peer {
   uint32_t round, sent, ended;
   uint32_t received[2];  // bit n: message n of an even or odd round is here; the peer may be a round ahead
   int told;              // that it cannot be reached
+  double tried;          // when that was last looked for
 };
 
 static mca_btl_base_module_t* btl;
@@ -200,7 +201,11 @@ static int bury(uint32_t p) {
   struct peer* peer = &peers[p];
   if (!atomic_load(&meeting->gone[p]) || peer->round == rounds) return 0;
   if (!peer->told) {
-    if (peer->ended == peer->sent) send_one(p, 0);
+    // Not as fast as can be: until the device has noticed, it takes them, and without credits nothing would be tried again.
+    if (peer->ended == peer->sent && MPI_Wtime() - peer->tried > 0.02) {
+      peer->tried = MPI_Wtime();
+      send_one(p, 0);
+    }
     return 0;
   }
   if (peer->ended < peer->sent) return 0;

@@ -25,12 +25,13 @@ meetings() {
 }
 case_connect_talk_and_close_10_times() { meetings 10; }
 case_connect_talk_and_close_500_times() { LIMIT=1200 with_ledger meetings 500; }
-# One of them kills itself halfway: the others are told, and go on without it. Not with X queues: who sends to the process that is
-# gone loses the queue pair to all of its node.
+# One of them kills itself halfway: the others are told, and go on without it, those that it was connecting with after the
+# handshake's timeout. Not with X queues: who sends to the process that is gone loses the queue pair to all of its node.
 without_one_that_dies() { # ROUNDS
   local method
   for method in $(methods); do
-    settings=(--mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retry_time 2000)
+    settings=(--mca btl_fabric_cpc_include "$method" --mca btl_fabric_connect_retry_time 2000
+      --mca btl_fabric_handshake_timeout 10000)
     one_meeting "$1" 5 || { echo "by $method"; return 1; }
   done
 }

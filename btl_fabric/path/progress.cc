@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Completions: where messages come in, and where those that went out end.
+#include <algorithm>
+#include <array>
+
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
@@ -220,8 +223,9 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
 
 [[gnu::cold]] void PacketPath::poll_goodbyes() noexcept {
   std::array<ibv_wc, 16> completions;
+  const int most = std::min(settings_.poll_batch, static_cast<int>(completions.size()));
   for (std::size_t i = 0; i < queues_.completion_queues->count(); ++i) {
-    const int count = ibv_poll_cq(queues_.completion_queues->queue(i), completions.size(), completions.data());
+    const int count = ibv_poll_cq(queues_.completion_queues->queue(i), most, completions.data());
     for (int k = 0; k < count; ++k) {
       const ibv_wc& completion = completions[static_cast<std::size_t>(k)];
       if (tag_of(completion.wr_id) != SendTag::kFragment) {

@@ -68,11 +68,12 @@ bool SharedSendQueue::is_used() const noexcept {
   return std::any_of(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link != nullptr; });
 }
 
-/// Whose inline messages are under way is not known: they have to be those of links that are gone or nobody's.
-bool SharedSendQueue::carries_nothing() const noexcept {
+/// Which links have inline messages under way is not known; but those that come before a fragment complete with it, so there are
+/// none if no fragment of another link is under way and none was posted since.
+bool SharedSendQueue::carries_nothing_but(const Link* failed) const noexcept {
   return unsignaled == 0 && batches.is_empty() &&
-         std::all_of(shares_.begin(), shares_.end(), [](const SendShare& share) {
-           return share.link == nullptr || !share.link->is_up() || share.link->is_quiet();
+         std::all_of(shares_.begin(), shares_.end(), [&](const SendShare& share) {
+           return share.link == nullptr || share.link == failed || share.link->is_quiet();
          });
 }
 

@@ -54,8 +54,8 @@ class SharedSendQueue : public SendQueue {
   /// Gives room to those that wait, messages and RDMA in turn.
   void serve() noexcept;
 
-  /// Nothing of a link that is up is under way. Where that is not known for sure, false.
-  [[nodiscard]] bool carries_nothing() const noexcept;
+  /// Nothing is under way but for `failed`, which may be null. Where that is not known for sure, false.
+  [[nodiscard]] bool carries_nothing_but(const Link* failed) const noexcept;
 
   /// The queue pair has failed: nothing is sent any more.
   void fail() noexcept { failed_ = true; }

@@ -113,7 +113,7 @@ void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFail
   if (sends.has_failed()) {
     return;
   }
-  if (!is_alive(link) && sends.carries_nothing()) {
+  if (!is_alive(link) && sends.carries_nothing_but(link)) {
     leave_sender(sends);
     return;
   }

@@ -52,11 +52,12 @@ class EndpointsBench final : private EndpointServices {
   }
   static cpc::ConnectionKey key(cpc::Direction direction = cpc::Direction::kBoth) { return {{1, 7}, 0, 0, direction}; }
 
-  /// Another process on the same node.
-  Endpoint& endpoint_of_another() {
+  /// Another process on the same node, or a third.
+  Endpoint& endpoint_of_another(bool third = false) {
     std::string why_not;
-    another.proc_name = {1, 8};
-    Endpoint* const known = endpoints.endpoint_for(&another, peer, why_not);
+    opal_proc_t& process = others[third ? 1 : 0];
+    process.proc_name = {1, third ? 9U : 8U};
+    Endpoint* const known = endpoints.endpoint_for(&process, peer, why_not);
     ck_assert_ptr_nonnull(known);
     return *known;
   }
@@ -166,7 +167,7 @@ class EndpointsBench final : private EndpointServices {
   ProcessInfo info;
   Peer peer;
   opal_proc_t proc{};
-  opal_proc_t another{};
+  opal_proc_t others[2]{};
   std::vector<FakeSharedQueue*> shared;
   std::vector<ibv_qp*> handles;
   alignas(8) std::array<std::byte, PacketHeader::kSize> handshake{};

@@ -159,12 +159,19 @@ struct TwoOfANode {
 
 /// A process of the node has gone without having heard our goodbye, which breaks the queue pair. 0: nothing is under way to the
 /// other, which is connected anew when there is something to send; 1 to 3: a message, an inline message or a write is, and that
-/// is an error.
+/// is an error; 4: so is an inline message that is followed by the goodbye to a third.
 START_TEST(a_goodbye_that_fails_is_no_failure_of_others) {
   TwoOfANode node;
   EndpointsBench& bench = node.bench;
   Endpoint& stays = bench.endpoint();
+  if (_i == 4) {
+    node.connect(bench.endpoint_of_another(true), {{1, 9}, 0, 0, cpc::Direction::kOutgoing}, 1, node.sender, 1);
+  }
   bench.endpoints.remove(&bench.endpoint_of_another());
+  if (_i == 4) {
+    ck_assert(stays.send_immediately(nullptr, "abcd", 4, 0, kTag));
+    bench.endpoints.remove(&bench.endpoint_of_another(true));
+  }
   if (_i == 1) {
     ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
   } else if (_i == 2) {
@@ -246,7 +253,7 @@ END_TEST
 int main() {
   return run_suite("endpoints: X queues", {{a_shared_send_queue_goes_with_its_queue_pair, 3},
                                            {who_only_receives_goes_on_to, 4},
-                                           {a_goodbye_that_fails_is_no_failure_of_others, 4},
+                                           {a_goodbye_that_fails_is_no_failure_of_others, 5},
                                            the_queue_pair_of_a_peer_fails,
                                            a_goodbye_is_looked_for_before_ours,
                                            a_goodbye_that_waits_is_given_up});

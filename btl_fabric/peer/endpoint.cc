@@ -145,7 +145,7 @@ void Endpoint::flushed(cpc::Direction direction) {
 }
 
 bool Endpoint::has_left_for(std::chrono::milliseconds time) const noexcept {
-  return state_ == EndpointState::kLeaving && std::chrono::steady_clock::now() - leaving_since_ >= time;
+  return is_leaving() && std::chrono::steady_clock::now() - leaving_since_ >= time;
 }
 
 bool Endpoint::is_drained() const noexcept {

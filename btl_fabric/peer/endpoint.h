@@ -183,7 +183,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   }
   /// Says Close, if it has not been said.
   void close(cpc::Direction direction, const std::string& reason);
-  /// Our goodbye has been under way for long enough.
+  /// Open MPI has taken the peer away, and our goodbye is to be said or under way.
+  [[nodiscard]] bool is_leaving() const noexcept {
+    return state_ == EndpointState::kLeaving || state_ == EndpointState::kAboutToLeave;
+  }
+  /// That has gone on for long enough.
   [[nodiscard]] bool has_left_for(std::chrono::milliseconds time) const noexcept;
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
@@ -206,6 +210,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   const bool is_xrc_;
   bool may_speak_first_ = true;
   unsigned cts_received_ = 0;  ///< of handshake_.queues
+  bool has_heard_ = false;     ///< a message has come over the link, which is not of X queues, before it could start
   cpc::HandshakeSlot handshake_;
   std::uint32_t cts_number_ = 0;  ///< ours and the peer's
   Directions directions_;

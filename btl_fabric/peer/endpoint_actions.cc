@@ -18,6 +18,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .crossed = has_asked_ && !cause.was_wanted,
           .is_self = owner_.is_self(*this),
           .other_way = cause.direction == cpc::Direction::kIncoming,
+          .heard = has_heard_,
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
@@ -77,10 +78,14 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kSendCts:
       return send_cts();
     case EndpointAction::kTellPeerSpoke:
+      has_heard_ = !is_xrc_;
       owner_.submit(cpc::PeerSpoke{key(cause.direction), directions_.link(cause.direction)});
       return {};
     case EndpointAction::kStart:
       start();
+      return {};
+    case EndpointAction::kBeginToLeave:
+      leaving_since_ = std::chrono::steady_clock::now();
       return {};
     case EndpointAction::kSayGoodbye:
       say_goodbye();
@@ -152,6 +157,7 @@ void Endpoint::start() {
 void Endpoint::retire() noexcept {
   carrier_ = nullptr;
   cts_received_ = 0;
+  has_heard_ = false;
   if (state_ == EndpointState::kIdle) {
     has_asked_ = false;
   }
@@ -176,7 +182,6 @@ void Endpoint::retire() noexcept {
 
 void Endpoint::say_goodbye() {
   carrier_ = nullptr;
-  leaving_since_ = std::chrono::steady_clock::now();
   if (!link().say_goodbye()) {
     apply(EndpointEvent::kGoodbyeDone);
   }

@@ -13,18 +13,19 @@
 namespace fabric {
 
 enum class EndpointState : std::uint8_t {
-  kIdle,        ///< There is no link: nothing has been sent to the peer, or the last one is over.
-  kConnecting,  ///< The progress thread makes a connection; what is to be sent waits.
-  kCtsSent,     ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
-  kCtsAwaited,  ///< The same, but the peer sends its CTS first.
-  kClear,       ///< Both have CTS, and nothing has been sent either way: nobody misses the connection if it goes.
-  kConnected,   ///< The link carries.
-  kSelf,        ///< The peer is this process: the link carries RDMA, and no messages.
-  kLeaving,     ///< Our goodbye is under way; nothing else is sent or accepted.
-  kFailed,      ///< It has been reported; whatever is sent is refused.
-  kClosing,     ///< The link is being taken down. What is sent is refused, and nobody waits for anything.
+  kIdle,          ///< There is no link: nothing has been sent to the peer, or the last one is over.
+  kConnecting,    ///< The progress thread makes a connection; what is to be sent waits.
+  kCtsSent,       ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
+  kCtsAwaited,    ///< The same, but the peer sends its CTS first.
+  kClear,         ///< Both have CTS, and nothing has been sent either way: nobody misses the connection if it goes.
+  kConnected,     ///< The link carries.
+  kSelf,          ///< The peer is this process: the link carries RDMA, and no messages.
+  kAboutToLeave,  ///< Open MPI has taken the peer away before we could send: as soon as we can, goodbye is said.
+  kLeaving,       ///< Our goodbye is under way; nothing else is sent or accepted.
+  kFailed,        ///< It has been reported; whatever is sent is refused.
+  kClosing,       ///< The link is being taken down. What is sent is refused, and nobody waits for anything.
 };
-inline constexpr std::size_t kEndpointStates = 10;
+inline constexpr std::size_t kEndpointStates = 11;
 
 enum class EndpointEvent : std::uint8_t {
   kSendWanted,      ///< Something is to be sent to the peer.
@@ -51,6 +52,7 @@ struct EndpointGuards {
   bool crossed = false;  ///< of kSetUpFailed: only the peer had asked, and our Connect is answered by a newer one
   bool is_self = false;
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
+  bool heard = false;      ///< a message of the peer has come over the link, which carries both ways: it is connected
   bool receives = false;   ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
@@ -59,6 +61,7 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::crossed, "crossed"},
     {&EndpointGuards::is_self, "self"},
     {&EndpointGuards::other_way, "other way"},
+    {&EndpointGuards::heard, "heard"},
     {&EndpointGuards::receives, "receives"},
 });
 
@@ -69,6 +72,7 @@ enum class EndpointAction : std::uint8_t {
   kSendCts,        ///< On each queue that CTS goes over.
   kTellPeerSpoke,  ///< Once.
   kStart,          ///< The link carries from now on, first of all what has waited.
+  kBeginToLeave,   ///< From now on btl_fabric_goodbye_timeout counts.
   kSayGoodbye,
   kStopSending,     ///< X queues: the link carries again when it is connected anew. What waits stays.
   kRetire,          ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
@@ -79,17 +83,18 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 15;
+inline constexpr std::size_t kEndpointActions = 16;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
-    "Idle", "Connecting", "CtsSent", "CtsAwaited", "Clear", "Connected", "Self", "Leaving", "Failed", "Closing"};
+    "Idle", "Connecting",   "CtsSent", "CtsAwaited", "Clear",  "Connected",
+    "Self", "AboutToLeave", "Leaving", "Failed",     "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
     "SendWanted",  "ReceivesWanted", "Linked",     "Made", "CtsArrived",  "PeerSpoke",  "GoodbyeArrived",
     "GoodbyeDone", "Superseded",     "SenderGone", "Lost", "SetUpFailed", "LinkFailed", "Removed"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",   "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",          "SayGoodbye", "StopSending",
-    "Retire", "Report",  "Note",         "FailAll", "DropAll",       "CloseDirection", "CloseAll"};
+    "None",        "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",   "BeginToLeave",   "SayGoodbye",
+    "StopSending", "Retire",  "Report",       "Note",    "FailAll",       "DropAll", "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

@@ -15,8 +15,9 @@
 //
 // Goodbye. A process that Open MPI takes away from us is told so by the last message on each queue, before the queue pairs
 // are given up. So a connection that breaks without a goodbye has failed, on every transport, and one that breaks
-// after it is no failure. A side that both have cleared, and that has neither sent nor received anything, misses nothing: its peer
-// may have left before it could say goodbye.
+// after it is no failure. Where the peer's link may carry already and ours does not yet, goodbye waits until it does. A side
+// that both have cleared, and that has neither sent nor received anything, misses nothing: its peer may have left before it
+// could say goodbye.
 //
 // With X queues only the side that sends can say goodbye by its connection. A side that Open MPI takes the peer away from and
 // that has no connection of its own goes on to receive (with one transmit context): whatever the peer sends, sure that it
@@ -55,6 +56,7 @@ inline constexpr When kMissed = on(&EndpointGuards::missed);
 inline constexpr When kCrossed = on(&EndpointGuards::crossed);
 inline constexpr When kIsSelf = on(&EndpointGuards::is_self);
 inline constexpr When kOtherWay = on(&EndpointGuards::other_way);
+inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -132,10 +134,17 @@ struct Rows : EndpointTable {
   go({kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
 
   // ---- We leave
-  go(kConnected, kRemoved, kAlways, kLeaving, {kSayGoodbye}),
-  go(kClear,     kRemoved, kAlways, kLeaving, {kStart, kSayGoodbye}),
-  go({kCtsSent, kCtsAwaited, kSelf, kFailed}, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
-  go({kIdle, kConnecting}, kRemoved, !kReceives, kClosing, {kDropAll, kCloseAll}),
+  go(kConnected, kRemoved, kAlways, kLeaving, {kBeginToLeave, kSayGoodbye}),
+  go(kClear,     kRemoved, kAlways, kLeaving, {kStart, kBeginToLeave, kSayGoodbye}),
+  // The peer's link may carry already, and it misses that if it goes without a goodbye.
+  go(kCtsSent,    kRemoved, kAlways, kAboutToLeave, {kDropAll, kBeginToLeave}),
+  go(kConnecting, kRemoved, !kReceives && kHeard, kAboutToLeave, {kDropAll, kBeginToLeave}),
+  go(kAboutToLeave, {kMade, kCtsArrived}, kAlways, kLeaving, {kStart, kSayGoodbye}),
+  go(kAboutToLeave, {kGoodbyeDone, kGoodbyeArrived, kSuperseded, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),
+  ignored(kAboutToLeave, {kSendWanted, kReceivesWanted, kLinked, kPeerSpoke, kSenderGone, kRemoved}, "the endpoint has been removed"),
+  go({kCtsAwaited, kSelf, kFailed}, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
+  go(kIdle,       kRemoved, !kReceives, kClosing, {kDropAll, kCloseAll}),
+  go(kConnecting, kRemoved, !kReceives && !kHeard, kClosing, {kDropAll, kCloseAll}),
   go(kIdle,       kRemoved, kReceives, kIdle, {}),
   go(kConnecting, kRemoved, kReceives, kIdle, {kDropAll, kCloseDirection}),
   go(kLeaving, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),

@@ -137,6 +137,11 @@ Endpoint* Endpoints::find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber
   return found == closing_.end() ? nullptr : found->get();
 }
 
+Endpoint* Endpoints::find_any(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept {
+  Endpoint* const closing = find_closing(key, link);
+  return closing != nullptr ? closing : find(key);
+}
+
 /// With X queues a goodbye to a peer that has gone breaks the queue pair to its node: so its own is looked for before.
 void Endpoints::remove(Endpoint* first) {
   if (first->is_xrc_) {
@@ -186,8 +191,7 @@ void Endpoints::say_goodbye_to_all() {
 }
 
 bool Endpoints::are_leaving() const noexcept {
-  return std::any_of(closing_.begin(), closing_.end(),
-                     [](const auto& endpoint) { return endpoint->state() == EndpointState::kLeaving; });
+  return std::any_of(closing_.begin(), closing_.end(), [](const auto& endpoint) { return endpoint->is_leaving(); });
 }
 
 /// With X queues a peer that only sends learns of our end by its goodbye alone, and an adapter that has our target queue

@@ -115,6 +115,8 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;
   /// An endpoint that is being closed has this connection.
   [[nodiscard]] Endpoint* find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
+  /// The one that is being closed, if the link is its, or the one that is not.
+  [[nodiscard]] Endpoint* find_any(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
   /// The endpoint that is to have a connection which the progress thread names, made if need be; null if there is none or
   /// it has failed: then the connection is refused, or our Close of it is on its way.
   [[nodiscard]] Endpoint* open(const cpc::ConnectionKey& key, cpc::LinkNumber link);

@@ -75,10 +75,10 @@ void Endpoints::on(const cpc::PostReceives& upcall) {
 }
 
 void Endpoints::on(const cpc::Connected& upcall) {
-  Endpoint* endpoint = find(upcall.key);
+  Endpoint* const endpoint = find_any(upcall.key, upcall.link);
   if (endpoint == nullptr || upcall.key.direction == cpc::Direction::kIncoming ||
       !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
-      endpoint->state() != EndpointState::kConnecting) {
+      (endpoint->state() != EndpointState::kConnecting && endpoint->state() != EndpointState::kAboutToLeave)) {
     return;  // crossed our Close, or the direction that only the peer sends in
   }
   if (upcall.key.direction == cpc::Direction::kOutgoing) {
@@ -126,7 +126,7 @@ void Endpoints::give_up_target(const cpc::ConnectionKey& key) noexcept {
 /// comes before the receives of its queue pair are flushed.
 void Endpoints::on(const cpc::PeerLeft& upcall) {
   take_what_is_here();
-  Endpoint* endpoint = find(upcall.key);
+  Endpoint* const endpoint = find_any(upcall.key, upcall.link);
   if (endpoint == nullptr || !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
       (port_.address.link == Transport::kIwarp && endpoint->state() == EndpointState::kConnected)) {
     return;

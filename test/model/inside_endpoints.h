@@ -18,6 +18,7 @@ FABRIC_OPEN(fabric, Endpoint, directions_);
 FABRIC_OPEN(fabric, Endpoint, ending_links_);
 FABRIC_OPEN(fabric, Endpoint, handshake_);
 FABRIC_OPEN(fabric, Endpoint, has_asked_);
+FABRIC_OPEN(fabric, Endpoint, has_heard_);
 FABRIC_OPEN(fabric, Endpoint, is_known_);
 FABRIC_OPEN(fabric, Endpoint, link_);
 FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
@@ -84,7 +85,8 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
   digest.add((inside(endpoint, Endpoint_carrier_{}) != nullptr ? 1U : 0U) |
              (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) | (inside(endpoint, Endpoint_is_known_{}) ? 4U : 0U) |
              (inside(endpoint, Endpoint_may_speak_first_{}) ? 8U : 0U) |
-             (inside(endpoint, Endpoint_waiting_{}).empty() ? 0U : 16U));
+             (inside(endpoint, Endpoint_waiting_{}).empty() ? 0U : 16U) |
+             (inside(endpoint, Endpoint_has_heard_{}) ? 32U : 0U));
   const Directions& directions = inside(endpoint, Endpoint_directions_{});
   for (const cpc::Direction direction : Directions::kAll) {
     digest.add(static_cast<unsigned>(directions.told(direction)));

@@ -55,6 +55,9 @@ START_TEST(nothing_revives_an_endpoint_that_has_ended) {
     if (cell.state == kLeaving) {
       ck_assert(cell.step.next == kLeaving || cell.step.next == kClosing);
     }
+    if (cell.state == kAboutToLeave) {
+      ck_assert(cell.step.next == kAboutToLeave || cell.step.next == kLeaving || cell.step.next == kClosing);
+    }
   }
 }
 END_TEST
@@ -74,8 +77,8 @@ END_TEST
 START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
   for (const Cell& cell : all_cells()) {
     if (cell.does(Action::kDropAll)) {
-      ck_assert(cell.step.next == kClosing || cell.guards.receives);
-      ck_assert(cell.event == kRemoved || cell.state == kLeaving);
+      ck_assert(cell.step.next == kClosing || cell.step.next == kAboutToLeave || cell.guards.receives);
+      ck_assert(cell.event == kRemoved || cell.state == kLeaving || cell.state == kAboutToLeave);
     }
     if (cell.does(Action::kNote)) {
       ck_assert(!cell.guards.missed || cell.guards.crossed || cell.guards.other_way);
@@ -136,7 +139,15 @@ END_TEST
 
 START_TEST(goodbye_comes_before_the_connection_is_given_up) {
   const EndpointStep removed = go(kConnected, kRemoved);
-  ck_assert(removed.next == kLeaving && removed.actions[0] == Action::kSayGoodbye);
+  ck_assert(removed.next == kLeaving && removed.does(Action::kSayGoodbye));
+  // Where the peer's link may carry and ours does not yet, as soon as it does.
+  for (const EndpointStep& early : {go(kCtsSent, kRemoved), go(kConnecting, kRemoved, {.heard = true})}) {
+    ck_assert(early.next == kAboutToLeave && !early.does(Action::kCloseAll));
+  }
+  for (const EndpointEvent event : {kMade, kCtsArrived}) {
+    const EndpointStep late = go(kAboutToLeave, event);
+    ck_assert(late.next == kLeaving && late.does(Action::kSayGoodbye));
+  }
   for (const EndpointEvent event : {kGoodbyeDone, kGoodbyeArrived, kLost, kLinkFailed}) {
     ck_assert(go(kLeaving, event).next == kClosing);
   }

@@ -46,6 +46,31 @@ START_TEST(goodbye_comes_first) {
 }
 END_TEST
 
+/// The peer has spoken, so its link carries: it would miss that. We hear that ours does when we have been told to leave.
+START_TEST(goodbye_waits_until_it_can_be_said) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  (void)bench.endpoint();
+  bench.post_receives();  // the peer asks
+  std::vector<std::byte> message(PacketHeader::kSize + 4);
+  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+  bench.device.receive(bench.pair(), message);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::PeerSpoke>(), 1);
+  bench.endpoints.remove(&bench.endpoint());
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert(bench.pair().sends.empty());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  bench.connected();
+  ck_assert_uint_eq(bench.pair().sends.size(), 1);
+  ck_assert_uint_eq(bench.pair(1).sends.size(), 1);
+  bench.device.complete_send(bench.pair(1));
+  bench.messages_arrive();
+  ck_assert(!bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
 /// Over every queue: only then has all come that the peer has sent.
 START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
   EndpointsBench bench;
@@ -144,6 +169,7 @@ END_TEST
 int main() {
   return run_suite("endpoints", {messages_wait_for_their_connection,
                                  goodbye_comes_first,
+                                 goodbye_waits_until_it_can_be_said,
                                  {a_goodbye_has_come_when_it_has_over_every_queue, 2},
                                  goodbyes_cross,
                                  all_ports_are_connected,

@@ -19,13 +19,44 @@ FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
 START_TEST(a_late_cts_revives_nothing) {
   EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
   ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
-  bench.tell(bench.linked(5));
+  cpc::Linked linked = bench.linked(5);
+  linked.may_speak_first = false;
+  bench.tell(linked);
   bench.endpoints.remove(&bench.endpoint());
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
   bench.cts_arrives(bench.pair(), 5);
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.counters.connections_made, 0);
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
+/// The peer may have our CTS, and carry on: it would miss a link that goes without a goodbye, for which its CTS must be here.
+/// 1: that never comes.
+START_TEST(who_leaves_waits_for_cts) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.tell(bench.linked(5));
+  bench.device.complete_send(bench.pair());  // CTS
+  bench.endpoints.remove(&bench.endpoint());
+  bench.endpoints.progress();
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  if (_i == 1) {
+    bench.endpoints.set_observers(nullptr, std::chrono::milliseconds(0));
+  } else {
+    bench.cts_arrives(bench.pair(), 5);
+    bench.endpoints.progress();
+    for (std::size_t queue = 0; queue < 2; ++queue) {
+      ck_assert_uint_eq(bench.pair(queue).sends.size(), 1);  // goodbye: what waited is dropped
+      bench.device.complete_send(bench.pair(queue));
+    }
+  }
+  bench.endpoints.progress();
+  ck_assert(!bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  ck_assert_uint_eq(bench.reports, 0);
 }
 END_TEST
 
@@ -81,6 +112,7 @@ END_TEST
 
 int main() {
   return run_suite("endpoints: CTS", {a_late_cts_revives_nothing,
+                                      {who_leaves_waits_for_cts, 2},
                                       an_early_cts_goes_with_its_queue_pairs,
                                       {a_cts_of_queue_pairs_that_are_gone_is_none, 2}});
 }

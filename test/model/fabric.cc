@@ -17,7 +17,7 @@ std::uint32_t incarnation_of(const test::FakeSend& packet) {
 
 }  // namespace
 
-Fabric::Fabric(Fault& fault, std::size_t processes, bool breaks_pairs) : fault_(fault), breaks_pairs_(breaks_pairs) {
+Fabric::Fabric(Fault& fault, std::size_t processes, bool is_iwarp) : fault_(fault), is_iwarp_(is_iwarp) {
   for (std::size_t i = 0; i < processes; ++i) {
     devices_[i] = std::make_unique<test::FakeDevice>();
   }
@@ -41,9 +41,9 @@ QueuePair& Fabric::make(std::uint8_t process, bool is_shared) {
   return made;
 }
 
-void Fabric::post_handshake(QueuePair& pair) {
-  pair.posted->receives.push_back({std::uint64_t{pair.number} << cpc::kHandshakeTagBits | cpc::kHandshakeTag,
-                                   {reinterpret_cast<std::uintptr_t>(pair.handshake.data()), cpc::kHandshakeBytes, 0}});
+void Fabric::post_handshake(QueuePair& pair, QueuePair& slot) {
+  pair.posted->receives.push_back({std::uint64_t{slot.number} << cpc::kHandshakeTagBits | cpc::kHandshakeTag,
+                                   {reinterpret_cast<std::uintptr_t>(slot.handshake.data()), cpc::kHandshakeBytes, 0}});
 }
 
 void Fabric::connect(QueuePair& pair, std::uint32_t remote, bool must_listen) {
@@ -150,7 +150,7 @@ void Fabric::go(QueuePair& from, bool twice) {
 }
 
 bool Fabric::can_break(const QueuePair& pair) const {
-  return breaks_pairs_ && pair.state == QueuePair::State::kReady && !is_usable(find(pair.remote)) &&
+  return is_iwarp_ && pair.state == QueuePair::State::kReady && !is_usable(find(pair.remote)) &&
          (find(pair.remote) == nullptr || find(pair.remote)->state != QueuePair::State::kInit);
 }
 

@@ -38,8 +38,8 @@ struct QueuePair {
 
 class Fabric {
  public:
-  /// `breaks_pairs`: a queue pair hears of the end of its peer's, as on iWARP.
-  Fabric(Fault& fault, std::size_t processes, bool breaks_pairs);
+  /// `is_iwarp`: a queue pair hears of the end of its peer's, and the side that has accepted does not send first.
+  Fabric(Fault& fault, std::size_t processes, bool is_iwarp);
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 
@@ -47,13 +47,15 @@ class Fabric {
   bool next_fails = false;
   [[nodiscard]] bool takes_failure() { return std::exchange(next_fails, false); }
 
+  [[nodiscard]] bool is_iwarp() const noexcept { return is_iwarp_; }
   [[nodiscard]] test::FakeDevice& device(std::size_t process) { return *devices_[process]; }
   [[nodiscard]] const std::vector<std::unique_ptr<QueuePair>>& all() const noexcept { return all_; }
   [[nodiscard]] QueuePair* find(std::uint32_t number) const;
 
   // ---- What a progress thread does
   QueuePair& make(std::uint8_t process, bool is_shared);
-  void post_handshake(QueuePair& pair);
+  /// `slot`: has the slot that the queue pairs of a connection share.
+  void post_handshake(QueuePair& pair, QueuePair& slot);
   void connect(QueuePair& pair, std::uint32_t remote, bool must_listen);
   void flush(QueuePair& pair);
   void destroy(QueuePair& pair);
@@ -91,7 +93,7 @@ class Fabric {
   }
 
   Fault& fault_;
-  const bool breaks_pairs_;
+  const bool is_iwarp_;
   std::array<std::unique_ptr<test::FakeDevice>, kMostProcesses> devices_;
   std::array<bool, kMostProcesses> gone_{};
   std::vector<std::unique_ptr<QueuePair>> all_;

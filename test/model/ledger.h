@@ -16,7 +16,13 @@ namespace fabric::model {
 
 class Ledger {
  public:
-  explicit Ledger(Fault& fault) : fault_(fault) {}
+  /// `queues`: what the links have.
+  Ledger(Fault& fault, std::size_t queues) : fault_(fault), queues_(queues) {}
+
+  /// The queue that a message goes over: each in turn, the last one first. What goes over two is not kept in order.
+  [[nodiscard]] static std::uint8_t queue_of(std::uint8_t serial, std::size_t queues) {
+    return static_cast<std::uint8_t>(queues - 1 - serial % queues);
+  }
 
   /// Returns the message's serial.
   std::uint8_t accepted(std::size_t from, std::size_t to) {
@@ -26,12 +32,13 @@ class Ledger {
   void delivered(std::size_t from, std::size_t to, std::uint8_t serial) {
     Way& way = of(from, to);
     Fate& fate = way.fates.at(serial);
+    std::uint8_t& next = way.next[queue_of(serial, queues_)];
     if (fate == Fate::kDelivered) {
       fault_.add("a message has arrived twice");
-    } else if (serial < way.next) {
+    } else if (serial < next) {
       fault_.add("a message has overtaken another");
     }
-    way.next = static_cast<std::uint8_t>(serial + 1);
+    next = static_cast<std::uint8_t>(serial + 1);
     fate = Fate::kDelivered;
   }
   /// The upper layer has been told that it may not have arrived, or has not been taken.
@@ -59,7 +66,7 @@ class Ledger {
         for (const Fate fate : way.fates) {
           digest.add(static_cast<unsigned>(fate));
         }
-        digest.add(way.fates.size() << 8U | way.next);
+        digest.add(way.fates.size() << 16U | way.next[1] << 8U | way.next[0]);
       }
     }
   }
@@ -68,11 +75,12 @@ class Ledger {
   enum class Fate : std::uint8_t { kPending, kDelivered, kTold, kDropped };
   struct Way {
     std::vector<Fate> fates;
-    std::uint8_t next = 0;
+    std::array<std::uint8_t, 2> next{};  ///< of each queue
   };
   Way& of(std::size_t from, std::size_t to) { return ways_[from][to]; }
 
   Fault& fault_;
+  const std::size_t queues_;
   std::array<std::array<Way, kMostProcesses>, kMostProcesses> ways_;
 };
 

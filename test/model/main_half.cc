@@ -135,12 +135,12 @@ void MainHalf::send(std::uint8_t peer) {
   at_work = this;
   std::string why_not;
   Endpoint* const endpoint = endpoints_.endpoint_for(&procs_[peer], peers_[peer], why_not);
-  Fragment* const fragment = endpoints_.path().get_send(0);
+  const std::uint8_t serial = environment_.ledger.accepted(environment_.self, peer);
+  Fragment* const fragment = endpoints_.path().get_send(Ledger::queue_of(serial, environment_.queues.count()));
   if (endpoint == nullptr || fragment == nullptr) {
     environment_.fault.add("nothing can be sent: " + why_not);
     return;
   }
-  const std::uint8_t serial = environment_.ledger.accepted(environment_.self, peer);
   auto* const message = static_cast<std::byte*>(fragment->segments[0].seg_addr.pval);
   message[0] = static_cast<std::byte>(environment_.self);
   message[1] = static_cast<std::byte>(serial);

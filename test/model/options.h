@@ -38,7 +38,7 @@ struct Options {
   cpc::CpcTraits cpc = cpc::kOob;
   Transport transport = Transport::kRoce;
   bool first_queue_is_shared = false;
-  std::uint8_t queues = 1;
+  std::uint8_t queues = 1;  ///< of a link: 1, or 2
   std::uint8_t processes = 2;
   std::array<Plan, kMostProcesses> plans{};
 

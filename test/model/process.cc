@@ -13,7 +13,8 @@ ReceiveQueues queues_of(const Options& options) {
   if (options.cpc.one_way) {
     return *ReceiveQueues::parse("X,256,8,4");
   }
-  return *ReceiveQueues::parse(options.first_queue_is_shared ? "S,256,8,4" : "P,256,4");
+  const std::string first = options.first_queue_is_shared ? "S,256,8,4" : "P,256,4";
+  return *ReceiveQueues::parse(options.queues > 1 ? first + ":P,512,4" : first);
 }
 
 /// Process 0 is on a node of its own, the others share one.

@@ -46,8 +46,12 @@ class ModelQueuePairs final : public cpc::QueuePairs {
     return {};
   }
   [[nodiscard]] Status post_handshake() override {
-    if (!pairs_.front()->is_shared) {
-      fabric_.post_handshake(*pairs_.front());
+    // On iWARP CTS goes over every queue: the side that has accepted must hear over each before it sends over it.
+    cts_queues_ = fabric_.is_iwarp() ? pairs_.size() : 1;
+    for (std::size_t i = 0; i < cts_queues_; ++i) {
+      if (!pairs_[i]->is_shared) {
+        fabric_.post_handshake(*pairs_[i], *pairs_.front());
+      }
     }
     return {};
   }
@@ -56,6 +60,7 @@ class ModelQueuePairs final : public cpc::QueuePairs {
     slot.receive = pairs_.front()->handshake.data();
     slot.send = slot.receive + cpc::kHandshakeBytes;
     slot.serial = pairs_.front()->number;
+    slot.queues = static_cast<std::uint8_t>(cts_queues_);
     return slot;
   }
   void flush() noexcept override {
@@ -68,6 +73,7 @@ class ModelQueuePairs final : public cpc::QueuePairs {
   Fabric& fabric_;
   std::vector<QueuePair*> pairs_;
   std::vector<cpc::QueuePairEnd> ends_;
+  std::size_t cts_queues_ = 1;
   bool must_listen_ = false;
 };
 

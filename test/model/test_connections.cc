@@ -124,6 +124,25 @@ START_TEST(both_close_and_connect_again) {
 }
 END_TEST
 
+/// Messages go over two queues, each of which may be late: nothing overtakes CTS, and goodbye overtakes nothing.
+START_TEST(queues_of_a_link_keep_no_order_between_them) {
+  for (const Sends& sends : {Sends{1, 0}, Sends{0, 1}, Sends{2, 0}, Sends{1, 1}}) {
+    for (const Exchange& exchange : model::kExchanges) {
+      Options options = closing(exchanging(exchange, sends));
+      options.queues = 2;
+      expect_no_fault(std::string(exchange.name) + ", " + text_of(sends) + ", 2 queues, both close", options);
+    }
+    for (const bool both : {false, true}) {
+      Options options = with(sends);
+      options.queues = 2;
+      options.plans[0].leaves = 1;
+      options.plans[1].leaves = both ? 1 : 0;
+      expect_no_fault(text_of(sends) + ", 2 queues, " + (both ? "both end" : "one ends"), options);
+    }
+  }
+}
+END_TEST
+
 // ---- How processes end
 
 /// With each CPC, whoever sends.
@@ -289,8 +308,9 @@ int main() {
   return test::run_suite(
       "connections",
       {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-       one_side_closes_and_connects_again, both_close_and_connect_again, processes_end_in_order,
-       processes_end_without_a_goodbye, both_become_clear_to_send, everybody_is_told_of_an_exchange,
-       all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues},
+       one_side_closes_and_connects_again, both_close_and_connect_again, queues_of_a_link_keep_no_order_between_them,
+       processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
+       everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways,
+       everybody_is_told_of_x_queues},
       model::is_deep() ? 3600 : 300);
 }

@@ -44,12 +44,10 @@ void revive(EndpointState revived) {
 
 /// Its Close is still on its way to the progress thread when CTS is polled.
 START_TEST(cts_revives_a_closed_endpoint) {
-  for (const std::size_t which : {0U, 1U}) {
-    revive(EndpointState::kClosing);
-    Options options = one_closes(both_exchange(which));
-    options.commands_wait = true;
-    expect_fault_of("CTS revives a closed endpoint", options, "in state Closing");
-  }
+  revive(EndpointState::kClosing);
+  Options options = one_closes(both_exchange(2));
+  options.commands_wait = true;
+  expect_fault_of("CTS revives a closed endpoint", options, "told twice that a peer is gone");
 }
 END_TEST
 
@@ -70,6 +68,35 @@ START_TEST(goodbye_not_heard) {
   Options options = both_exchange();
   options.plans[0].leaves = 1;
   expect_fault_of("goodbye is not heard", options, "cannot be reached");
+}
+END_TEST
+
+/// Two applications that agree to close: what one has sent over the second queue has arrived before its CTS over the first.
+START_TEST(who_leaves_does_not_wait_for_cts) {
+  for (const std::size_t which : {0U, 1U}) {  // on iWARP who is told of CTS first sends its own second
+    bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+      return state == EndpointState::kCtsSent && event == EndpointEvent::kRemoved
+                 ? table_endpoint_step(EndpointState::kCtsAwaited, event, guards)
+                 : table_endpoint_step(state, event, guards);
+    };
+    Options options = exchanging(kExchanges[which], {0, 1});
+    options.queues = 2;
+    options.plans[0].closes[1] = 1;
+    options.plans[1].closes[0] = 1;
+    options.closes_agreed = true;
+    options.retries = 1;
+    expect_fault_of("who leaves does not wait for CTS", options, "cannot be reached");
+  }
+}
+END_TEST
+
+/// The same with a CPC that exchanges none: its messages have arrived before we hear that the link carries.
+START_TEST(who_leaves_does_not_wait_for_its_connection) {
+  bend_endpoint_guards([](EndpointGuards& guards) { guards.heard = false; });
+  Options options = closing_between({2, 0}, 1);
+  options.plans[1].closes[0] = 1;
+  options.closes_agreed = true;
+  expect_fault_of("who leaves does not wait for its connection", options, "cannot be reached");
 }
 END_TEST
 
@@ -138,7 +165,8 @@ int main() {
   return fabric::test::run_suite(
       "endpoint_faults",
       {sending_without_waiting_for_cts, passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen,
-       cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard, end_without_goodbye_ignored,
+       cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard,
+       who_leaves_does_not_wait_for_cts, who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored,
        superseded_link_kept, wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest,
        main_threads_make_mistakes},
       120);

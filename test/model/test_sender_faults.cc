@@ -69,15 +69,15 @@ START_TEST(nobody_takes_over) {
 }
 END_TEST
 
-START_TEST(line_is_not_woken) {
+START_TEST(who_waits_is_not_woken) {
   leave_out_actions(SenderEvent::kOwnerConnected);
-  expect_fault_of("the line is not woken", to_two(), "never comes");
+  expect_fault_of("who waits is not woken", to_two(), "never comes");
 }
 END_TEST
 
-START_TEST(who_left_stays_in_line) {
+START_TEST(who_left_goes_on_to_wait) {
   leave_out_actions(SenderEvent::kReleased);
-  expect_fault_of("who left stays in line", to_two_of_which_we_close_one(), "aborts when all processes end");
+  expect_fault_of("who left goes on to wait", to_two_of_which_we_close_one(), "aborts when all processes end");
 }
 END_TEST
 
@@ -95,6 +95,6 @@ int main() {
   return fabric::test::run_suite(
       "sender_faults",
       {nobody_waits_in_line, sender_without_a_target_not_retired, sender_not_told_of_its_target, nobody_takes_over,
-       line_is_not_woken, who_left_stays_in_line, a_dead_sender_is_joined},
+       who_waits_is_not_woken, who_left_goes_on_to_wait, a_dead_sender_is_joined},
       120);
 }

@@ -9,6 +9,7 @@ World::World(const Options& options, event_base* loop)
     : options_(options),
       loop_(loop),
       fabric_(fault_, options.processes, options.transport == Transport::kIwarp),
+      ledger_(fault_, options.queues),
       network_(fault_, options.dials,
                [this](std::uint8_t process, std::unique_ptr<cpc::Channel> channel, cpc::Message request) {
                  if (at(process) != nullptr) {
@@ -205,6 +206,7 @@ void World::take(const Choice& choice) {
       at(choice.a)->main().send(choice.b);
       break;
     case Kind::kClose:
+      check_told(choice.a, choice.b);  // after this its upper layer has forgotten it
       --left_[choice.a].closes[choice.b];
       at(choice.a)->main().close(choice.b);
       break;
@@ -345,6 +347,12 @@ bool World::is_excused(std::uint8_t rank, std::uint8_t peer) const {
   return closes(peer, rank) > 0 || (closes(rank, peer) > 0 && at(peer)->main().has_failed(rank));
 }
 
+void World::check_told(std::uint8_t rank, std::uint8_t peer) {
+  if (at(rank)->main().has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
+    fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
+  }
+}
+
 void World::check_quiet() {
   bool has_connections = false;
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
@@ -374,10 +382,8 @@ void World::check_quiet() {
 }
 
 void World::check_quiet(std::uint8_t rank, std::uint8_t peer) {
+  check_told(rank, peer);
   const MainHalf& main = at(rank)->main();
-  if (main.has_failed(peer) && options_.nothing_fails && !is_excused(rank, peer)) {
-    fault_.add("an upper layer is told that a peer cannot be reached, although nothing went wrong");
-  }
   if (at(peer) == nullptr && !said_goodbye_[peer] && options_.cpc.exchanges_cts && main.is_connected(peer)) {
     fault_.add("nobody is told of a peer that has gone without a goodbye");
   }

@@ -46,6 +46,7 @@ class World {
   void offer_packets();
   void offer_late_timers();
   void end_process(std::uint8_t rank, bool with_its_host);
+  void check_told(std::uint8_t rank, std::uint8_t peer);
   void check_quiet();
   void check_quiet(std::uint8_t rank, std::uint8_t peer);
   /// By the application of `rank`, until now.
@@ -62,7 +63,7 @@ class World {
   event_base* const loop_;
   Fault fault_;
   Fabric fabric_;
-  Ledger ledger_{fault_};
+  Ledger ledger_;
   Network network_;
   std::array<std::unique_ptr<Process>, kMostProcesses> processes_;  ///< null: it is gone
   std::array<Plan, kMostProcesses> left_;                           ///< what may still happen

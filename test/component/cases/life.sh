@@ -103,8 +103,7 @@ case_finalize_half_connected() {
   also=some_are_half_made with_faults 'delay us=5000 prob=0.3\ncm action=silence every=3\n' \
     life 8 unheard 3 --mca btl_fabric_connect_limit 1
 }
-# A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of
-# the sixteen to a peer.
+
 # A message for a port that is not connected waits for both processes to be inside MPI, and Open MPI waits outside at times: all ports
 # are connected as soon as one is.
 case_all_ports_are_connected_at_once() {
@@ -114,6 +113,9 @@ case_all_ports_are_connected_at_once() {
   began=$(grep -c '"name": "ConnectWanted".*"from": "Closed"' trace.0)
   [ "$began" -eq 2 ] || { echo "$began ports of two were connected for one message"; return 1; }
 }
+
+# A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of
+# the sixteen to a peer.
 case_spawn_more_than_completion_queues() {
   stock check_spawn || return 1
   local queues=P,256,4 i

@@ -47,7 +47,7 @@ recorded() {
   printf '%s' "$block"
 }
 
-# verdict STATUS KIND CASE [FILE] : for what has no runner. The end of FILE says why it failed.
+# verdict STATUS KIND CASE [FILE] : for what has no runner. The end of FILE says why it failed. Returns STATUS.
 verdict() {
   if (($1 == 0)); then
     echo "ok   $2 $3"
@@ -55,6 +55,7 @@ verdict() {
     echo "FAIL $2 $3"
     [[ -z ${4-} ]] || tail -n 30 "$4" | sed 's/^/     | /'
   fi | recorded
+  return "$1"
 }
 
 # judged PART... : compares $results with what the manifest has of these parts. Prints a FAIL line for everything that is otherwise,

@@ -12,7 +12,7 @@ packages_for() { # PART...
   local packages=("${build_packages[@]}" ccache) part vm=no
   for part in "$@"; do
     case $part in
-      unit) packages+=(rpm) ;;
+      unit) packages+=(rpm clang-format-14 python3) ;;
       asan | dist) packages+=(gcc xz-utils) ;;
       fuzz) packages+=(clang libclang-rt-14-dev) ;;
       softhca) packages+=(valgrind iproute2 elfutils python3-matplotlib "${stock_packages[@]}") ;;
@@ -184,6 +184,10 @@ part_dist() {
   done
   all_lanes_done # that use the build
   [[ -n $(wanted dist dist) ]] || return 0
+  if ! is_due asan; then
+    step 'packing the sources' pack_sources && step 'building that with -fsanitize=address,undefined' build_sanitized ||
+      { verdict 1 dist dist "$build_log"; return; }
+  fi
   step 'installing, uninstalling, cleaning' leaves_nothing "$build/asan"
   verdict $? dist dist "$build_log"
 }

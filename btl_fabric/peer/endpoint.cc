@@ -38,6 +38,7 @@ Endpoint::Endpoint(Endpoints& owner, const cpc::ConnectionKey& key, cpc::PeerTar
 Endpoint::~Endpoint() {
   assert(alive_others_.load(std::memory_order_relaxed) == 0);
   if (first_ != this) {
+    first_->others_[owner_.number_of_context()].store(nullptr, std::memory_order_relaxed);
     first_->alive_others_.fetch_sub(1, std::memory_order_release);
   }
 }

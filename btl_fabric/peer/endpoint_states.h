@@ -13,13 +13,13 @@
 namespace fabric {
 
 enum class EndpointState : std::uint8_t {
-  kIdle,          ///< There is no link: nothing has been sent to the peer, or the last one is over.
-  kConnecting,    ///< The progress thread makes a connection; what is to be sent waits.
-  kCtsSent,       ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
-  kCtsAwaited,    ///< The same, but the peer sends its CTS first.
-  kClear,         ///< Both have CTS, and nothing has been sent either way: nobody misses the connection if it goes.
-  kConnected,     ///< The link carries.
-  kSelf,          ///< The peer is this process: the link carries RDMA, and no messages.
+  kIdle,        ///< There is no link: nothing has been sent to the peer, or the last one is over.
+  kConnecting,  ///< The progress thread makes a connection; what is to be sent waits.
+  kCtsSent,     ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
+  kCtsAwaited,  ///< The same, but the peer sends its CTS first.
+  kClear,       ///< The link may carry, and nothing has been sent either way: nobody misses the connection if it goes.
+  kConnected,   ///< The link carries.
+  kSelf,        ///< The peer is this process: the link carries RDMA, and no messages.
   kAboutToLeave,  ///< Open MPI has taken the peer away before we could send: as soon as we can, goodbye is said.
   kLeaving,       ///< Our goodbye is under way; nothing else is sent or accepted.
   kFailed,        ///< It has been reported; whatever is sent is refused.

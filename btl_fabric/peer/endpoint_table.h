@@ -15,9 +15,9 @@
 //
 // Goodbye. A process that Open MPI takes away from us is told so by the last message on each queue, before the queue pairs
 // are given up. So a connection that breaks without a goodbye has failed, on every transport, and one that breaks
-// after it is no failure. Where the peer's link may carry already and ours does not yet, goodbye waits until it does. A side
-// that both have cleared, and that has neither sent nor received anything, misses nothing: its peer may have left before it
-// could say goodbye.
+// after it is no failure. Where the peer's link may carry already and ours does not yet, goodbye waits until it does. A link
+// that may carry, and over which nothing has come or gone, is missed by nobody: the peer may have left before it could say
+// goodbye.
 //
 // With X queues only the side that sends can say goodbye by its connection. A side that Open MPI takes the peer away from and
 // that has no connection of its own goes on to receive (with one transmit context): whatever the peer sends, sure that it
@@ -73,7 +73,9 @@ struct Rows : EndpointTable {
   go({kIdle, kConnecting}, kReceivesWanted, kAlways, kConnecting, {kPostReceives}),
   go({kIdle, kConnecting}, kLinked, kMaySpeakFirst,  kCtsSent,    {kPostReceives, kSendCts}),
   go({kIdle, kConnecting}, kLinked, !kMaySpeakFirst, kCtsAwaited, {kPostReceives}),
-  go(kConnecting, kMade, !kIsSelf, kConnected, {kStart}),
+  go(kConnecting, kMade, !kIsSelf && kMissed, kConnected, {kStart}),
+  go(kConnecting, kMade, !kIsSelf && !kMissed && kHeard, kConnected, {kStart}),
+  go(kConnecting, kMade, !kIsSelf && !kMissed && !kHeard, kClear, {}),
   go(kConnecting, kMade, kIsSelf,  kSelf,      {kStart}),
   ignored(kIdle, kMade, "nothing is to be sent over it"),
   go(kCtsSent,    kCtsArrived, kMissed,  kConnected, {kStart}),

@@ -233,6 +233,11 @@ void Endpoints::reap_drained() noexcept try {
     if (closing_[i]->has_left_for(goodbye_timeout_)) {
       closing_[i]->apply(EndpointEvent::kGoodbyeDone);
     }
+    if (closing_[i]->state() == EndpointState::kClosing) {
+      for (const cpc::Direction direction : Directions::kAll) {  // there was no memory to say it
+        closing_[i]->close(direction, "the process has disconnected");
+      }
+    }
     if (!closing_[i]->is_drained()) {
       ++i;
       continue;

@@ -67,7 +67,9 @@ void Endpoints::goodbye_done(Link& link) noexcept {
 void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
   Endpoint& endpoint = endpoint_of(link);
   // Of one that is being taken down only what somebody waits for is news.
-  if (!endpoint.is_current(link) && (failure.kind != LinkFailure::Kind::kCompletion || !failure.is_missed)) {
+  const bool may_be_missed =
+      failure.kind == LinkFailure::Kind::kCompletion && failure.is_missed && !endpoint.is_leaving();
+  if (!endpoint.is_current(link) && !may_be_missed) {
     return;
   }
   if (failure.kind == LinkFailure::Kind::kCompletion) {

@@ -92,7 +92,8 @@ void Endpoints::on(const cpc::Connected& upcall) {
     endpoint->share(upcall.xrc, sends);
   }
   endpoint->remote_ends_ = upcall.remote_ends;
-  endpoint->apply(EndpointEvent::kMade);
+  // With X queues the peer's messages come over a connection of their own, whatever becomes of this one.
+  endpoint->apply(EndpointEvent::kMade, {.is_missed = endpoint->is_xrc_});
 }
 
 void Endpoints::on(const cpc::Linked& upcall) {
@@ -141,7 +142,7 @@ void Endpoints::on(const cpc::Failed& upcall) {
   cpc::LinkNumber& newest = newest_links_[upcall.key];
   const bool is_new = upcall.link > newest;  // nothing was heard of it before
   newest = std::max(newest, upcall.link);
-  Endpoint* const endpoint = find(upcall.key);
+  Endpoint* const endpoint = find_any(upcall.key, upcall.link);
   if (endpoint == nullptr || (is_new && !upcall.was_wanted)) {
     return;  // an unknown peer's, or one that only the peer wanted, which has been told and reports it
   }
@@ -170,6 +171,9 @@ void Endpoints::on(const cpc::Flushing& upcall) {
   }
   if (Endpoint* const closing = find_closing(key, number); closing != nullptr) {
     closing->flushed(key.direction);
+    if (closing->is_leaving()) {
+      closing->apply(EndpointEvent::kSuperseded);
+    }
     return;
   }
   Endpoint* const endpoint = find(key);

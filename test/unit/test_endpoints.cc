@@ -71,6 +71,49 @@ START_TEST(goodbye_waits_until_it_can_be_said) {
 }
 END_TEST
 
+/// What was under way over the link before comes back with an error only now, and the goodbye goes over the one that carries.
+START_TEST(an_older_link_does_not_end_a_goodbye) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  bench.send_and_connect();
+  std::vector<ibv_qp*> older = bench.handles;
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
+  bench.device.receive(bench.pair(0), packet);
+  bench.device.receive(bench.pair(1), packet);
+  bench.endpoints.progress();
+  bench.tell(cpc::Flushing{EndpointsBench::key(), bench.link});
+  ++bench.link;
+  bench.post_receives();
+  bench.connected();
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.messages_arrive();
+  bench.endpoints.remove(&bench.endpoint());
+  const std::size_t closes = bench.said<cpc::Close>();
+  bench.handles.swap(older);
+  bench.flush();
+  bench.endpoints.progress();
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), closes);
+}
+END_TEST
+
+/// A port that is connected because another is: nothing has gone over it, so nobody misses it.
+START_TEST(a_connection_that_carried_nothing_may_fail) {
+  EndpointsBench bench;
+  (void)bench.endpoint();
+  bench.endpoints.connect({1, 7});
+  bench.post_receives();
+  bench.connected();
+  bench.tell(cpc::Failed{EndpointsBench::key(), bench.link, "the peer has closed", {}, true});
+  ck_assert_uint_eq(bench.reports, 0);
+  ck_assert_uint_eq(bench.upper_layer_told, 0);
+  ++bench.link;
+  bench.send_and_connect();
+  ck_assert_uint_eq(bench.pair().sends.size(), 1);
+}
+END_TEST
+
 /// Over every queue: only then has all come that the peer has sent.
 START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
   EndpointsBench bench;
@@ -170,6 +213,8 @@ int main() {
   return run_suite("endpoints", {messages_wait_for_their_connection,
                                  goodbye_comes_first,
                                  goodbye_waits_until_it_can_be_said,
+                                 an_older_link_does_not_end_a_goodbye,
+                                 a_connection_that_carried_nothing_may_fail,
                                  {a_goodbye_has_come_when_it_has_over_every_queue, 2},
                                  goodbyes_cross,
                                  all_ports_are_connected,

@@ -60,6 +60,28 @@ START_TEST(who_leaves_waits_for_cts) {
 }
 END_TEST
 
+/// The connection ends meanwhile: nothing comes any more, and we do not wait for it. 0: the peer has connected anew; 1: it failed.
+START_TEST(who_leaves_hears_of_the_end_of_the_connection) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.tell(bench.linked(5));
+  bench.endpoints.remove(&bench.endpoint());
+  ck_assert(bench.endpoints.are_leaving());
+  if (_i == 1) {
+    bench.tell(cpc::Failed{EndpointsBench::key(), bench.link, "the peer has gone", {}, false});
+    ck_assert(!bench.endpoints.are_leaving());
+  }
+  bench.tell(cpc::Flushing{EndpointsBench::key(), bench.link});
+  ck_assert(!bench.endpoints.are_leaving());
+  bench.flush();
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);  // the progress thread has closed it
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
 /// Of a connection that the main thread is never told of. Most attempts that come to nothing leave no CTS; some do.
 START_TEST(an_early_cts_goes_with_its_queue_pairs) {
   EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
@@ -113,6 +135,7 @@ END_TEST
 int main() {
   return run_suite("endpoints: CTS", {a_late_cts_revives_nothing,
                                       {who_leaves_waits_for_cts, 2},
+                                      {who_leaves_hears_of_the_end_of_the_connection, 2},
                                       an_early_cts_goes_with_its_queue_pairs,
                                       {a_cts_of_queue_pairs_that_are_gone_is_none, 2}});
 }

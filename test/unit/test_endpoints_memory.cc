@@ -93,6 +93,27 @@ START_TEST(no_memory_is_an_error) {
 }
 END_TEST
 
+/// The connection is given up all the same, as soon as there is memory again: else there would never be another.
+START_TEST(no_memory_for_a_close) {
+  refuses_one_only = true;
+  for (long granted = 0; granted < 8; ++granted) {
+    EndpointsBench bench;
+    bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+    bench.send_and_connect();
+    bench.messages_arrive();
+    bench.endpoints.remove(&bench.endpoint());
+    bench.device.complete_send(bench.pair(0));
+    bench.device.complete_send(bench.pair(1));
+    bench.commands.shrink_to_fit();
+    allocations_left = granted;
+    bench.endpoints.progress();
+    allocations_left = -1;
+    bench.endpoints.progress();
+    ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  }
+}
+END_TEST
+
 /// The first CTS may be here before its connection is known.
 START_TEST(no_memory_for_an_early_cts) {
   EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
@@ -114,5 +135,6 @@ START_TEST(no_memory_for_an_early_cts) {
 END_TEST
 
 int main() {
-  return run_suite("endpoints: no memory", {{no_memory_is_an_error, 8}, {no_memory_for_an_early_cts, 2}});
+  return run_suite("endpoints: no memory",
+                   {{no_memory_is_an_error, 8}, no_memory_for_a_close, {no_memory_for_an_early_cts, 2}});
 }

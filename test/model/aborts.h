@@ -12,6 +12,7 @@ namespace aborts {
 
 inline sigjmp_buf here;
 inline volatile std::sig_atomic_t is_set = 0;
+inline bool has_come_back = false;
 
 inline void on_abort(int /*signal*/) {
   if (is_set != 0) {
@@ -35,6 +36,7 @@ template <class What>
 [[nodiscard]] std::string what_aborts(What what) {
   if (sigsetjmp(aborts::here, 0) != 0) {
     aborts::is_set = 0;
+    aborts::has_come_back = true;
     return "the product aborts";
   }
   aborts::is_set = 1;

@@ -153,13 +153,18 @@ void Endpoint::start() {
   link().start(waiting_, waiting_rdma_);
 }
 
-/// What is under way is told of its end; what has not been posted waits for the next link.
+/// What is under way is told of its end; what has not been posted waits for the next link. With X queues the connection by which
+/// the peer sends ends by itself: while it is open a link that has not started, with nothing of ours under way, goes on to receive.
 void Endpoint::retire() noexcept {
   carrier_ = nullptr;
   cts_received_ = 0;
   has_heard_ = false;
   if (state_ == EndpointState::kIdle) {
     has_asked_ = false;
+  }
+  if (link_ && link_->state() == Link::State::kOpening && directions_.is_open(cpc::Direction::kIncoming)) {
+    directions_.forget(cpc::Direction::kOutgoing);
+    return;
   }
   if (link_) {
     EndpointLink& ending = *link_;

@@ -188,12 +188,13 @@ void Endpoints::on(const cpc::Flushing& upcall) {
     close_if_over(*endpoint);
     return;
   }
-  if (key.direction == cpc::Direction::kOutgoing && endpoint->state() == EndpointState::kIdle) {
+  if (key.direction == cpc::Direction::kOutgoing &&
+      (endpoint->state() == EndpointState::kIdle || endpoint->state() == EndpointState::kConnecting)) {
     submit(cpc::Destroy{key, number});  // it was given up before anything could be sent over it
     endpoint->directions_.forget(key.direction);
-    return;
+  } else {
+    endpoint->flushed(key.direction);
   }
-  endpoint->flushed(key.direction);
   endpoint->apply(EndpointEvent::kSuperseded,
                   {.text = "the peer has connected anew, and what it was sent before may be lost"});
 }

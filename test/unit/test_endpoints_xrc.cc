@@ -117,6 +117,47 @@ START_TEST(who_only_receives_goes_on_to) {
 }
 END_TEST
 
+/// The peer sends to us, and a connection of ours that nobody waits for cannot be made: it begins with that of another port. What
+/// the peer sends goes on to arrive. 0: the connection fails; 1: the progress thread gives it up to begin anew.
+START_TEST(a_connection_that_nobody_misses_fails) {
+  EndpointsBench bench(kXQueues, cpc::kXoob);
+  FakeQueuePair& target = bench.device.make_queue_pair();
+  const cpc::ConnectionKey incoming = EndpointsBench::key(cpc::Direction::kIncoming);
+  const cpc::ConnectionKey outgoing = EndpointsBench::key(cpc::Direction::kOutgoing);
+  Endpoint& endpoint = bench.endpoint();
+  const auto messages = [&] {
+    std::vector<std::byte> message(PacketHeader::kSize + 4);
+    PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+    bench.device.receive(*bench.shared[0], target, message);
+    bench.endpoints.progress();
+    return bench.counters.messages_received;
+  };
+  bench.tell(cpc::PostReceives{incoming, 1, {}, target.verbs.qp_num, 9});
+  bench.tell(cpc::Connected{incoming, 1, {}, {}});
+  for (cpc::LinkNumber link = 1; link <= 2; ++link) {
+    bench.endpoints.connect(outgoing.peer);
+    ck_assert_uint_eq(bench.said<cpc::Connect>(), link);
+    if (_i == 0) {
+      bench.tell(cpc::Failed{outgoing, link, "refused", "", true});
+    }
+    ck_assert_uint_eq(messages(), link * 2 - 1);
+    bench.tell(cpc::Flushing{outgoing, link});
+    ck_assert_uint_eq(messages(), link * 2);
+    ck_assert_uint_eq(bench.said<cpc::Destroy>(), link);
+  }
+  FakeQueuePair& sender = bench.device.make_queue_pair();
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.tell(cpc::PostReceives{outgoing, 3, {}});
+  bench.tell(cpc::Connected{outgoing, 3, {{7, 7}}, {&sender.verbs, 1, {1, 2}, 3}});
+  ck_assert(endpoint.is_connected());
+  bench.device.complete_send(sender);
+  ck_assert_uint_eq(messages(), 5);
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
 namespace {
 
 /// Two processes of a node, to which messages go through one queue pair; the first also sends to us.
@@ -253,6 +294,7 @@ END_TEST
 int main() {
   return run_suite("endpoints: X queues", {{a_shared_send_queue_goes_with_its_queue_pair, 3},
                                            {who_only_receives_goes_on_to, 4},
+                                           {a_connection_that_nobody_misses_fails, 2},
                                            {a_goodbye_that_fails_is_no_failure_of_others, 5},
                                            the_queue_pair_of_a_peer_fails,
                                            a_goodbye_is_looked_for_before_ours,

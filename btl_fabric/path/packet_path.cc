@@ -102,13 +102,15 @@ void PacketPath::forget(Link& link) noexcept {
   }
 }
 
-/// Each link at most once, though one that still lacks something goes to the end of the list; callbacks may call this
-/// again.
+/// As many as are on the list now, though one that still lacks something goes to its end. Callbacks may call this again, which
+/// takes any of them off, and puts others there.
 [[gnu::cold]] void PacketPath::retry() noexcept {
-  const Link* const last = last_to_retry_;
-  for (bool more = first_to_retry_ != nullptr; more && first_to_retry_ != nullptr;) {
+  std::size_t left = 0;
+  for (const Link* link = first_to_retry_; link != nullptr; link = link->after_) {
+    ++left;
+  }
+  for (; left > 0 && first_to_retry_ != nullptr; --left) {
     Link& link = *first_to_retry_;
-    more = &link != last;
     take_off_list(link);
     link.retry();
   }

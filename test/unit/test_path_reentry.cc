@@ -3,6 +3,7 @@
 // The packet path on fake verbs: callbacks of the upper layer that send, call progress again, and end the link.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "test/unit/check_main.h"
 #include "test/unit/path_bench.h"
@@ -146,10 +147,57 @@ START_TEST(a_callback_ends_the_link) {
 }
 END_TEST
 
+/// What one lacks does not come back, and another leaves the list of those that lack something while a callback runs.
+START_TEST(nested_progress_ends_with_a_link_that_still_lacks_something) {
+  PathBench bench({.most_sends = 2});
+  Link& without_receives = bench.connect();
+  Link& without_buffer = bench.connect();
+  Link& other = bench.connect();
+  std::array<std::byte, 4096> memory{};
+  const auto write = [&] {
+    RdmaRequest* const made = bench.request(RdmaKind::kWrite);
+    made->operation.local[0] = {memory.data(), memory.size()};
+    return made;
+  };
+  std::vector<Fragment*> taken;
+  while (Fragment* const one = bench.message()) {
+    taken.push_back(one);
+  }
+  ck_assert_int_eq(bench.submit(other, write()), OPAL_SUCCESS);
+  bench.device.registers = false;
+  ck_assert_int_eq(bench.submit(without_receives, write()), OPAL_SUCCESS);  // may have memory registered after `other`
+  bench.device.receive_error = ENOMEM;
+  for (int i = 0; i < 5; ++i) {
+    bench.receive(without_receives);
+  }
+  bench.path->progress();
+  ck_assert_int_eq(bench.submit(without_buffer, bench.request(RdmaKind::kFetchAdd, true)), OPAL_SUCCESS);
+  bench.path->progress();
+  ck_assert(bench.pair(without_buffer).sends.empty());
+  for (Fragment* const one : taken) {
+    put_back(one);
+  }
+  bench.on_finished = [&](int status) {
+    if (status != OPAL_SUCCESS) {
+      bench.path->progress();
+    }
+  };
+  bench.device.complete_send(bench.pair(other, 1));
+  bench.path->progress();
+  ck_assert(bench.requests_ended == (std::vector<int>{OPAL_SUCCESS, OPAL_ERR_OUT_OF_RESOURCE}));
+  ck_assert_uint_eq(bench.pair(without_buffer).sends.size(), 1);
+  ck_assert_uint_eq(bench.pair(without_receives).receives.size(), 5);
+  bench.device.receive_error = 0;
+  bench.path->progress();
+  ck_assert_uint_eq(bench.pair(without_receives).receives.size(), 10);
+}
+END_TEST
+
 int main() {
   return run_suite("path: callbacks", {a_message_is_answered_from_its_callback,
                                        a_callback_sends_the_next_and_the_next,
                                        {nested_progress_keeps_the_order, 4},
                                        nested_progress_takes_little_stack,
-                                       {a_callback_ends_the_link, 4}});
+                                       {a_callback_ends_the_link, 4},
+                                       nested_progress_ends_with_a_link_that_still_lacks_something});
 }

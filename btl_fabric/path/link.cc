@@ -230,6 +230,7 @@ void Link::retry() noexcept {
       send_waiting(queue);
     }
   }
+  say_goodbyes();
   while (!replies_.empty()) {
     const AtomicReply first = replies_.front();
     if (!send_reply(first)) {

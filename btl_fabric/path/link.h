@@ -73,10 +73,9 @@ class Link {
   /// The link is up: sends what has waited for it, in order.
   void start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
 
-  /// Drops all that waits, and says goodbye over every queue as soon as there is room: what is under way on one does not wait
-  /// for what is on another. PathEvents::goodbye_done() says when all have arrived. False if there is no buffer. The link is
-  /// up.
-  [[nodiscard]] bool say_goodbye() noexcept;
+  /// Drops all that waits, and says goodbye over every queue as soon as there is a buffer and room: what is under way on one
+  /// does not wait for what is on another. PathEvents::goodbye_done() says when all have arrived. The link is up.
+  void say_goodbye() noexcept;
   /// Nothing more is posted from now on. `how`: kFailed or kClosed.
   void stop(State how) noexcept;
   /// After that: ends all that waits, with an error for whoever waits for it. The messages of a closed link are dropped.
@@ -102,6 +101,8 @@ class Link {
   [[nodiscard]] LinkQueue& make_queues();
   /// A goodbye has come over a queue. True if it is the last one.
   [[nodiscard]] bool hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept;
+  /// Says goodbye over the queues where that is to be done, as far as there are buffers.
+  void say_goodbyes() noexcept;
   /// One of ours has arrived, or its transfer has failed.
   void goodbye_ended() noexcept;
   void leave_wait_lists() noexcept;
@@ -137,8 +138,9 @@ class Link {
   const UpperHandles upper_;
   State state_ = State::kOpening;
   const bool is_xrc_;
-  bool is_silent_ = true;         ///< no message has come from the peer
-  std::size_t goodbyes_out_ = 0;  ///< ours that have not arrived
+  bool is_silent_ = true;            ///< no message has come from the peer
+  std::size_t goodbyes_to_say_ = 0;  ///< over so many queues, the last ones
+  std::size_t goodbyes_out_ = 0;     ///< ours that have not arrived
   std::uint32_t target_qpn_ = 0;
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;

@@ -202,17 +202,23 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
 
 // ---- Goodbye
 
-[[gnu::cold]] bool Link::say_goodbye() noexcept {
+[[gnu::cold]] void Link::say_goodbye() noexcept {
   assert(is_up());
   state_ = State::kLeaving;
   leave_wait_lists();
   end_waiting();
-  goodbyes_out_ = queues_.size();
-  for (LinkQueue& queue : queues_) {
+  goodbyes_out_ = goodbyes_to_say_ = queues_.size();
+  say_goodbyes();
+}
+
+[[gnu::cold]] void Link::say_goodbyes() noexcept {
+  for (; goodbyes_to_say_ > 0 && state_ == State::kLeaving; --goodbyes_to_say_) {
     Fragment* fragment = path_.get_send(queues_.front().index);  // the smallest will do
     if (fragment == nullptr) {
-      return false;
+      path_.retry_later(*this);
+      return;
     }
+    LinkQueue& queue = queues_[queues_.size() - goodbyes_to_say_];
     fragment->kind = PacketKind::kGoodbye;
     fragment->tag = 0;
     fragment->segments[0].seg_len = 0;
@@ -226,10 +232,9 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     fragment->posted_on = &queue;
     if (send_over(queue, *fragment) == OPAL_ERR_UNREACH) {
       put_back(fragment);  // the link has failed, and PathEvents has heard of it
-      return true;
+      return;
     }
   }
-  return true;
 }
 
 [[gnu::cold]] bool Link::hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept {

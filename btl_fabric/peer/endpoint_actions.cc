@@ -187,9 +187,7 @@ void Endpoint::retire() noexcept {
 
 void Endpoint::say_goodbye() {
   carrier_ = nullptr;
-  if (!link().say_goodbye()) {
-    apply(EndpointEvent::kGoodbyeDone);
-  }
+  link().say_goodbye();
 }
 
 /// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that

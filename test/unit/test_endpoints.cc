@@ -114,6 +114,43 @@ START_TEST(a_connection_that_carried_nothing_may_fail) {
 }
 END_TEST
 
+/// All buffers are in use, or all but one: that is no reason to go without a word.
+START_TEST(goodbye_waits_for_a_buffer) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  bench.send_and_connect();
+  bench.messages_arrive();
+  std::vector<Fragment*> taken;
+  while (Fragment* const one = bench.endpoints.path().get_send(0)) {
+    taken.push_back(one);
+  }
+  const auto put_one_back = [&] {
+    put_back(taken.back());
+    taken.pop_back();
+  };
+  if (_i == 1) {
+    put_one_back();
+  }
+  bench.endpoints.remove(&bench.endpoint());
+  bench.endpoints.progress();
+  ck_assert(bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 0);
+  ck_assert_uint_eq(bench.pair().sends.size(), _i == 1 ? 1 : 0);
+  ck_assert(bench.pair(1).sends.empty());
+  while (!taken.empty()) {
+    put_one_back();
+  }
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.pair().sends.size(), 1);
+  ck_assert_uint_eq(bench.pair(1).sends.size(), 1);
+  ck_assert(bench.endpoints.are_leaving());
+  bench.device.complete_send(bench.pair(1));
+  bench.messages_arrive();
+  ck_assert(!bench.endpoints.are_leaving());
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
 /// Over every queue: only then has all come that the peer has sent.
 START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
   EndpointsBench bench;
@@ -215,6 +252,7 @@ int main() {
                                  goodbye_waits_until_it_can_be_said,
                                  an_older_link_does_not_end_a_goodbye,
                                  a_connection_that_carried_nothing_may_fail,
+                                 {goodbye_waits_for_a_buffer, 2},
                                  {a_goodbye_has_come_when_it_has_over_every_queue, 2},
                                  goodbyes_cross,
                                  all_ports_are_connected,

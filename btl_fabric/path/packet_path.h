@@ -71,8 +71,8 @@ class PacketPath {
 
   /// Takes what has completed. Gives the number of completions.
   int progress() noexcept;
-  /// At the very end: takes what has completed, and looks at nothing but goodbyes. The upper layer, whose callbacks would be
-  /// due for the rest, is gone.
+  /// At the very end: takes what has completed, for goodbyes to come and go. The upper layer, whose callbacks would be due for
+  /// the rest, is gone.
   void poll_goodbyes() noexcept;
   /// progress() runs, and has called whoever asks.
   [[nodiscard]] bool is_in_progress() const noexcept { return depth_ > 0; }
@@ -137,6 +137,8 @@ class PacketPath {
   void bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
   void send_completed(const ibv_wc& completion) noexcept;
   void room_freed(LinkQueue& queue) noexcept;
+  void last_receive_completed(const ibv_wc& completion) noexcept;
+  void last_send_completed(const ibv_wc& completion) noexcept;
   void completion_failed(ibv_wc completion) noexcept;
   [[nodiscard]] LinkQueue* receive_failed(const ibv_wc& completion) noexcept;
 

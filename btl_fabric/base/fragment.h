@@ -52,6 +52,13 @@ class FragmentQueue {
     tail_ = fragment;
   }
 
+  /// Nobody is called back when the messages of the upper layer end.
+  void forget_callers() noexcept {
+    for (Fragment* one = head_; one != nullptr; one = one->next) {
+      one->des_cbfunc = one->kind == PacketKind::kMessage ? nullptr : one->des_cbfunc;
+    }
+  }
+
   Fragment* pop_front() noexcept {
     Fragment* first = head_;
     head_ = first->next;

@@ -57,6 +57,12 @@ class RdmaRequestQueue {
     tail_ = request;
     ++count_;
   }
+  /// Nobody is called back when they end.
+  void forget_callers() noexcept {
+    for (RdmaRequest* one = head_; one != nullptr; one = one->next) {
+      one->callback = nullptr;
+    }
+  }
   RdmaRequest* pop_front() noexcept {
     RdmaRequest* first = head_;
     head_ = first->next;

@@ -247,6 +247,9 @@ void Component::say_goodbye() noexcept try {
       module->path().poll_goodbyes();
     }
   };
+  for (const auto& module : modules_) {
+    module->endpoints().begin_to_end();
+  }
   poll();  // who has said goodbye may be gone
   for (const auto& module : modules_) {
     module->endpoints().say_goodbye_to_all();

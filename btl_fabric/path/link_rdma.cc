@@ -93,6 +93,15 @@ int LinkRdma::submit(RdmaRequest* request) noexcept {
   return OPAL_SUCCESS;
 }
 
+void LinkRdma::forget_callers() noexcept {
+  waiting_.forget_callers();
+  for (RdmaRequest* request : messages_) {
+    if (request != nullptr) {
+      request->callback = nullptr;
+    }
+  }
+}
+
 void LinkRdma::take_waiting(RdmaRequestQueue& requests) noexcept {
   while (!waiting_.empty()) {
     requests.push_back(waiting_.pop_front());

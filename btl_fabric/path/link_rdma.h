@@ -55,6 +55,9 @@ class LinkRdma {
   /// Ends everything that waits, and whatever waits for messages of the peer, with an error.
   void abort() noexcept;
 
+  /// Nobody is called back any more for what waits, or waits for an answer.
+  void forget_callers() noexcept;
+
   /// Gives what has not been started.
   void take_waiting(RdmaRequestQueue& requests) noexcept;
 

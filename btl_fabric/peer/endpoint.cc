@@ -123,6 +123,17 @@ bool Endpoint::has_waiting() const noexcept {
   return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
 }
 
+void Endpoint::forget_callers() noexcept {
+  waiting_.forget_callers();
+  waiting_rdma_.forget_callers();
+  if (link_) {
+    for (std::size_t i = 0; i < owner_.path().receive_queues().count(); ++i) {
+      link_->queue(i).waiting.forget_callers();
+    }
+    link_->rdma().forget_callers();
+  }
+}
+
 void Endpoint::connect_if_wanted() {
   if (state_ == EndpointState::kIdle && has_waiting()) {
     apply(EndpointEvent::kSendWanted);

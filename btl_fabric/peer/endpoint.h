@@ -131,6 +131,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void drop_all() noexcept;
   void close_all(const std::string& reason);
   void retire() noexcept;
+  /// Nobody is called back any more for what waits.
+  void forget_callers() noexcept;
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;

@@ -14,7 +14,7 @@ namespace fabric {
 
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
-          .missed = cause.is_missed || has_waiting(),
+          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting()),
           .crossed = has_asked_ && !cause.was_wanted,
           .is_self = owner_.is_self(*this),
           .other_way = cause.direction == cpc::Direction::kIncoming,

@@ -177,6 +177,19 @@ void Endpoints::close_if_over(Endpoint& endpoint) {
   }
 }
 
+void Endpoints::begin_to_end() noexcept {
+  is_ending_ = true;
+  for (const auto& [key, endpoint] : endpoints_) {
+    endpoint->forget_callers();
+  }
+  for (const auto& endpoint : closing_) {
+    endpoint->forget_callers();
+  }
+  if (self_) {
+    self_->forget_callers();
+  }
+}
+
 void Endpoints::say_goodbye_to_all() {
   std::vector<Endpoint*> idle;
   for (const auto& [key, endpoint] : endpoints_) {

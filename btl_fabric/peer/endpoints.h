@@ -61,7 +61,9 @@ class Endpoints final : private PathEvents {
   /// Takes away one of the first context, and those of the others: says goodbye, and gives their connections up. For
   /// whoever holds all locks.
   void remove(Endpoint* first);
-  /// At the very end: takes away those that can say goodbye at once.
+  /// The very end begins: the upper layer is gone. What waits is missed by nobody, and nobody is called back.
+  void begin_to_end() noexcept;
+  /// After that: takes away those that can say goodbye at once.
   void say_goodbye_to_all();
   /// Some that have been taken away have said goodbye, and it has not arrived.
   [[nodiscard]] bool are_leaving() const noexcept;
@@ -94,6 +96,7 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] unsigned number_of_context() const noexcept { return number_; }
   [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }
   [[nodiscard]] mca_btl_base_module_t* upper_module() const noexcept { return upper_module_; }
+  [[nodiscard]] bool is_ending() const noexcept { return is_ending_; }
   void submit(cpc::Command command) { services_.submit(std::move(command)); }
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_; }
   /// The endpoint of this context for one of the first, made. The peer must have this context too.
@@ -176,6 +179,7 @@ class Endpoints final : private PathEvents {
   mca_btl_base_module_t* upper_module_ = nullptr;
   cpc::Trace* trace_ = nullptr;
   std::chrono::milliseconds goodbye_timeout_{0};
+  bool is_ending_ = false;  ///< the upper layer is gone
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
   std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours

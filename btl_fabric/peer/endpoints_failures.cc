@@ -186,7 +186,7 @@ void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexc
 // ---- What endpoints say
 
 void Endpoints::report(const Endpoint& endpoint, const EndpointCause& cause) {
-  if (cause.is_reported) {
+  if (cause.is_reported || is_ending_) {
     return;
   }
   if (cause.failure != nullptr) {

@@ -34,6 +34,7 @@ START_TEST(goodbye_takes_credits_that_come_last) {
   while (!bench.pair().sends.empty()) {
     bench.messages_arrive();
   }
+  bench.endpoints.begin_to_end();
   const std::vector<std::byte> credits = packet(PacketKind::kCredits, {.credits = 4, .explicit_seen = 0});
   if (_i == 0) {
     bench.device.receive(bench.pair(), credits);
@@ -63,6 +64,7 @@ START_TEST(goodbye_takes_room_that_comes_free_last) {
   for (int i = 1; i < 4; ++i) {
     ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
   }
+  bench.endpoints.begin_to_end();
   if (_i == 1) {
     bench.endpoints.say_goodbye_to_all();
   }
@@ -95,6 +97,7 @@ START_TEST(goodbye_takes_shared_room_that_comes_free_last) {
   }
   const std::size_t all = pair.sends.size();
   ck_assert_uint_gt(all, 2);
+  bench.endpoints.begin_to_end();
   if (_i == 1) {
     bench.endpoints.say_goodbye_to_all();
     ck_assert_uint_eq(pair.sends.size(), all);
@@ -118,6 +121,7 @@ START_TEST(goodbye_takes_a_buffer_that_comes_free_last) {
   bench.send_and_connect();
   while (bench.endpoints.path().get_send(0) != nullptr) {  // all others are somebody else's
   }
+  bench.endpoints.begin_to_end();
   bench.endpoints.say_goodbye_to_all();
   ck_assert(bench.endpoints.are_leaving());
   ck_assert_uint_eq(bench.pair().sends.size(), 1);
@@ -141,6 +145,7 @@ START_TEST(the_peer_gets_credits_for_its_goodbye) {
   for (int i = 0; i < 8; ++i) {
     bench.device.receive(bench.pair(), packet(PacketKind::kMessage));
   }
+  bench.endpoints.begin_to_end();
   bench.endpoints.say_goodbye_to_all();
   ck_assert_uint_eq(bench.pair().receives.size(), 2);
   bench.endpoints.path().poll_goodbyes();
@@ -150,10 +155,44 @@ START_TEST(the_peer_gets_credits_for_its_goodbye) {
 }
 END_TEST
 
+/// What waits when the peer says goodbye is nobody's: a message for a credit (0), or a write for room (1), whose first ones fail.
+START_TEST(a_goodbye_is_no_error_at_the_end) {
+  EndpointsBench bench;
+  bench.send_and_connect();
+  bench.messages_arrive();
+  if (_i == 0) {
+    for (int i = 1; i < 9; ++i) {
+      ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+      bench.device.complete_send(bench.pair());
+      bench.endpoints.progress();
+    }
+  } else {
+    for (int i = 0; i < 6; ++i) {
+      ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+    }
+  }
+  bench.sends_ended.clear();
+  bench.endpoints.begin_to_end();
+  for (const std::size_t queue : {0U, 1U}) {
+    bench.device.receive(bench.pair(queue), packet(PacketKind::kGoodbye));
+  }
+  bench.endpoints.path().poll_goodbyes();
+  bench.endpoints.say_goodbye_to_all();
+  bench.flush();
+  bench.endpoints.path().poll_goodbyes();
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  ck_assert(bench.sends_ended.empty());
+  ck_assert_uint_eq(bench.requests_ended, 0);
+  ck_assert_uint_eq(bench.reports, 0);
+  ck_assert_uint_eq(bench.upper_layer_told, 0);
+}
+END_TEST
+
 int main() {
   return run_suite("endpoints: the end", {{goodbye_takes_credits_that_come_last, 2},
                                           {goodbye_takes_room_that_comes_free_last, 2},
                                           {goodbye_takes_shared_room_that_comes_free_last, 2},
                                           goodbye_takes_a_buffer_that_comes_free_last,
-                                          the_peer_gets_credits_for_its_goodbye});
+                                          the_peer_gets_credits_for_its_goodbye,
+                                          {a_goodbye_is_no_error_at_the_end, 2}});
 }

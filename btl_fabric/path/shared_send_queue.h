@@ -60,6 +60,10 @@ class SharedSendQueue : public SendQueue {
   /// The queue pair has failed: nothing is sent any more.
   void fail() noexcept { failed_ = true; }
   [[nodiscard]] bool has_failed() const noexcept { return failed_; }
+  /// The same, by a completion of what nobody misses, with nothing else under way. So the queue pair is in the error state, and
+  /// whoever connects anew gets another one.
+  void fail_unmissed() noexcept { failed_ = unmissed_ = true; }
+  [[nodiscard]] bool has_failed_unmissed() const noexcept { return unmissed_; }
 
   /// Its queue pair is destroyed. True if that was not known.
   bool set_gone() noexcept { return !std::exchange(gone_, true); }
@@ -77,6 +81,7 @@ class SharedSendQueue : public SendQueue {
   LinkRdma* first_rdma_ = nullptr;
   LinkRdma* last_rdma_ = nullptr;
   bool failed_ = false;
+  bool unmissed_ = false;
   bool gone_ = false;
 };
 

@@ -115,8 +115,11 @@ struct Rows : EndpointTable {
   // ---- The queue pair that X queues share fails by what another link has sent. What waits for this one waits for a newer.
   go(kConnected, kSenderGone, !kMissed, kIdle,       {kStopSending, kCloseDirection}),
   go(kConnected, kSenderGone, kMissed,  kConnecting, {kStopSending, kCloseDirection, kConnect}),
+  // Upcall Connected names one that has failed before: the connection is made again, over another one.
+  go(kConnecting, kSenderGone, !kMissed, kIdle,       {kCloseDirection}),
+  go(kConnecting, kSenderGone, kMissed,  kConnecting, {kCloseDirection, kConnect}),
   go(kLeaving,   kSenderGone, kAlways,  kClosing,    {kDropAll, kCloseAll}),
-  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kSelf}, kSenderGone, "nothing is sent over it"),
+  ignored({kIdle, kCtsSent, kCtsAwaited, kClear, kSelf}, kSenderGone, "nothing is sent over it"),
 
   // ---- Something fails. What only the peer wanted is missed by nobody here.
   stay({kIdle, kConnecting, kConnected}, kSetUpFailed, kOtherWay, {kNote, kCloseDirection}),

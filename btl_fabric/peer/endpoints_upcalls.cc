@@ -84,7 +84,9 @@ void Endpoints::on(const cpc::Connected& upcall) {
   if (upcall.key.direction == cpc::Direction::kOutgoing) {
     SharedSendQueue& sends = path_->sender(upcall.xrc);
     if (sends.has_failed()) {
-      endpoint->apply(EndpointEvent::kSetUpFailed,
+      // If it has failed otherwise it need not be in the error state, and a new connection could join it again, for ever.
+      const bool is_replaced = sends.has_failed_unmissed();
+      endpoint->apply(is_replaced ? EndpointEvent::kSenderGone : EndpointEvent::kSetUpFailed,
                       {.text = "the queue pair that it shares with other processes of the peer's host has failed",
                        .direction = upcall.key.direction});
       return;

@@ -238,6 +238,71 @@ START_TEST(a_goodbye_that_fails_is_no_failure_of_others) {
 }
 END_TEST
 
+/// The same while the other is being connected by that queue pair, and nothing is said of it until then. 0: a message waits, for
+/// which it is connected anew; 1: none does; 2: the queue pair has not failed by a goodbye, but refuses a message, and whoever
+/// joined it again would fare no better.
+START_TEST(a_goodbye_fails_while_another_connects) {
+  EndpointsBench bench(kXQueues, cpc::kXoob);
+  FakeQueuePair& sender = bench.device.make_queue_pair();
+  const cpc::ConnectionKey outgoing = EndpointsBench::key(cpc::Direction::kOutgoing);
+  const cpc::ConnectionKey to_another{{1, 8}, 0, 0, cpc::Direction::kOutgoing};
+  const auto tell_connected = [&](const cpc::ConnectionKey& key, cpc::LinkNumber link, FakeQueuePair& by) {
+    bench.tell(cpc::Connected{key, link, {{7, 7}}, {&by.verbs, by.verbs.qp_num, {1, 2}, link}});
+  };
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  bench.tell(cpc::PostReceives{outgoing, 1, {}});
+  tell_connected(outgoing, 1, sender);
+  bench.device.complete_send(sender);
+  bench.endpoints.progress();
+  Endpoint& another = bench.endpoint_of_another();
+  if (_i == 1) {
+    bench.endpoints.connect(to_another.peer);
+  } else {
+    ck_assert_int_eq(bench.send(another), OPAL_SUCCESS);
+  }
+  bench.tell(cpc::PostReceives{to_another, 1, {}});
+  if (_i == 2) {
+    bench.device.refuse_sends(EINVAL);
+    (void)bench.send();
+    bench.device.refuse_sends(0);
+  } else {
+    bench.endpoints.remove(&bench.endpoint());
+    bench.device.fail_send(sender, IBV_WC_REM_INV_REQ_ERR);
+    bench.device.flush(sender);
+    bench.endpoints.progress();
+  }
+  const unsigned before = bench.reports;
+  ck_assert_uint_eq(before, _i == 2 ? 1 : 0);
+  bench.commands.clear();
+  tell_connected(to_another, 1, sender);
+  ck_assert(!another.is_connected());
+  ck_assert_uint_eq(bench.reports, _i == 2 ? 2 : 0);
+  ck_assert_uint_eq(bench.upper_layer_told, _i == 2 ? 2 : 0);
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), _i == 0 ? 1 : 0);
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+  if (_i == 2) {
+    return;
+  }
+  ck_assert(std::get<cpc::Close>(bench.commands.front()).link ==
+            1);  // else the next one would join the same queue pair
+  bench.tell(cpc::Flushing{to_another, 1});
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+  if (_i == 1) {
+    ck_assert_int_eq(bench.send(another), OPAL_SUCCESS);
+  }
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), 1);
+  FakeQueuePair& next = bench.device.make_queue_pair();
+  bench.tell(cpc::PostReceives{to_another, 2, {}});
+  tell_connected(to_another, 2, next);
+  ck_assert(another.is_connected());
+  bench.device.complete_send(next);
+  bench.endpoints.progress();
+  ck_assert_int_eq(bench.sends_ended.back(), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.sends_ended.size(), 2);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
 /// The queue pair by which the peer sends fails, and the device says so: it is closed. What we send goes on.
 START_TEST(the_queue_pair_of_a_peer_fails) {
   TwoOfANode node;
@@ -296,6 +361,7 @@ int main() {
                                            {who_only_receives_goes_on_to, 4},
                                            {a_connection_that_nobody_misses_fails, 2},
                                            {a_goodbye_that_fails_is_no_failure_of_others, 5},
+                                           {a_goodbye_fails_while_another_connects, 3},
                                            the_queue_pair_of_a_peer_fails,
                                            a_goodbye_is_looked_for_before_ours,
                                            a_goodbye_that_waits_is_given_up});

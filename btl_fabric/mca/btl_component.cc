@@ -11,7 +11,6 @@
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
-#include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "btl_fabric/mca/spare_descriptor.h"
@@ -94,7 +93,6 @@ static mca_btl_base_module_t** no_modules() noexcept {
 static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/, bool /*mpi_threads*/) noexcept {
   *count = 0;
   fabric::keep_spare_descriptor();
-  fabric::look_for_session_folder();
   try {
     if (auto started = fabric::Component::start(mca_btl_fabric_component); !started) {
       fabric::report_start_failure(started.error());

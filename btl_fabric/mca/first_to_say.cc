@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdint>
@@ -15,8 +14,6 @@
 
 namespace fabric {
 namespace {
-
-std::atomic<bool> has_folder = false;
 
 /// FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv: the same in all processes, which std::hash need not be.
 std::uint64_t hash_of(std::string_view text) noexcept {
@@ -43,16 +40,10 @@ bool is_first_of_host(std::uint64_t hash) noexcept {
   }
   char path[4096];
   std::snprintf(path, sizeof path, "%s/btl_fabric_said_%016" PRIx64, folder, hash);
-  return mkdir(path, 0700) == 0 || (errno != EEXIST && !(errno == ENOENT && has_folder));
+  return mkdir(path, 0700) == 0 || errno != EEXIST;
 }
 
 }  // namespace
-
-void look_for_session_folder() noexcept {
-  const char* const folder = opal_process_info.job_session_dir;
-  struct stat found {};
-  has_folder = folder != nullptr && stat(folder, &found) == 0;
-}
 
 bool first_to_say(std::string_view text) noexcept try {
   const std::uint64_t hash = hash_of(text);

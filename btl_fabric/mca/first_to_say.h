@@ -7,12 +7,8 @@
 
 namespace fabric {
 
-/// To be called when the component starts, before anything is said: whether the job has a session folder.
-void look_for_session_folder() noexcept;
-
 /// True the first time that any process of this job on this host asks with this text. The processes meet in the job's session
-/// folder; one that has none (it was not started by mpirun) asks only itself. When mpirun has deleted the folder
-/// the job is over, for a reason that somebody has told: false. For all threads.
+/// folder; one that has none (it was not started by mpirun) asks only itself. For all threads.
 [[nodiscard]] bool first_to_say(std::string_view text) noexcept;
 
 }  // namespace fabric

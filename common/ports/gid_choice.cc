@@ -114,7 +114,7 @@ bool is_zero(const Gid& gid) noexcept {
 std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Transport link) noexcept {
   std::optional<GidEntry> best;
   for (const GidEntry& entry : table) {
-    if (!is_zero(entry.gid) && (!best || better(entry, *best, link))) {
+    if (!is_zero(entry.gid) && entry.index <= kMostGidIndex && (!best || better(entry, *best, link))) {
       best = entry;
     }
   }

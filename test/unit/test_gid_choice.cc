@@ -58,6 +58,14 @@ START_TEST(infiniband_uses_the_first) {
 }
 END_TEST
 
+START_TEST(an_index_has_8_bits) {
+  const auto v2 = GidType::kRoceV2;
+  const std::vector<GidEntry> table = {entry(300, "::ffff:10.0.0.2", v2), entry(255, "2001:db8::2", v2)};
+  ck_assert_int_eq(chosen(table, Transport::kRoce), 255);
+  ck_assert_int_eq(chosen({table.front()}, Transport::kRoce), -1);
+}
+END_TEST
+
 START_TEST(ethernet_prefers_v2_then_ipv4) {
   const auto v1 = GidType::kRoceV1;
   const auto v2 = GidType::kRoceV2;
@@ -192,7 +200,7 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "gid_choice",
-      {knows_kinds_of_addresses, infiniband_uses_the_first, ethernet_prefers_v2_then_ipv4,
+      {knows_kinds_of_addresses, infiniband_uses_the_first, an_index_has_8_bits, ethernet_prefers_v2_then_ipv4,
        the_lowest_index_wins_in_any_order, iwarp_has_one_entry_of_whatever_type, zero_entries_do_not_count,
        infiniband_subnets_are_the_upper_half, ethernet_subnets_come_from_the_interface,
        subnets_without_an_interface_are_guessed, iwarp_ports_are_found_by_their_mac,

@@ -140,7 +140,9 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
                                  : "the peer closed the connection before it was ready to receive"});
 }
 
+/// The peer's goodbye may have come before its end of the connection went.
 void Endpoints::on(const cpc::Failed& upcall) {
+  take_what_is_here();
   cpc::LinkNumber& newest = newest_links_[upcall.key];
   const bool is_new = upcall.link > newest;  // nothing was heard of it before
   newest = std::max(newest, upcall.link);

@@ -151,6 +151,22 @@ START_TEST(goodbye_waits_for_a_buffer) {
 }
 END_TEST
 
+/// The progress thread hears of the end of a connection that it is still confirming, and the goodbye has come and is not polled.
+START_TEST(a_goodbye_is_heard_before_a_failure) {
+  EndpointsBench bench;
+  bench.send_and_connect();
+  bench.messages_arrive();
+  std::vector<std::byte> packet(PacketHeader::kSize);
+  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
+  bench.device.receive(bench.pair(0), packet);
+  bench.device.receive(bench.pair(1), packet);
+  bench.tell(cpc::Failed{EndpointsBench::key(), bench.link, "the peer has closed", {}, true});
+  ck_assert_uint_eq(bench.reports, 0);
+  ck_assert_uint_eq(bench.upper_layer_told, 0);
+  ck_assert(!bench.endpoint().is_connected());
+}
+END_TEST
+
 /// Over every queue: only then has all come that the peer has sent.
 START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
   EndpointsBench bench;
@@ -252,6 +268,7 @@ int main() {
                                  goodbye_waits_until_it_can_be_said,
                                  an_older_link_does_not_end_a_goodbye,
                                  a_connection_that_carried_nothing_may_fail,
+                                 a_goodbye_is_heard_before_a_failure,
                                  {goodbye_waits_for_a_buffer, 2},
                                  {a_goodbye_has_come_when_it_has_over_every_queue, 2},
                                  goodbyes_cross,

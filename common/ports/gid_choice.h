@@ -38,8 +38,8 @@ struct InterfaceAddress {
 /// What ibv_global_route::sgid_index can say.
 inline constexpr std::uint32_t kMostGidIndex = 255;
 
-/// The entry to use, of those up to kMostGidIndex. InfiniBand: the first. Ethernet: RoCE v2 before v1, and within each IPv4-mapped, then other IPv6,
-/// then link-local; the lowest index of equals. Nothing if the table has no entry that is not zero.
+/// The entry to use, of those up to kMostGidIndex. InfiniBand: the first. Ethernet: RoCE v2 before v1, and within each
+/// IPv4-mapped, then other IPv6, then link-local; the lowest index of equals. Nothing if there is none that is not zero.
 [[nodiscard]] std::optional<GidEntry> choose_gid(std::span<const GidEntry> table, Transport link) noexcept;
 
 /// The IP address of a port that uses `gid`. RoCE: the GID itself, which is one. iWARP, whose GIDs begin with a MAC

@@ -114,6 +114,11 @@ class EndpointsBench final : private EndpointServices {
     device.complete_send(pair());
     endpoints.progress();
   }
+  /// The peer's, over a P queue.
+  void goodbye_arrives(std::size_t queue) { packet_arrives({PacketKind::kGoodbye, 0, {}}, PacketHeader::kSize, queue); }
+  void message_arrives(std::size_t queue = 0) {
+    packet_arrives({PacketKind::kMessage, kTag, {}}, PacketHeader::kSize + 4, queue);
+  }
   /// With CPCs that exchange CTS: the queue pairs of both sides are up.
   cpc::Linked linked(std::uint32_t cts) {
     make_queue_pairs();
@@ -186,6 +191,12 @@ class EndpointsBench final : private EndpointServices {
   std::function<void()> on_sent;
 
  private:
+  void packet_arrives(const PacketHeader& header, std::size_t size, std::size_t queue) {
+    std::vector<std::byte> packet(size);
+    header.write(packet.data());
+    device.receive(pair(queue), packet);
+  }
+
   const ProcessInfo& own_info() const noexcept override { return info; }
   const Peer* peer_of(const opal_proc_t& /*proc*/) override { return &peer; }
   std::string port_name() const override { return "fake0:1"; }

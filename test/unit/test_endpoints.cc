@@ -52,9 +52,7 @@ START_TEST(goodbye_waits_until_it_can_be_said) {
   bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
   (void)bench.endpoint();
   bench.post_receives();  // the peer asks
-  std::vector<std::byte> message(PacketHeader::kSize + 4);
-  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
-  bench.device.receive(bench.pair(), message);
+  bench.message_arrives();
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.said<cpc::PeerSpoke>(), 1);
   bench.endpoints.remove(&bench.endpoint());
@@ -77,10 +75,8 @@ START_TEST(an_older_link_does_not_end_a_goodbye) {
   bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
   bench.send_and_connect();
   std::vector<ibv_qp*> older = bench.handles;
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
-  bench.device.receive(bench.pair(0), packet);
-  bench.device.receive(bench.pair(1), packet);
+  bench.goodbye_arrives(0);
+  bench.goodbye_arrives(1);
   bench.endpoints.progress();
   bench.tell(cpc::Flushing{EndpointsBench::key(), bench.link});
   ++bench.link;
@@ -156,10 +152,8 @@ START_TEST(a_goodbye_is_heard_before_a_failure) {
   EndpointsBench bench;
   bench.send_and_connect();
   bench.messages_arrive();
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
-  bench.device.receive(bench.pair(0), packet);
-  bench.device.receive(bench.pair(1), packet);
+  bench.goodbye_arrives(0);
+  bench.goodbye_arrives(1);
   bench.tell(cpc::Failed{EndpointsBench::key(), bench.link, "the peer has closed", {}, true});
   ck_assert_uint_eq(bench.reports, 0);
   ck_assert_uint_eq(bench.upper_layer_told, 0);
@@ -172,15 +166,11 @@ START_TEST(a_goodbye_has_come_when_it_has_over_every_queue) {
   EndpointsBench bench;
   bench.send_and_connect();
   bench.messages_arrive();
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
-  std::vector<std::byte> message(PacketHeader::kSize + 4);
-  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
-  bench.device.receive(bench.pair(_i), packet);
+  bench.goodbye_arrives(_i);
   bench.endpoints.progress();
   ck_assert(bench.endpoint().is_connected());
-  bench.device.receive(bench.pair(1 - _i), message);
-  bench.device.receive(bench.pair(1 - _i), packet);
+  bench.message_arrives(1 - _i);
+  bench.goodbye_arrives(1 - _i);
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.counters.messages_received, 1);
   ck_assert(!bench.endpoint().is_connected());
@@ -195,10 +185,8 @@ START_TEST(goodbyes_cross) {
   bench.send_and_connect();
   bench.messages_arrive();
   bench.endpoints.remove(&bench.endpoint());
-  std::vector<std::byte> packet(PacketHeader::kSize);
-  PacketHeader{PacketKind::kGoodbye, 0, {}}.write(packet.data());
-  bench.device.receive(bench.pair(), packet);
-  bench.device.receive(bench.pair(1), packet);
+  bench.goodbye_arrives(0);
+  bench.goodbye_arrives(1);
   bench.endpoints.progress();
   ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
   ck_assert_uint_eq(bench.reports, 0);

@@ -96,9 +96,6 @@ void MainHalf::sent(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* /*en
 }
 
 void MainHalf::message_ended(std::uint8_t peer, std::uint8_t serial, int status) {
-  if (has_left_) {
-    environment_.fault.add("a callback of the upper layer is called after it has left");
-  }
   if (under_way_[peer].erase(serial) == 0) {
     if (abandoned_[peer].erase(serial) != 0) {
       return;

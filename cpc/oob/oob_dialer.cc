@@ -73,6 +73,8 @@ void Dialer::try_next() {
   timer_.stop();
   watch_.reset();
   while (next_ < addresses_.size()) {
+    // Before the next one is opened: its descriptor may be the last, and closing it changes errno.
+    socket_ = FileDescriptor();
     const int error_number = begin(addresses_[next_++]);
     if (error_number == 0) {
       watch_ = std::make_unique<Watch>(loop_, socket_.get(), Watch::For::kWriting, [this] { on_writable(); });

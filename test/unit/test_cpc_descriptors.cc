@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A process that has no file descriptor left, and what is said of it.
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
+#include "cpc/loop/progress_thread.h"
+#include "cpc/oob/oob_dialer.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -136,6 +140,52 @@ START_TEST(no_descriptor_to_dial_for_too_long) {
 }
 END_TEST
 
+/// A loopback address with a port of its own. Connections to it are refused until it listens.
+class TcpPort {
+ public:
+  TcpPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage storage;
+    socklen_t size = cpc::to_sockaddr({{false, 8, {127, 0, 0, 1}}, 0}, storage);
+    auto* const address = reinterpret_cast<sockaddr*>(&storage);
+    ck_assert_int_eq(bind(socket_.get(), address, size), 0);
+    ck_assert_int_eq(getsockname(socket_.get(), address, &size), 0);
+    address_ = cpc::from_sockaddr(storage);
+  }
+  void listen() const { ck_assert_int_eq(::listen(socket_.get(), 1), 0); }
+  [[nodiscard]] const cpc::SocketAddress& address() const { return address_; }
+
+ private:
+  cpc::FileDescriptor socket_;
+  cpc::SocketAddress address_;
+};
+
+/// One descriptor is enough to try all addresses of a peer.
+START_TEST(one_descriptor_to_dial) {
+  const TcpPort refuses;
+  const TcpPort listens;
+  listens.listen();
+  std::vector<std::string> shortages;
+  Result<cpc::FileDescriptor> dialed = failure("not done");
+  const auto dial = [&](event_base* loop) -> Status {
+    cpc::ShortageReport shortage([&](const std::string& reason) { shortages.push_back(reason); });
+    Hoard hoard(1);
+    bool done = false;
+    const cpc::Dialer dialer(loop, shortage, {refuses.address(), listens.address()}, 10000, [&](auto result) {
+      dialed = std::move(result);
+      done = true;
+    });
+    while (!done) {
+      event_base_loop(loop, EVLOOP_ONCE);
+    }
+    return {};
+  };
+  const auto thread = cpc::ProgressThread::start({dial, [] {}, [] {}, {}});
+  ck_assert(thread.has_value());
+  ck_assert_msg(dialed.has_value(), "%s", dialed ? "" : dialed.error().text.c_str());
+  ck_assert_uint_eq(shortages.size(), 0);
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
@@ -143,6 +193,6 @@ int main() {
   using namespace fabric;
   return test::run_suite("cpc_descriptors",
                          {no_descriptor_left, no_descriptor_left_while_peers_wait, no_descriptor_to_dial,
-                          no_descriptor_to_dial_for_too_long},
+                          no_descriptor_to_dial_for_too_long, one_descriptor_to_dial},
                          120);
 }

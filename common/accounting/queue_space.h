@@ -52,7 +52,7 @@ class QueueSpace {
       : costs_(costs), attributes_(attributes) {}
 
   /// The smallest queue that holds `count` operations of any kind that its limits allow.
-  [[nodiscard]] static constexpr QueueSpace for_operations(std::uint32_t count, const DeviceCosts& costs,
+  [[nodiscard]] static constexpr QueueSpace for_operations(std::uint64_t count, const DeviceCosts& costs,
                                                            std::uint32_t iov_limit,
                                                            std::uint32_t inject_size) noexcept {
     QueueAttributes attributes{0, iov_limit, costs.alignment, inject_size};

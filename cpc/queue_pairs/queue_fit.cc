@@ -2,6 +2,7 @@
 #include "cpc/queue_pairs/queue_fit.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace fabric::cpc {
@@ -47,6 +48,8 @@ class Fitting {
   }
 
   Result<QueueFit> run(std::uint32_t cq_size, std::uint32_t peers) && {
+    const ReceiveQueues asked = fit_.queues;
+    cap_sends();
     for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
       for (Status fits : {fit_message(i), fit_work_requests(i), fit_shared_receives(i)}) {
         if (!fits) {
@@ -54,6 +57,7 @@ class Fitting {
         }
       }
     }
+    note_sends(asked);
     if (Status fits = fit_completions(cq_size); !fits) {
       return tl::unexpected(std::move(fits).error());
     }
@@ -82,33 +86,65 @@ class Fitting {
                    " bytes with our header, and the longest of the device is of " + number(device_.max_message));
   }
 
+  /// More sends than the device has work requests are never possible.
+  void cap_sends() {
+    for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
+      if (is_shared(fit_.queues[i])) {
+        set_sends(i, std::clamp(fit_.queues[i].sd_max, 1U, std::max(device_.max_qp_wr, 1U)));
+      }
+    }
+  }
+
+  void set_sends(std::size_t index, std::uint32_t sends) {
+    QueueSpec spec = fit_.queues[index];
+    spec.sd_max = sends;
+    fit_.queues = fit_.queues.with(index, spec);
+  }
+
+  /// The queue whose sends go down where `index` does not fit: of X queues, which share a sender, the one with most.
+  [[nodiscard]] std::size_t queue_to_lower(std::size_t index) const {
+    const auto& all = fit_.queues.queues();
+    const auto fewer = [](const QueueSpec& a, const QueueSpec& b) { return a.sd_max < b.sd_max; };
+    return fit_.queues.has_xrc()
+               ? static_cast<std::size_t>(std::max_element(all.begin(), all.end(), fewer) - all.begin())
+               : index;
+  }
+
   /// RDMA goes down first, then the messages under way of a shared queue.
   Status fit_work_requests(std::size_t index) {
     const std::uint32_t most = device_.max_qp_wr;
-    const std::string because = "the device takes " + number(most) + " work requests per queue pair";
     const std::uint32_t rdma = fit_.rdma_depth;
-    while (depths(index).send > most && index == rdma_queue(fit_.queues) && fit_.rdma_depth > 1) {
+    const bool carries_rdma = fit_.queues.has_xrc() || index == rdma_queue(fit_.queues);
+    while (depths(index).send > most && carries_rdma && fit_.rdma_depth > 1) {
       --fit_.rdma_depth;
     }
     if (fit_.rdma_depth < rdma) {
-      change("RDMA operations under way to a peer", fit_.rdma_depth, rdma, because);
+      change("RDMA operations under way to a peer", fit_.rdma_depth, rdma, because_of_work_requests());
     }
-    QueueSpec spec = fit_.queues[index];
-    const std::uint32_t sends = spec.sd_max;
-    while (is_shared(spec) && depths(index).send > most && spec.sd_max > 1) {
-      --spec.sd_max;
-      fit_.queues = fit_.queues.with(index, spec);
-    }
-    if (spec.sd_max < sends) {
-      change("sd_max of " + name_of(index), spec.sd_max, sends, because);
+    for (std::size_t lowered = queue_to_lower(index);
+         depths(index).send > most && is_shared(fit_.queues[lowered]) && fit_.queues[lowered].sd_max > 1;
+         lowered = queue_to_lower(index)) {
+      set_sends(lowered, fit_.queues[lowered].sd_max - 1);
     }
     const QueueDepths left = depths(index);
     if (left.send <= most && left.receive <= most) {
       return {};
     }
     return failure(name_of(index) + " of btl_fabric_receive_queues needs " + number(std::max(left.send, left.receive)) +
-                   " work requests" + (is_shared(spec) ? "" : " (rd_num + rd_rsv, and some of our own)") + ", and " +
-                   because);
+                   " work requests" + (is_shared(fit_.queues[index]) ? "" : " (rd_num + rd_rsv, and some of our own)") +
+                   ", and " + because_of_work_requests());
+  }
+
+  [[nodiscard]] std::string because_of_work_requests() const {
+    return "the device takes " + number(device_.max_qp_wr) + " work requests per queue pair";
+  }
+
+  void note_sends(const ReceiveQueues& asked) {
+    for (std::size_t i = 0; i < asked.count(); ++i) {
+      if (fit_.queues[i].sd_max < asked[i].sd_max) {
+        change("sd_max of " + name_of(i), fit_.queues[i].sd_max, asked[i].sd_max, because_of_work_requests());
+      }
+    }
   }
 
   Status fit_shared_receives(std::size_t index) {
@@ -185,22 +221,28 @@ class Fitting {
 
 }  // namespace
 
+namespace {
+
+/// Lists are read before anything has been compared with a device: their sums are no longer right beyond this, but large.
+std::uint32_t entries_with(const QueueSpace& operations, std::uint32_t own) noexcept {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+  return static_cast<std::uint32_t>(std::min(operations.entries() + own, kMost));
+}
+
+}  // namespace
+
 QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transport link,
                          const QueuePairSettings& settings) noexcept {
   if (queues.has_xrc()) {
     const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
-    return {static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries, 0};
+    return {entries_with(sends, kMarkerEntries), 0};
   }
   const QueueSpec& queue = queues[index];
   const QueueSpace sends = send_space(queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
   const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
-  QueueDepths depths{static_cast<std::uint32_t>(sends.entries()) + kMarkerEntries,
-                     static_cast<std::uint32_t>(receives.entries())};
-  if (index == 0 || link == Transport::kIwarp) {
-    depths.send += kHandshakeEntries;
-    depths.receive += queue.kind == QueueKind::kPerPeer ? kHandshakeEntries : 0;
-  }
-  return depths;
+  const std::uint32_t handshake = index == 0 || link == Transport::kIwarp ? kHandshakeEntries : 0;
+  return {entries_with(sends, kMarkerEntries + handshake),
+          entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0)};
 }
 
 Result<QueueFit> fit_queues(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings,

@@ -90,14 +90,14 @@ inline constexpr int kReadsGranted = 16;
 /// message that may be under way, and for RDMA where it goes.
 [[nodiscard]] inline QueueSpace send_space(const ReceiveQueues& queues, std::size_t index, const DeviceCosts& costs,
                                            std::uint32_t max_inline, std::uint32_t rdma_depth) noexcept {
-  const std::uint32_t rdma = index == rdma_queue(queues) ? rdma_depth : 0;
+  const std::uint64_t rdma = index == rdma_queue(queues) ? rdma_depth : 0;
   return QueueSpace::for_operations(queues[index].send_depth() + rdma, costs, kSendSges, max_inline);
 }
 
 /// The send queue of an XRC sender, which has no marker: it carries the messages of all X queues, and RDMA.
 [[nodiscard]] inline QueueSpace sender_space(const ReceiveQueues& queues, const DeviceCosts& costs,
                                              std::uint32_t max_inline, std::uint32_t rdma_depth) noexcept {
-  std::uint32_t operations = rdma_depth;
+  std::uint64_t operations = rdma_depth;
   for (const QueueSpec& queue : queues.queues()) {
     operations += queue.send_depth();
   }

@@ -86,6 +86,48 @@ START_TEST(rdma_goes_down_before_messages) {
 }
 END_TEST
 
+/// A list may ask for more sends than any device has, and more than 32 bits count together.
+START_TEST(sends_beyond_all_devices_are_lowered) {
+  for (const std::uint32_t sends : {4294967295U, 4294967294U, 4294967230U, 2147483648U, 65536U}) {
+    for (const char* const kind : {"S", "X"}) {
+      const std::string list = std::string(kind) + ",2048,1024,," + std::to_string(sends) + ":" + kind +
+                               ",65536,512,," + std::to_string(sends);
+      const auto all = fit(list.c_str(), kLarge);
+      ck_assert_msg(all.has_value(), "%s: %s", list.c_str(), all ? "" : all.error().text.c_str());
+      QueuePairSettings given = settings(all->rdma_depth);
+      for (std::size_t i = 0; i < all->queues.count(); ++i) {
+        const QueueDepths depths = queue_depths(all->queues, i, Transport::kRoce, given);
+        ck_assert_uint_le(depths.send, kLarge.max_qp_wr);
+        ck_assert_uint_gt(depths.send, kLarge.max_qp_wr - 100);
+        ck_assert_uint_gt(all->queues[i].sd_max, 1000);
+      }
+      test::check_text_has(explain(all->changes), "sd_max of queue 1: ");
+      test::check_text_has(explain(all->changes), "(" + std::to_string(sends) + " were asked for");
+    }
+  }
+}
+END_TEST
+
+/// The sends of all X queues and RDMA go over one queue pair.
+START_TEST(x_queues_share_the_work_requests) {
+  DeviceRoom device = kLarge;
+  device.max_qp_wr = 200;
+  QueuePairSettings given = settings(1000);
+  const auto rdma_first = fit_queues(*ReceiveQueues::parse("X,2048,512,,64:X,65536,512,,64"), Transport::kInfiniBand,
+                                     given, 8192, 4, device);
+  ck_assert(rdma_first.has_value());
+  ck_assert_uint_eq(rdma_first->queues[0].sd_max, 64);
+  ck_assert_uint_eq(rdma_first->queues[1].sd_max, 64);
+  ck_assert_uint_eq(rdma_first->rdma_depth, 71);  // one for the marker
+  const auto largest_next = fit_queues(*ReceiveQueues::parse("X,2048,512,,30:X,65536,512,,300"), Transport::kInfiniBand,
+                                       given, 8192, 4, device);
+  ck_assert(largest_next.has_value());
+  ck_assert_uint_eq(largest_next->queues[0].sd_max, 30);
+  ck_assert_uint_eq(largest_next->queues[1].sd_max, 168);
+  ck_assert_uint_eq(largest_next->rdma_depth, 1);
+}
+END_TEST
+
 START_TEST(a_p_queue_is_what_both_sides_count_on) {
   DeviceRoom device = kLarge;
   device.max_qp_wr = 200;
@@ -158,8 +200,9 @@ int main() {
   using namespace fabric;
   using namespace fabric::cpc;
   return test::run_suite(
-      "queue_fit", {a_large_device_changes_nothing, shared_queues_get_fewer_receives,
-                    completion_queues_limit_the_shared_receives, a_completion_queue_that_is_too_small_is_made_larger,
-                    rdma_goes_down_before_messages, a_p_queue_is_what_both_sides_count_on, messages_fit_the_port,
-                    few_completion_queues_are_large, what_is_given_fits});
+      "queue_fit",
+      {a_large_device_changes_nothing, shared_queues_get_fewer_receives, completion_queues_limit_the_shared_receives,
+       a_completion_queue_that_is_too_small_is_made_larger, rdma_goes_down_before_messages,
+       sends_beyond_all_devices_are_lowered, x_queues_share_the_work_requests, a_p_queue_is_what_both_sides_count_on,
+       messages_fit_the_port, few_completion_queues_are_large, what_is_given_fits});
 }

@@ -71,13 +71,13 @@ void OobChannel::dial() {
 }
 
 /// Others wait. If all that happens here is that the peer thinks, they go first; the peer is told, so that it does not
-/// take us for dead.
+/// take us for dead. With a TARGET it thinks still: that comes before its main thread has been asked.
 void OobChannel::yield() {
   if (dialer_) {
     yield_dial();
     return;
   }
-  if (!socket_ || was_spoken_to_ || !output_.empty() || !all_is_read()) {
+  if (!socket_ || is_answered_ || input_size_ > 0 || !output_.empty() || !all_is_read()) {
     return;
   }
   Message pause;
@@ -109,7 +109,7 @@ void OobChannel::start_anew() {
   socket_ = FileDescriptor();
   output_ = request_;
   input_size_ = 0;
-  was_spoken_to_ = false;
+  is_answered_ = false;
   ticket_.reset();
 }
 
@@ -122,7 +122,7 @@ void OobChannel::come_back_later() {
 }
 
 bool OobChannel::defer() {
-  if (opener_ || !requested_ || answered_ || !output_.empty() || input_size_ > 0 || !all_is_read()) {
+  if (opener_ || !requested_ || has_answered_ || !output_.empty() || input_size_ > 0 || !all_is_read()) {
     return false;
   }
   Message pause;
@@ -164,7 +164,7 @@ void OobChannel::send(Message message) {
   assert_on_progress_thread();
   message.header = identity_.outgoing(message.header.type);
   confirm_queued_ |= message.header.type == MessageType::kConfirm;
-  answered_ |= message.header.type == MessageType::kReply || message.header.type == MessageType::kRefuse;
+  has_answered_ |= message.header.type == MessageType::kReply || message.header.type == MessageType::kRefuse;
   const std::vector<std::byte> bytes = encode(message);
   output_.insert(output_.end(), bytes.begin(), bytes.end());
   if (socket_) {
@@ -264,6 +264,7 @@ bool OobChannel::deliver() {
     come_back_later();
     return true;
   }
+  is_answered_ |= message->header.type != MessageType::kTarget;
   if (!requested_) {
     requested_ = true;
     identity_.peer = message->header.sender;

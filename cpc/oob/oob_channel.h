@@ -87,7 +87,8 @@ class OobChannel final : public Channel {
   bool requested_ = false;  ///< the REQUEST was sent or has arrived
   bool request_left_ = false;
   bool was_spoken_to_ = false;
-  bool answered_ = false;  ///< of a channel that a peer has opened: REPLY or REFUSE was sent
+  bool is_answered_ = false;   ///< of a channel that we open: a message other than TARGET has come
+  bool has_answered_ = false;  ///< of a channel that a peer has opened: REPLY or REFUSE was sent
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
   std::function<void()> closed_;  ///< of a channel that a peer has opened

@@ -45,7 +45,7 @@ struct Wire {
   cpc::ChannelIdentity identity;  ///< as the opener sees it
   std::array<Side, 2> sides;
   bool is_dialing = false;   ///< the REQUEST has not left
-  bool is_answered = false;  ///< the opener has read something
+  bool is_answered = false;  ///< the opener has read something that is no TARGET
   bool confirm_sent = false;
   std::array<bool, 2> has_answered{};  ///< of a communication manager: the side has said its REPLY or CONFIRM
   [[nodiscard]] bool accepted() const noexcept { return sides[kListener].channel != nullptr || was_accepted; }
@@ -317,7 +317,7 @@ inline void Network::deliver(Wire& wire, std::size_t side) {
     on_request_(own.process, std::make_unique<ModelChannel>(*this, wire, kListener), std::move(message));
     return;
   }
-  if (side == kOpener) {
+  if (side == kOpener && message.header.type != cpc::MessageType::kTarget) {
     wire.is_answered = true;
   }
   ModelChannel& channel = *own.channel;

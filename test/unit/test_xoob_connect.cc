@@ -71,6 +71,45 @@ START_TEST(neighbours_do_not_wait_for_each_other) {
 }
 END_TEST
 
+/// The same where only so many may be under way: those who have their targets, and wait, let others go first.
+START_TEST(a_peer_that_computes_holds_nobody_up) {
+  {
+    auto options = xrc_options(1, 11);
+    options.settings.connect_limit = 2;
+    Node a(options);
+    Nodes busy;
+    for (std::uint32_t rank = 2; rank < 5; ++rank) {
+      busy.push_back(std::make_unique<XrcNode>(rank, 10 * rank));
+      busy.back()->posts = false;
+    }
+    XrcNode idle(9, 99);
+    const auto pump = [&] {
+      a.pump();
+      idle.pump();
+      return true;
+    };
+    for (const auto& node : busy) {
+      a.connect(*node);
+    }
+    const auto all_asked = [&] {
+      return pump() && std::all_of(busy.begin(), busy.end(),
+                                   [&](const auto& one) { return one->seen(one->key_from(a)).fate == Fate::kAsked; });
+    };
+    ck_assert(test::run_all(busy, all_asked));  // turns come and go
+    a.connect(idle);
+    ck_assert(test::run_all(busy, [&] { return pump() && is_connected(a, idle); }));
+    for (const auto& node : busy) {
+      node->posts = true;
+    }
+    for (const auto& node : busy) {
+      ck_assert(test::run_all(busy, [&] { return pump() && is_connected(a, *node); }));
+      check_path(a, *node);
+    }
+  }
+  check_no_leak();
+}
+END_TEST
+
 /// The first has no target made, for one reason or the other: the next one has, over the same sender.
 START_TEST(the_next_takes_over) {
   enum class Why { kTargetFails, kPeerIsGone, kLocalFailure, kWithdrawn };
@@ -321,10 +360,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "xoob_connect",
-      {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other, the_next_takes_over, who_waits_may_leave,
-       who_waits_leaves_its_place, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
-       channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
-      300);
+  return test::run_suite("xoob_connect",
+                         {each_way_is_connected_by_itself, neighbours_do_not_wait_for_each_other,
+                          a_peer_that_computes_holds_nobody_up, the_next_takes_over, who_waits_may_leave,
+                          who_waits_leaves_its_place, a_target_that_is_gone_is_made_anew, a_broken_sender_is_not_joined,
+                          channels_break_anywhere, lists_must_fit, who_serves_x_queues, what_is_published_comes_back},
+                         300);
 }

@@ -231,6 +231,7 @@ void Module::fill_context(const PathQueues& queues) {
   context_.limits = port_.device->attributes;
   context_.port_num = port_.port_num;
   context_.gid_index = port_.gid_index;
+  context_.needs_grh = port_.needs_grh;
   context_.pkey = port_.pkey;
   context_.address = port_.address;
   context_.ip = port_.ip;

@@ -83,6 +83,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.device = device;
   port.port_num = port_num;
   port.gid_index = static_cast<std::uint8_t>(gid->index);
+  port.needs_grh = (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
   if (const auto pkey = find_pkey(context, port_num, attributes, choice.pkey); pkey) {
     port.pkey_index = pkey->index;
     port.pkey = pkey->value;

@@ -33,6 +33,7 @@ struct UsablePort {
   std::shared_ptr<OpenDevice> device;  ///< shared by the ports of the device
   std::uint8_t port_num = 1;
   std::uint8_t gid_index = 0;
+  bool needs_grh = false;  ///< packets go by GID on InfiniBand too: IBV_QPF_GRH_REQUIRED, ibv_query_port(3)
   std::uint16_t pkey_index = 0;
   std::uint16_t pkey = 0xffff;  ///< the partition key there
   PortAddress address;

@@ -6,6 +6,7 @@
 
 #include "common/base/verbs_handle.h"
 #include "common/rdma/access_flags.h"
+#include "cpc/queue_pairs/queue_pair_path.h"
 
 namespace fabric::cpc {
 namespace {
@@ -49,15 +50,7 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
   attributes.dest_qp_num = other->qp_num;
   attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(std::clamp(port.limits.max_qp_rd_atom, 0, kReadsGranted));
   attributes.min_rnr_timer = port.settings.min_rnr_timer;
-  attributes.ah_attr.port_num = port.port_num;
-  attributes.ah_attr.sl = port.settings.service_level;
-  attributes.ah_attr.dlid = port.address.lid;
-  if (port.address.link == Transport::kRoce) {
-    attributes.ah_attr.is_global = 1;
-    std::copy(port.address.gid.raw.begin(), port.address.gid.raw.end(), attributes.ah_attr.grh.dgid.raw);
-    attributes.ah_attr.grh.sgid_index = port.gid_index;
-    attributes.ah_attr.grh.hop_limit = 1;
-  }
+  attributes.ah_attr = path_to(port, port.address);
   if (Status done = modify(own, attributes,
                            IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                IBV_QP_MIN_RNR_TIMER,

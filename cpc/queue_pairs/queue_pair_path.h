@@ -36,7 +36,8 @@ namespace fabric::cpc {
   return {};
 }
 
-/// The way from `port` to the peer's: on InfiniBand by LID, within the subnet; on RoCE by GID.
+/// The way from `port` to the peer's: on InfiniBand by LID, within the subnet, and by GID too if the port asks for that;
+/// on RoCE by GID.
 [[nodiscard]] inline ibv_ah_attr path_to(const PortContext& port, const PortAddress& peer) {
   constexpr std::uint8_t kHopLimit = 64;
   ibv_ah_attr path{};
@@ -45,7 +46,7 @@ namespace fabric::cpc {
   if (peer.link == Transport::kInfiniBand) {
     path.dlid = peer.lid;
   }
-  if (peer.link == Transport::kRoce) {
+  if (peer.link == Transport::kRoce || (peer.link == Transport::kInfiniBand && port.needs_grh)) {
     path.is_global = 1;
     std::copy(peer.gid.raw.begin(), peer.gid.raw.end(), path.grh.dgid.raw);
     path.grh.sgid_index = port.gid_index;

@@ -44,6 +44,7 @@ struct PortContext {
   ibv_device_attr limits{};  ///< of the device
   std::uint8_t port_num = 1;
   std::uint8_t gid_index = 0;
+  bool needs_grh = false;       ///< packets go by GID on InfiniBand too: IBV_QPF_GRH_REQUIRED, ibv_query_port(3)
   std::uint16_t pkey = 0xffff;  ///< the partition key at settings.pkey_index
   PortAddress address;
   std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM

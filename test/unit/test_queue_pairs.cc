@@ -13,6 +13,7 @@
 #include "common/accounting/completion_queue_set.h"
 #include "common/ports/device_probe.h"
 #include "cpc/loop/progress_thread.h"
+#include "cpc/queue_pairs/loopback.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 #include "test/unit/check_main.h"
 
@@ -174,6 +175,42 @@ START_TEST(nobody_goes_to_another_subnet_by_lid) {
 }
 END_TEST
 
+/// Some ports of InfiniBand take no packets without a global route, virtual functions among them.
+START_TEST(a_port_may_ask_for_a_global_route) {
+  for (const bool needs_grh : {true, false}) {
+    Port port(Transport::kInfiniBand);
+    port.port().needs_grh = needs_grh;
+    port.port().gid_index = 5;
+    port.port().address.lid = 6;
+    PortAddress peer = port.port().address;
+    peer.lid = 7;
+    peer.gid.raw[15] = 8;
+    on_progress_thread([&] {
+      auto pairs = cpc::make_rc_queue_pairs(port.port());
+      ck_assert(pairs.has_value());
+      ck_assert((*pairs)->connect(peer, {{1, 1}, {2, 2}}).has_value());
+      ck_assert(cpc::make_loopback(port.port(), QueueSpace::for_operations(4, {}, 1, 0)).has_value());
+    });
+    int to_peer = 0;
+    int to_ourselves = 0;
+    for (const ibv_qp_attr& one : modifications) {
+      if (one.qp_state != IBV_QPS_RTR) {
+        continue;
+      }
+      const bool is_ours = one.ah_attr.dlid == 6;
+      ++(is_ours ? to_ourselves : to_peer);
+      ck_assert_uint_eq(one.ah_attr.dlid, is_ours ? 6 : 7);
+      ck_assert_uint_eq(one.ah_attr.is_global, needs_grh ? 1 : 0);
+      ck_assert_uint_eq(one.ah_attr.grh.sgid_index, needs_grh ? 5 : 0);
+      ck_assert_uint_eq(one.ah_attr.grh.dgid.raw[15], needs_grh && !is_ours ? 8 : 0);
+      ck_assert(!needs_grh || one.ah_attr.grh.hop_limit > 0);
+    }
+    ck_assert_int_eq(to_peer, 2);
+    ck_assert_int_eq(to_ourselves, 2);
+  }
+}
+END_TEST
+
 START_TEST(full_members_of_a_partition_go_first) {
   ibv_context context{};
   ibv_port_attr port{};
@@ -202,7 +239,8 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("queue_pairs",
-                         {the_device_is_asked_once_for_all_connections, reads_of_a_communication_manager_fit_the_device,
-                          nobody_goes_to_another_subnet_by_lid, full_members_of_a_partition_go_first});
+  return test::run_suite(
+      "queue_pairs",
+      {the_device_is_asked_once_for_all_connections, reads_of_a_communication_manager_fit_the_device,
+       nobody_goes_to_another_subnet_by_lid, a_port_may_ask_for_a_global_route, full_members_of_a_partition_go_first});
 }

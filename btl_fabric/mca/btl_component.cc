@@ -11,6 +11,7 @@
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "btl_fabric/mca/spare_descriptor.h"
@@ -92,6 +93,7 @@ static mca_btl_base_module_t** no_modules() noexcept {
 /// Gives Open MPI the modules; null if this process cannot use the component. Open MPI frees the array.
 static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/, bool /*mpi_threads*/) noexcept {
   *count = 0;
+  fabric::share_said_list(opal_process_info.job_session_dir);
   fabric::keep_spare_descriptor();
   try {
     if (auto started = fabric::Component::start(mca_btl_fabric_component); !started) {

@@ -2,6 +2,7 @@
 #include "cpc/queue_pairs/handshake_slab.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "cpc/loop/progress_thread.h"
 
@@ -19,9 +20,9 @@ Result<HandshakeSlot> HandshakeSlab::take() {
   return HandshakeSlot{slot.bytes, slot.bytes + kHandshakeBytes, slot.lkey, next_serial_++, 1};
 }
 
-void HandshakeSlab::give_back(const HandshakeSlot& slot) {
+void HandshakeSlab::give_back(const HandshakeSlot& slot) noexcept {
   assert_on_progress_thread();
-  free_.push_back({slot.receive, slot.lkey});
+  free_.push_back({slot.receive, slot.lkey});  // add_block has made room for every slot
 }
 
 Status HandshakeSlab::add_block() {
@@ -31,10 +32,13 @@ Status HandshakeSlab::add_block() {
   if (!block.region) {
     return verbs_failure("registering " + std::to_string(block.bytes->size()) + " bytes for handshakes", errno);
   }
+  // Room for everything first: a slot of a block that is not kept would lead into freed memory.
+  blocks_.reserve(blocks_.size() + 1);
+  free_.reserve((blocks_.size() + 1) * kSlotsPerBlock);
+  const Block& kept = blocks_.emplace_back(std::move(block));
   for (std::size_t i = kSlotsPerBlock; i > 0; --i) {
-    free_.push_back({block.bytes->data() + (i - 1) * kSlotBytes, block.region->lkey});
+    free_.push_back({kept.bytes->data() + (i - 1) * kSlotBytes, kept.region->lkey});
   }
-  blocks_.push_back(std::move(block));
   return {};
 }
 

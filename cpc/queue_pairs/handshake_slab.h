@@ -43,7 +43,8 @@ class HandshakeSlab {
 
   /// Takes a slot, with a serial of its own.
   [[nodiscard]] Result<HandshakeSlot> take();
-  void give_back(const HandshakeSlot& slot);
+  /// Allocates nothing: what has a slot gives it back as it is destroyed.
+  void give_back(const HandshakeSlot& slot) noexcept;
 
   /// Slots in use, for tests.
   [[nodiscard]] std::size_t taken() const noexcept { return blocks_.size() * kSlotsPerBlock - free_.size(); }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Two processes connect while the progress threads are refused memory, at every place in turn: what comes of it is a
-// connection, or an error that the main thread hears of, and never the end of the process or a wait without end.
+// connection, or an error that the main thread hears of, and never the end of the process or a wait without end. And the
+// handshake buffers, which connections of oob do not use.
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
 
 #include "cpc/loop/progress_thread.h"
+#include "cpc/queue_pairs/handshake_slab.h"
 #include "test/unit/cpc_node.h"
+#include "test/unit/fake_verbs.h"
 
 namespace {
 
@@ -17,7 +20,7 @@ std::atomic<long> allocations_left{-1};
 std::atomic<bool> refuses_one_only{true};
 
 bool is_refused() {
-  if (allocations_left < 0 || !fabric::cpc::on_progress_thread()) {
+  if (allocations_left < 0 || !fabric::cpc::on_progress_thread() || fabric::test::fakes_at_work > 0) {
     return false;
   }
   const long left = allocations_left--;
@@ -105,11 +108,71 @@ START_TEST(starting_without_memory) {
 }
 END_TEST
 
+template <class Work>
+void on_progress_thread(Work work) {
+  const auto thread = cpc::ProgressThread::start({[&](event_base*) {
+                                                    work();
+                                                    return Status();
+                                                  },
+                                                  [] {},
+                                                  [] {},
+                                                  {}});
+  ck_assert(thread.has_value());
+}
+
+/// A block that there is no memory for leaves no slot.
+START_TEST(no_memory_for_handshakes) {
+  on_progress_thread([] {
+    long count = 0;
+    for (bool refused = true; refused; ++count) {
+      test::FakeDevice device;
+      cpc::HandshakeSlab slab(device.pd());
+      std::size_t taken = 0;
+      refuses_one_only = true;
+      allocations_left = count;
+      try {
+        taken += slab.take() ? 1 : 0;
+      } catch (const std::bad_alloc&) {
+      }
+      refused = allocations_left.exchange(-1) < 0;
+      ck_assert_uint_eq(taken, refused ? 0 : 1);
+      ck_assert_uint_eq(slab.taken(), taken);
+      ck_assert_uint_eq(device.regions, taken);
+    }
+    ck_assert_int_gt(count, 2);
+  });
+}
+END_TEST
+
+/// Connections go, and need no memory for it.
+START_TEST(handshakes_are_given_back_without_memory) {
+  on_progress_thread([] {
+    test::FakeDevice device;
+    cpc::HandshakeSlab slab(device.pd());
+    std::vector<cpc::HandshakeSlot> slots;
+    while (device.regions < 4) {
+      auto slot = slab.take();
+      ck_assert(slot.has_value());
+      slots.push_back(*slot);
+    }
+    refuses_one_only = false;
+    allocations_left = 0;
+    for (const cpc::HandshakeSlot& slot : slots) {
+      slab.give_back(slot);
+    }
+    allocations_left = -1;
+    ck_assert_uint_eq(slab.taken(), 0);
+  });
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
 int main() {
   using namespace fabric;
   return test::run_suite("cpc_memory",
-                         {one_allocation_is_refused, all_allocations_are_refused, starting_without_memory}, 120);
+                         {one_allocation_is_refused, all_allocations_are_refused, starting_without_memory,
+                          no_memory_for_handshakes, handshakes_are_given_back_without_memory},
+                         120);
 }

@@ -99,6 +99,18 @@ bool AddressFilter::passes(std::string_view interface, const HostAddress& addres
   return listed == include_;
 }
 
+std::vector<HostAddress> AddressFilter::choose(std::span<const LocalAddress> addresses) const {
+  std::vector<HostAddress> chosen;
+  for (const LocalAddress& one : addresses) {
+    const bool is_chosen =
+        std::any_of(chosen.begin(), chosen.end(), [&](const HostAddress& other) { return same_host(other, one.host); });
+    if (passes(one.interface, one.host) && !is_chosen) {
+      chosen.push_back(one.host);
+    }
+  }
+  return chosen;
+}
+
 std::string AddressFilter::idle_items(std::span<const LocalAddress> addresses) const {
   std::string idle;
   const auto note = [&](const std::string& item, const auto& is_of) {

@@ -27,6 +27,9 @@ class AddressFilter {
 
   [[nodiscard]] bool passes(std::string_view interface, const HostAddress& address) const noexcept;
 
+  /// Those of `addresses` that pass, each once, though several interfaces may have the same.
+  [[nodiscard]] std::vector<HostAddress> choose(std::span<const LocalAddress> addresses) const;
+
   /// The items of an include list that none of these addresses has, as "eth7, 10.0.0.0/8"; empty if there are none.
   [[nodiscard]] std::string idle_items(std::span<const LocalAddress> addresses) const;
 

@@ -28,10 +28,6 @@ bool is_v6_link_local(const HostAddress& address) noexcept {
   return address.is_v6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
 }
 
-bool same_host(const HostAddress& a, const HostAddress& b) noexcept {
-  return a.is_v6 == b.is_v6 && a.bytes == b.bytes;
-}
-
 /// Copies the IP bytes of a socket address; false if it is of another family.
 bool ip_bytes(const sockaddr* from, HostAddress& to) noexcept {
   if (from == nullptr || (from->sa_family != AF_INET && from->sa_family != AF_INET6)) {
@@ -76,6 +72,10 @@ bool is_loopback(const HostAddress& address) noexcept {
   }
   return std::all_of(address.bytes.begin(), address.bytes.end() - 1, [](std::uint8_t byte) { return byte == 0; }) &&
          address.bytes[15] == 1;
+}
+
+bool same_host(const HostAddress& a, const HostAddress& b) noexcept {
+  return a.is_v6 == b.is_v6 && a.bytes == b.bytes;
 }
 
 bool same_network(const HostAddress& a, const HostAddress& b) noexcept {

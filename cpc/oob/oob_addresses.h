@@ -42,6 +42,9 @@ struct SocketAddress {
 
 [[nodiscard]] bool is_loopback(const HostAddress& address) noexcept;
 
+/// True if both are the same IP address, whatever their networks.
+[[nodiscard]] bool same_host(const HostAddress& a, const HostAddress& b) noexcept;
+
 /// True if both are addresses of one IP network, by the prefix length of `a`.
 [[nodiscard]] bool same_network(const HostAddress& a, const HostAddress& b) noexcept;
 

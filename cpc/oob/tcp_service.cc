@@ -38,13 +38,10 @@ Result<std::vector<HostAddress>> TcpService::choose_addresses(const AddressFilte
   if (!addresses) {
     return failure("listening for peers", addresses.error());
   }
-  std::vector<HostAddress> used;
   for (const LocalAddress& one : *addresses) {
     local_addresses_.push_back(one.host);
-    if (filter.passes(one.interface, one.host)) {
-      used.push_back(one.host);
-    }
   }
+  std::vector<HostAddress> used = filter.choose(*addresses);
   if (used.empty()) {
     return failure(addresses->empty() ? "this host has no IP address"
                                       : "btl_fabric_oob_if_include or oob_if_exclude (" + filter.text() +

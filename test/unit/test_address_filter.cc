@@ -90,6 +90,18 @@ START_TEST(items_of_no_address_are_named) {
 }
 END_TEST
 
+/// A second listener on the same address would be refused, and with it oob.
+START_TEST(an_address_of_two_interfaces_is_chosen_once) {
+  HostAddress narrow = kTen;
+  narrow.prefix_bits = 32;
+  const std::vector<LocalAddress> all{{"lo", narrow}, {"eth0", kTen}, {"eth0", kV6}, {"eth1", kTen}, {"eth1", kV6}};
+  const std::vector<HostAddress> chosen = filter("10.0.0.0/8,eth1", true).choose(all);
+  ck_assert(chosen == (std::vector<HostAddress>{narrow, kV6}));
+  ck_assert(filter("lo", false).choose(all) == (std::vector<HostAddress>{kTen, kV6}));
+  ck_assert(AddressFilter().choose(all) == chosen);
+}
+END_TEST
+
 /// What a process publishes, and what its peers do with it.
 START_TEST(only_what_passes_is_published) {
   auto options = Node::options(2);
@@ -173,6 +185,7 @@ int main() {
   return fabric::test::run_suite(
       "address_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
-       a_wrong_item_is_shown_with_the_rule, items_of_no_address_are_named, only_what_passes_is_published,
-       nobody_is_heard_elsewhere, nobody_listens_elsewhere, a_list_that_leaves_nothing_is_a_reason});
+       a_wrong_item_is_shown_with_the_rule, items_of_no_address_are_named, an_address_of_two_interfaces_is_chosen_once,
+       only_what_passes_is_published, nobody_is_heard_elsewhere, nobody_listens_elsewhere,
+       a_list_that_leaves_nothing_is_a_reason});
 }

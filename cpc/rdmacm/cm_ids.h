@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "common/base/result.h"
 #include "common/ports/gid_choice.h"
@@ -38,7 +38,12 @@ struct CmEvent {
   int status = 0;
   rdma_cm_id* id = nullptr;    ///< of CONNECT_REQUEST: a new one, the receiver's to own
   std::uint32_t peer_qpn = 0;  ///< InfiniBand and RoCE: of REQ and REP
-  std::vector<std::byte> private_data;
+  std::uint8_t private_size = 0;
+  std::array<std::byte, 255> private_bytes{};  ///< no vector: nothing may throw before the event is acknowledged
+
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
+    return std::span(private_bytes).first(private_size);
+  }
 };
 
 /// What the context of every id points to.

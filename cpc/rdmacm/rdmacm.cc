@@ -24,7 +24,7 @@ constexpr int kBacklog = 1 << 16;
 /// Port numbers tried from RdmaCmSettings::first_port on: a node has as many processes.
 constexpr unsigned kPortsTried = 1024;
 
-CmEvent to_value(const rdma_cm_event& event) {
+CmEvent to_value(const rdma_cm_event& event) noexcept {
   CmEvent value;
   value.type = event.event;
   value.status = event.status;
@@ -35,8 +35,8 @@ CmEvent to_value(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_ESTABLISHED:
     case RDMA_CM_EVENT_REJECTED:
       if (event.param.conn.private_data != nullptr) {
-        const auto* data = static_cast<const std::byte*>(event.param.conn.private_data);
-        value.private_data.assign(data, data + event.param.conn.private_data_len);
+        value.private_size = event.param.conn.private_data_len;
+        std::memcpy(value.private_bytes.data(), event.param.conn.private_data, value.private_size);
       }
       value.peer_qpn = event.param.conn.qp_num & 0xffffff;
       break;
@@ -241,11 +241,13 @@ void RdmaCm::on_readable() {
     const CmEvent value = to_value(*event);
     const rdma_cm_id* const concerned = event->listen_id != nullptr ? event->listen_id : event->id;
     auto* const handler = static_cast<CmEventHandler*>(concerned->context);
-    // Before anything else: destroying an id waits until its events are acknowledged.
+    // Before anything that may throw or destroy an id, which waits until the id's events are acknowledged.
     rdma_ack_cm_event(event);
     handler->on_event(value);
   }
-  if (errno != EAGAIN && errno != EINTR) {
+  if (errno == ENOMEM) {
+    report_no_memory();  // the events wait in the kernel for the next turn
+  } else if (errno != EAGAIN && errno != EINTR) {
     watch_->stop();  // it is gone, and would stay readable
   }
 }
@@ -255,7 +257,7 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
     return;  // ADDR_CHANGE, DEVICE_REMOVAL: the device's own events tell the main thread
   }
   CmId id(event.id);
-  const Result<CmMessage> request = decode_cm_message(event.private_data);
+  const Result<CmMessage> request = decode_cm_message(event.private_data());
   if (!request) {
     turn_away(id, nullptr, request.error().text);
     return;

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -24,8 +25,9 @@ tl::unexpected<Error> cm_failure(const std::string& while_doing) {
 /// (Or whose process gave it up, or ended: then no process listens the next time, and the reason is another.) On iWARP
 /// it cannot be told from a port on which nobody listens.
 bool is_of_full_backlog(const CmEvent& event) noexcept {
-  return event.status == kConsumerReject && std::all_of(event.private_data.begin(), event.private_data.end(),
-                                                        [](std::byte one) { return one == std::byte{0}; });
+  const std::span<const std::byte> data = event.private_data();
+  return event.status == kConsumerReject &&
+         std::all_of(data.begin(), data.end(), [](std::byte one) { return one == std::byte{0}; });
 }
 
 }  // namespace
@@ -140,7 +142,7 @@ Status RdmaCmChannel::request(const Lane& lane) {
 }
 
 void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
-  const Result<CmMessage> answer = decode_cm_message(event.private_data);
+  const Result<CmMessage> answer = decode_cm_message(event.private_data());
   const Status good = answer ? check(*answer, lane) : Status(tl::unexpected(answer.error()));
   if (!good) {
     lose(remote() + " answers something else: " + good.error().text);
@@ -156,7 +158,7 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
 }
 
 void RdmaCmChannel::on_rejected(const CmEvent& event) {
-  if (const auto version = other_version(event.private_data)) {
+  if (const auto version = other_version(event.private_data())) {
     lost_ = true;
     Message message = received(MessageType::kRefuse);
     message.reason = RefuseReason::kOtherVersion;
@@ -167,7 +169,7 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     return;
   }
   peer_is_busy_ = is_of_full_backlog(event);
-  const Result<CmMessage> refusal = decode_cm_message(event.private_data);
+  const Result<CmMessage> refusal = decode_cm_message(event.private_data());
   if (!refusal || refusal->header.type != MessageType::kRefuse) {
     lose(remote() + ": " + describe(event));
     return;

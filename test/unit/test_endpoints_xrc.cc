@@ -158,6 +158,36 @@ START_TEST(a_connection_that_nobody_misses_fails) {
 }
 END_TEST
 
+/// The peer's message says that it is connected, should its CONFIRM be lost: of the connection that the peer sends by, whether
+/// (1) or not (0) we have one to it.
+START_TEST(a_message_stands_for_the_confirm) {
+  EndpointsBench bench(kXQueues, cpc::kXoob);
+  FakeQueuePair& target = bench.device.make_queue_pair();
+  const cpc::ConnectionKey incoming = EndpointsBench::key(cpc::Direction::kIncoming);
+  if (_i == 1) {
+    FakeQueuePair& sender = bench.device.make_queue_pair();
+    const cpc::ConnectionKey outgoing = EndpointsBench::key(cpc::Direction::kOutgoing);
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+    bench.tell(cpc::PostReceives{outgoing, 1, {}});
+    bench.tell(cpc::Connected{outgoing, 1, {{7, 7}}, {&sender.verbs, 1, {1, 2}, 1}});
+    ck_assert(bench.endpoint().is_connected());
+  }
+  (void)bench.endpoint();
+  bench.tell(cpc::PostReceives{incoming, 1, {}, target.verbs.qp_num, 9});
+  ck_assert_uint_eq(bench.said<cpc::PeerSpoke>(), 0);
+  std::vector<std::byte> message(PacketHeader::kSize + 4);
+  PacketHeader{PacketKind::kMessage, kTag, {}}.write(message.data());
+  for (int i = 0; i < 3; ++i) {
+    bench.device.receive(*bench.shared[0], target, message);
+    bench.endpoints.progress();
+  }
+  ck_assert_uint_eq(bench.counters.messages_received, 3);
+  ck_assert_uint_eq(bench.said<cpc::PeerSpoke>(), 1);
+  const auto* spoke = std::get_if<cpc::PeerSpoke>(&bench.commands.back());
+  ck_assert(spoke != nullptr && spoke->key == incoming && spoke->link == 1);
+}
+END_TEST
+
 namespace {
 
 /// Two processes of a node, to which messages go through one queue pair; the first also sends to us.
@@ -360,6 +390,7 @@ int main() {
   return run_suite("endpoints: X queues", {{a_shared_send_queue_goes_with_its_queue_pair, 3},
                                            {who_only_receives_goes_on_to, 4},
                                            {a_connection_that_nobody_misses_fails, 2},
+                                           {a_message_stands_for_the_confirm, 2},
                                            {a_goodbye_that_fails_is_no_failure_of_others, 5},
                                            {a_goodbye_fails_while_another_connects, 3},
                                            the_queue_pair_of_a_peer_fails,

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "cpc/core/trace.h"
 #include "cpc/core/transition_history.h"
@@ -57,11 +59,44 @@ START_TEST(a_trace_is_bounded_and_says_so) {
 }
 END_TEST
 
+/// Main threads of several contexts add the transitions of their endpoints, and the progress thread those of connections.
+START_TEST(threads_add_at_once) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kEach = 3000;
+  const std::string path = "test_trace." + std::to_string(getpid());
+  auto trace = Trace::open(path + "%r", {1, 5});
+  ck_assert(trace.has_value());
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&] {
+      for (std::size_t i = 0; i < kEach; ++i) {
+        (*trace)->add({{1, 6}, 0, 0}, "Idle", "Linked", "CtsSent");
+      }
+    });
+  }
+  for (std::size_t i = 0; i < kEach; ++i) {
+    (*trace)->add({{1, 6}, 0, 0}, State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  ck_assert((*trace)->write().has_value());
+  std::ifstream file(path + "5");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::remove((path + "5").c_str());
+  std::size_t written = 0;
+  for (std::size_t at = text.find("\"Linked\""); at != std::string::npos; at = text.find("\"Linked\"", at + 1)) {
+    ++written;
+  }
+  ck_assert_uint_eq(written, kThreads * kEach);
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric::cpc
 
 int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite("trace", {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
-                                           a_trace_is_bounded_and_says_so});
+                                           a_trace_is_bounded_and_says_so, threads_add_at_once});
 }

@@ -171,7 +171,7 @@ START_TEST(processes_end_in_order) {
 }
 END_TEST
 
-/// A process exits without a word, or its host dies: who had a connection with it is told, as soon as anything can be
+/// A process exits without a goodbye, or its host dies: who had a connection with it is told, as soon as anything can be
 /// noticed.
 START_TEST(processes_end_without_a_goodbye) {
   for (const bool dies : {false, true}) {

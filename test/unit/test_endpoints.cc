@@ -110,7 +110,7 @@ START_TEST(a_connection_that_carried_nothing_may_fail) {
 }
 END_TEST
 
-/// All buffers are in use, or all but one: that is no reason to go without a word.
+/// All buffers are in use, or all but one: that is no reason to leave without a goodbye.
 START_TEST(goodbye_waits_for_a_buffer) {
   EndpointsBench bench;
   bench.endpoints.set_observers(nullptr, std::chrono::hours(1));

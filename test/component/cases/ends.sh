@@ -90,7 +90,7 @@ case_storm() {
 }
 
 # Whoever connects to the port that peers connect to and does not know the job's token is turned away, and the job never notices.
-case_strangers() {
+case_unknown_peers() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
   need ss 'ss (package iproute2) is not installed'
   local turned_away=0

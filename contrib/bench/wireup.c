@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * wireup: what connections cost. Every process exchanges 8 bytes with every
  * other, for the first time, and rank 0 prints

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# SPDX-License-Identifier: BSD-3-Clause
 #
 # Functions for scripts that build the component out of tree and run it without installing it:
 #

@@ -1,4 +1,6 @@
 # shellcheck shell=bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
 # What the host-side scripts of contrib/vm share: messages, checks, the choice of the kernel.
 
 vm_name=${0##*/}

@@ -1,4 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # the variables are those of run
+# SPDX-License-Identifier: BSD-3-Clause
+#
 # qemu_args: fills the array `qemu` with the command that boots the guest.
 # Reads: vmlinux, scratch, cpus, mem, icount, verbose, shares, network, root.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* For selftest: each rank sends a block to the next one round the ring, and all add up their ranks. */
 #include <mpi.h>
 #include <stdio.h>

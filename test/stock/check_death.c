@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_death: rank 1 dies, and rank 0 then sends to it until it is told.
  *   check_death before   it dies before anybody has spoken to it

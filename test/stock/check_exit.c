@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_exit: a process of an MPI job ends in a way that is not the usual one.
  *   check_exit HOW [thread]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_first: rank 0 sends one message to rank 1, and nothing else is sent.
  * Prints "the first message has come".

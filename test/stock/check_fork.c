@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_fork: processes of an MPI job have children, and communicate on.
  *   check_fork HOW [thread]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_life: processes that come, meet, part and go. Every message has its own
  * contents, which its receiver recomputes; the first mismatch ends the job.

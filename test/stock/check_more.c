@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* The rest of check_mpi: datatypes and collectives, and the tests which need a
  * job of their own: threads, a rank which computes, processes come later. */
 #include <pthread.h>

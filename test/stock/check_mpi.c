@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_mpi: does an MPI transport deliver every byte, once, in order, to the
  * right place?  Needs nothing but MPI; every message has its own contents,

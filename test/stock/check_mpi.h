@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Shared by the two halves of check_mpi: see check_mpi.c. */
 #ifndef CHECK_MPI_H
 #define CHECK_MPI_H

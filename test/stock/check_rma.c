@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* One-sided communication: check_mpi --rma. Every byte of every window is
  * known at every synchronisation, whoever wrote it. */
 #include <sched.h>

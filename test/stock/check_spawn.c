@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_spawn N: a process spawns N others, exchanges a message with each of
  * them both ways, and disconnects. Prints "N children".

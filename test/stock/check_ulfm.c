@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_ulfm: the last rank dies in the middle of a ring of messages; the
  * others get the error that MPI has for that, and go on without it. Wants

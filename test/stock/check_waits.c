@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * check_waits FOLDER: every process exchanges messages with all others, makes
  * the file FOLDER/ready.RANK, and stays inside MPI until somebody makes the

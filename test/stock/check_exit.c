@@ -4,13 +4,13 @@
  *   check_exit HOW [thread]
  *   mpi_t        the tools interface is initialised before MPI, and never finalised
  *   mpi_t_later  the same, but after MPI_Init
- *   mpi_t_last   the tools interface is finalised after MPI_Finalize
  *   exit         every rank calls exit(5), without MPI_Finalize
  *   one_exits    rank 0 does, while the others wait for a message
  *   abort        rank 0 calls MPI_Abort with 5, while the others wait for a message
  * With "thread" another thread does so, while the main thread waits for a
  * message too. Before that all ranks exchange messages and write into the
- * memory of each other.
+ * memory of each other. (No way finalises the tools interface after
+ * MPI_Finalize: that crashes in Open MPI 4.1, also with btl self alone.)
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -66,7 +66,7 @@ static void* leave(void* unused) {
 int main(int argc, char** argv) {
   int provided, by_thread = argc > 2 && strcmp(argv[2], "thread") == 0;
   how = argc > 1 ? argv[1] : "exit";
-  if (is("mpi_t") || is("mpi_t_last")) MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+  if (is("mpi_t")) MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Init_thread(&argc, &argv, by_thread ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   if (is("mpi_t_later")) MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -76,9 +76,8 @@ int main(int argc, char** argv) {
     printf("check_exit: %s\n", how);
     fflush(stdout);
   }
-  if (is("mpi_t") || is("mpi_t_later") || is("mpi_t_last")) {
+  if (is("mpi_t") || is("mpi_t_later")) {
     MPI_Finalize();
-    if (is("mpi_t_last")) MPI_T_finalize();
     return 0;
   }
   if (!is("exit") && rank != 0) wait_for_ever();

@@ -5,11 +5,14 @@
   check_fork.py exit             the same, and the child ends by sys.exit(), which runs exit handlers
   check_fork.py multiprocessing  processes and pools of multiprocessing, which are forks too
   check_fork.py subprocess       other programs
+
+With "thread" as a second argument another thread has the children, while the main thread waits for it.
 """
 import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 
 import mpi4py
 
@@ -41,11 +44,14 @@ def square(x):
 
 
 def by_fork(leave):
+    # sys.exit() ends only the thread that calls it, if that is not the main one. It is the only one of the child, which so ends by
+    # exit(0) of the C library.
+    expected = 0 if by_thread and leave is sys.exit else 7
     pid = os.fork()
     if pid == 0:
         leave(7)
     status = os.waitpid(pid, 0)[1]
-    if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 7:
+    if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != expected:
         fail(f"a child has ended in another way: {status}")
 
 
@@ -66,6 +72,7 @@ def by_subprocess():
         fail("a program says something else")
 
 
+by_thread = sys.argv[2:] == ["thread"]
 children = {
     "fork": lambda: by_fork(os._exit),
     "exit": lambda: by_fork(sys.exit),
@@ -73,11 +80,23 @@ children = {
     "subprocess": by_subprocess,
 }
 
-have_children = children[sys.argv[1]]
+
+def have_children():
+    if not by_thread:
+        children[sys.argv[1]]()
+        return
+    done = []
+    thread = threading.Thread(target=lambda: done.append(children[sys.argv[1]]()))
+    thread.start()
+    thread.join()
+    if not done:
+        fail("the thread has ended by an exception")
+
+
 have_children()
 exchange(1)
 have_children()
 exchange(2)
 MPI.Finalize()
 if rank == 0:
-    print("check_fork.py: 2 exchanges", flush=True)
+    print(f"check_fork.py: 2 exchanges, children of {'a thread' if by_thread else 'the main thread'}", flush=True)

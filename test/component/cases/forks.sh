@@ -27,9 +27,13 @@ case_fork_is_not_prepared() { # told to who wants to hear, and the job goes on
 
 # python_forks HOW : the same of a program in Python.
 python_forks() {
-  local python=/usr/bin/python3 # the one that Debian's mpi4py belongs to
+  local python=/usr/bin/python3 by # the one that Debian's mpi4py belongs to
   "$python" -c 'import mpi4py' 2> /dev/null || { echo 'SKIP mpi4py (package python3-mpi4py) is not installed'; exit 77; }
-  LIMIT=120 fabric 2 "$python" "$here/../stock/check_fork.py" "$1" && says 'check_fork.py: 2 exchanges'
+  for by in '' thread; do
+    # shellcheck disable=SC2086 # nothing, or a word
+    LIMIT=120 fabric 2 "$python" "$here/../stock/check_fork.py" "$1" $by && says 'check_fork.py: 2 exchanges' &&
+      says "children of ${by:+a }${by:-the main thread}" || { echo "child made by: ${by:-the main thread}"; return 1; }
+  done
 }
 case_fork_by_python() {
   local how

@@ -8,9 +8,10 @@
 //   gone: DEVICE:PORT BYTES        those of all its send requests
 // and, when the connection manager listens, when it connects, and when a device is closed,
 //   listens: PORT
-//   connects: ip | gid             what the peer is addressed by
+//   connects: ip | gid pkey 0xN    what the peer is addressed by, and the partition key that a gid comes with
 //   polled: DEVICE N               completions that were asked for at once, at most
 #include <dlfcn.h>
+#include <infiniband/ib.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
@@ -140,7 +141,11 @@ int ibv_close_device(struct ibv_context* context) {
 int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameters) {
   int (*next)(struct rdma_cm_id*, struct rdma_conn_param*) =
       (int (*)(struct rdma_cm_id*, struct rdma_conn_param*))dlsym(RTLD_NEXT, "rdma_connect");
-  fprintf(output(), "connects: %s\n", rdma_get_peer_addr(id)->sa_family == AF_IB ? "gid" : "ip");
+  const struct sockaddr* peer = rdma_get_peer_addr(id);
+  if (peer->sa_family == AF_IB)
+    fprintf(output(), "connects: gid pkey 0x%x\n", ntohs(((const struct sockaddr_ib*)peer)->sib_pkey));
+  else
+    fputs("connects: ip\n", output());
   return next(id, parameters);
 }
 

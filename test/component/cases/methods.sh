@@ -12,7 +12,7 @@ connected_by() {
   local wanted=$1 seen
   shift
   watched 2 --mca btl_fabric_if_include "$dev_a" "$@" "$check" --max 4096 --flood 100 && says 'checks passed' || return 1
-  seen=$(sed -n 's/^connects: //p' verbs.* | sort -u | tr '\n' ' ')
+  seen=$(sed -n 's/^connects: \([a-z]*\).*/\1/p' verbs.* | sort -u | tr '\n' ' ')
   [ "${seen:-none }" = "$wanted " ] || { echo "$*: connected by ${seen:-none}"; return 1; }
 }
 case_connection_methods_have_priorities() {
@@ -106,6 +106,14 @@ case_ibcm_threads() { ibcm 2 "$check" --threads 3 && says 'checks passed'; }
 case_ibcm_spawn() { ibcm 2 "$check" --spawn && says 'checks passed'; }
 case_ibcm_peer_computes() { ibcm 3 "$check" --compute 3 && says 'checks passed'; }
 case_ibcm_killed_peer() { kills_a_peer ibcm; }
+case_ibcm_partition_key() { # peers are asked for with the key that is in the table, which says who is a full member
+  [ "$link" = ib ] || { echo 'SKIP the devices are not InfiniBand'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a second partition for certain'; exit 77 ;; esac
+  local keys
+  watched 2 --mca btl_fabric_cpc_include ibcm --mca btl_fabric_pkey 1 "$check" --max 4096 --flood 100 && says 'checks passed' || return 1
+  keys=$(sed -n 's/^connects: //p' verbs.* | sort -u)
+  [ "$keys" = 'gid pkey 0x8001' ] || { echo "connected by ${keys:-none}"; return 1; }
+}
 case_ibcm_needs_infiniband() {
   roce_only
   fabric 2 --mca btl_fabric_cpc_include ibcm "$check" $small

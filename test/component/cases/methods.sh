@@ -49,6 +49,11 @@ case_oob_on_one_interface() { oob 2 --mca btl_fabric_oob_if_include lo "$check" 
 case_oob_on_one_network() {
   oob 2 --mca btl_fabric_oob_if_include 10.0.0.0/8,127.0.0.0/8 "$check" $small && says 'checks passed'
 }
+case_oob_without_some_networks() {
+  oob 2 --mca btl_fabric_oob_if_exclude nosuch0,203.0.113.0/24 "$check" $small && says 'checks passed' || return 1
+  oob 2 --mca btl_fabric_oob_if_exclude 0.0.0.0/0,::/0 "$check" $small
+  refuses $? && says 'btl_fabric_oob_if_include or oob_if_exclude (0.0.0.0/0,::/0) leaves no address of this host'
+}
 case_oob_on_ipv6() { # alone: in a network namespace with nothing else than loopback
   local option
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }

@@ -85,6 +85,12 @@ case_different_subnets_are_paired_if_allowed() {
   case $dev_a in softhca*) ;; *) echo 'SKIP there is no route between the subnets'; exit 77 ;; esac
   OMPI_MCA_btl_fabric_allow_different_subnets=1 fabric_pair gid_index=1 gid_index="$FABRIC_IPV4_GID" $small && says 'checks passed'
 }
+# Open MPI sends by those BTLs alone that have the highest exclusivity: tcp has 100, and this one 1024 if nothing is set.
+case_exclusivity() {
+  local above=(--mca btl_fabric_exclusivity 101) below=(--mca btl_fabric_exclusivity 99) rest=(--mca btl_tcp_if_include lo "$check" $small)
+  BTLS=fabric,tcp,self watched 2 "${above[@]}" "${rest[@]}" && says 'checks passed' && carries "$dev_a" || return 1
+  BTLS=fabric,tcp,self watched 2 "${below[@]}" "${rest[@]}" && says 'checks passed' && carries_not "$dev_a"
+}
 # Two devices, each near to a processor, in a fabric that has such, and a process bound to each processor.
 case_near_devices() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices whose place can be chosen'; exit 77 ;; esac

@@ -97,8 +97,10 @@ inline constexpr std::array kParamTable = {
         "with P or S; all processes of a job need the same list"),
     text_param("if_include", &Params::if_include, nullptr, 1,
                "Devices or ports to use, separated by commas: rxe0,mlx5_0:1. Not together with if_exclude"),
-    text_param("if_exclude", &Params::if_exclude, nullptr, 1,
-               "Devices or ports not to use, separated by commas. Not together with if_include"),
+    text_param(
+        "if_exclude", &Params::if_exclude, nullptr, 1,
+        "Devices or ports not to use, separated by commas; those that a host does not have are passed over. Not together "
+        "with if_include"),
     number_param(
         "gid_index", &Params::gid_index, -1, -1, 255, 3,
         "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),
@@ -163,9 +165,10 @@ inline constexpr std::array kParamTable = {
     text_param("oob_if_include", &Params::oob_if_include, nullptr, 2,
                "Network interfaces and networks that connections are set up over TCP on, separated by commas: "
                "eth0,10.0.0.0/8,fd00::/16. Not together with oob_if_exclude"),
-    text_param("oob_if_exclude", &Params::oob_if_exclude, nullptr, 2,
-               "Network interfaces and networks that connections are not set up over TCP on, separated by commas. Not "
-               "together with oob_if_include"),
+    text_param(
+        "oob_if_exclude", &Params::oob_if_exclude, nullptr, 2,
+        "Network interfaces and networks that connections are not set up over TCP on, separated by commas; those "
+        "that a host does not have are passed over. Not together with oob_if_include"),
     number_param("connect_limit", &Params::connect_limit, 128, 1, 65536, 5,
                  "Connections that a process opens at once, each with a TCP socket where oob sets them up, and those "
                  "over TCP that it lets its peers open; more wait for their turn"),

@@ -31,6 +31,7 @@ available() {
 chosen_from() {
   case $1 in
     late | no-cma | asan/?* | tsan/?* | ledger/?* | kernel | debian13vm | debian13/ib | debian13/roce | debian13/iwarp) "$here/component/run" --list ;;
+    debian13/unit) made "$build/plain" TESTS | sed -n "s|^test/unit/||p" ;;
     ledger) echo build ;;
     asan | tsan) made "$build/plain" TESTS | sed 's|^test/||'; echo build ;;
     stock | stock-x | */stock) "$here/stock/run-stock" --list ;;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
@@ -117,6 +118,25 @@ bool Link::has_no_fragments_out() const noexcept {
   return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return queue.in_flight == 0; });
 }
 
+std::size_t Link::goodbyes_under_way() const noexcept {
+  std::size_t waiting = goodbyes_to_say_;
+  if (state_ == State::kLeaving) {
+    for (const LinkQueue& queue : queues_) {
+      waiting += queue.waiting.empty() ? 0 : 1;  // nothing else waits
+    }
+  }
+  assert(waiting <= goodbyes_out_);
+  return goodbyes_out_ - waiting;
+}
+
+bool Link::carries_only_goodbyes() const noexcept {
+  std::size_t fragments = 0;
+  for (const LinkQueue& queue : queues_) {
+    fragments += queue.in_flight;
+  }
+  return rdma_.in_flight() == 0 && rdma_.replies_to_come() == 0 && fragments == goodbyes_under_way();
+}
+
 void Link::set_loopback(ibv_qp* queue_pair) noexcept {
   rdma_queue().qp = queue_pair;
   rdma_queue().own_sends.qp = queue_pair;
@@ -156,6 +176,7 @@ void Link::end_waiting() noexcept {
     while (!waiting.empty()) {
       Fragment* fragment = waiting.pop_front();
       if (state_ == State::kClosed || state_ == State::kLeaving) {
+        goodbyes_out_ -= fragment->kind == PacketKind::kGoodbye ? 1 : 0;
         put_back(fragment);
       } else {
         end_send(upper_, fragment, OPAL_ERR_UNREACH);
@@ -166,6 +187,7 @@ void Link::end_waiting() noexcept {
   for (LinkQueue& queue : queues_) {
     end_all(queue.waiting);
   }
+  goodbyes_out_ -= std::exchange(goodbyes_to_say_, 0);
   replies_.clear();
 }
 

@@ -111,6 +111,10 @@ class Link {
   /// No completion and no reply is to come, but for messages that are copied inline: those only the send queue counts.
   [[nodiscard]] bool is_quiet() const noexcept;
   [[nodiscard]] bool has_no_fragments_out() const noexcept;
+  /// Goodbyes of ours that are posted and have no completion yet.
+  [[nodiscard]] std::size_t goodbyes_under_way() const noexcept;
+  /// The same as is_quiet(), but for goodbyes.
+  [[nodiscard]] bool carries_only_goodbyes() const noexcept;
   static void goodbye_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                            int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;

@@ -31,6 +31,8 @@ struct LinkFailure {
   /// Somebody waits for what has failed: a callback is due.
   bool is_missed = true;
   ibv_wc completion{};  ///< valid are status, vendor_err and qp_num, as verbs has it for failed completions
+  /// Of a goodbye over a shared send queue that is the first to fail: bytes there that it, and all before it, have used.
+  std::uint64_t goodbye_carried = 0;
   int error_number = 0;
   std::span<const std::byte> packet{};
   ibv_event_type event{};

@@ -337,6 +337,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
     queue.drained = true;
   }
   failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due);
+  failure.goodbye_carried = fragment != nullptr && fragment->kind == PacketKind::kGoodbye ? fragment->carried : 0;
   if (queue.share != nullptr) {
     events().sender_failed(queue.share->sends, &link, failure);
   } else {

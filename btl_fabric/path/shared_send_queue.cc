@@ -68,13 +68,28 @@ bool SharedSendQueue::is_used() const noexcept {
   return std::any_of(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link != nullptr; });
 }
 
-/// Which links have inline messages under way is not known; but those that come before a fragment complete with it, so there are
-/// none if no fragment of another link is under way and none was posted since.
-bool SharedSendQueue::carries_nothing_but(const Link* failed) const noexcept {
-  return unsignaled == 0 && batches.is_empty() &&
-         std::all_of(shares_.begin(), shares_.end(), [&](const SendShare& share) {
-           return share.link == nullptr || share.link == failed || share.link->is_quiet();
-         });
+/// Which links have inline messages under way is not known. Those that come before a fragment complete with it, so there are none
+/// if no fragment of another link is under way and none was posted since. And there are none after a goodbye if all bytes in use
+/// are those of goodbyes.
+bool SharedSendQueue::loses_nothing_with(const Link* failed, std::uint64_t goodbye_carried) const noexcept {
+  std::uint64_t goodbyes = 0;
+  bool others_are_quiet = true;
+  for (const auto& [sends, link] : shares_) {
+    if (link == nullptr) {
+      continue;
+    }
+    goodbyes += link->goodbyes_under_way();
+    if (link != failed && !link->is_quiet()) {
+      others_are_quiet = false;
+      if (!link->carries_only_goodbyes()) {
+        return false;
+      }
+    }
+  }
+  if (others_are_quiet && unsignaled == 0 && batches.is_empty()) {
+    return true;
+  }
+  return goodbye_carried != 0 && tx.used() == goodbye_carried + (goodbyes - 1) * tx.space().needed(1);
 }
 
 void SharedSendQueue::enqueue(LinkQueue& queue) noexcept {

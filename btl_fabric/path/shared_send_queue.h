@@ -54,8 +54,10 @@ class SharedSendQueue : public SendQueue {
   /// Gives room to those that wait, messages and RDMA in turn.
   void serve() noexcept;
 
-  /// Nothing is under way but for `failed`, which may be null. Where that is not known for sure, false.
-  [[nodiscard]] bool carries_nothing_but(const Link* failed) const noexcept;
+  /// A request of `failed`, which may be null, is the first to fail, and what was posted before it has arrived. True if nobody
+  /// misses what was posted after it: it is of the same link, or, after a goodbye, a goodbye too. `goodbye_carried`: see
+  /// LinkFailure. Where that is not known for sure, false.
+  [[nodiscard]] bool loses_nothing_with(const Link* failed, std::uint64_t goodbye_carried) const noexcept;
 
   /// The queue pair has failed: nothing is sent any more.
   void fail() noexcept { failed_ = true; }

@@ -115,7 +115,7 @@ void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFail
   if (sends.has_failed()) {
     return;
   }
-  if (!is_alive(link) && sends.carries_nothing_but(link)) {
+  if (!is_alive(link) && sends.loses_nothing_with(link, failure.goodbye_carried)) {
     leave_sender(sends);
     return;
   }

@@ -68,6 +68,8 @@ class TxCredits {
 
   /// Nothing is posted and not known to be done.
   [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
+  /// Bytes of what is posted and not known to be done.
+  [[nodiscard]] std::uint64_t used() const noexcept { return space_.size() - free_; }
   /// Bytes posted since the last operation that has a completion.
   [[nodiscard]] std::uint64_t unsignaled() const noexcept { return unsignaled_; }
 

@@ -38,6 +38,14 @@ case_xrc_queues() {
       { echo "with $list"; return 1; }
   done
 }
+case_xrc_goodbyes_to_who_has_gone() { # all say goodbye to all over the queue pair to the node
+  need_xrc
+  local i
+  for i in 1 2 3 4 5; do
+    fabric 12 --mca btl_fabric_receive_queues X,65536,1 "$check" --max 100 --flood 5 && says 'checks passed' ||
+      { echo "at attempt $i"; return 1; }
+  done
+}
 case_xrc_without_inline() { xrc 3 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed'; }
 case_xrc_small_completion_queues() { # each queue's receives need a completion queue of their own
   xrc 4 --mca btl_fabric_cq_size 700 --mca btl_fabric_rdma_depth 16 "$check" $small && says 'checks passed'

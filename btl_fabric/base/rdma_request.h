@@ -113,17 +113,19 @@ class RdmaRequestPool {
   };
 
   [[gnu::cold]] bool grow(Transport link) {
-    auto requests = std::make_unique<std::array<RdmaRequest, kBlock>>();
+    // The block is kept before it is registered: what follows allocates nothing.
+    Block& block = blocks_.emplace_back(Block{std::make_unique<std::array<RdmaRequest, kBlock>>(), nullptr});
     const unsigned access = access_flags(MemoryRole::kReadSink, link);
-    ibv_mr* mr = verbs_.register_memory(requests->data(), sizeof *requests, access);
+    ibv_mr* mr = verbs_.register_memory(block.requests->data(), sizeof *block.requests, access);
     if (mr == nullptr) {
+      blocks_.pop_back();
       return false;
     }
-    for (RdmaRequest& request : *requests) {
+    block.mr = mr;
+    for (RdmaRequest& request : *block.requests) {
       request.operation.confirm = {&request.scratch, sizeof request.scratch, mr, access};
       put(&request);
     }
-    blocks_.push_back({std::move(requests), mr});
     return true;
   }
 

@@ -3,6 +3,7 @@
 // Endpoints that get no memory.
 #include <cstdlib>
 #include <new>
+#include <set>
 
 #include "cpc/rdmacm/rdmacm.h"
 #include "test/unit/endpoints_bench.h"
@@ -134,7 +135,52 @@ START_TEST(no_memory_for_an_early_cts) {
 }
 END_TEST
 
+/// Requests of RDMA operations, beside `_i` blocks that are in use. What is refused leaves nothing behind.
+START_TEST(no_memory_for_requests) {
+  const auto blocks = static_cast<unsigned>(_i);
+  refuses_one_only = true;
+  long granted = 0;
+  for (bool refused = true; refused; ++granted) {
+    FakeDevice device;
+    VerbsRdma verbs(device.pd());
+    {
+      RdmaRequestPool pool(verbs);
+      std::set<RdmaRequest*> taken;
+      const auto take_block = [&] {
+        const unsigned before = device.regions;
+        do {
+          RdmaRequest* const request = pool.get(Transport::kInfiniBand);
+          ck_assert(request != nullptr && taken.insert(request).second);
+          ck_assert_ptr_eq(request->operation.confirm.address, &request->scratch);
+        } while (taken.size() % 64 != 0);
+        ck_assert_uint_eq(device.regions, before + 1);
+      };
+      while (device.regions < blocks) {
+        take_block();
+      }
+      RdmaRequest* request = nullptr;
+      allocations_left = granted;
+      try {
+        request = pool.get(Transport::kInfiniBand);
+      } catch (const std::bad_alloc&) {
+      }
+      refused = allocations_left < 0;
+      allocations_left = -1;
+      ck_assert((request == nullptr) == refused);
+      ck_assert_uint_eq(device.regions, blocks + (refused ? 0 : 1));
+      if (refused) {
+        take_block();
+      }
+    }
+    ck_assert_uint_eq(device.regions, 0);
+  }
+  ck_assert_int_ge(granted, 2);
+}
+END_TEST
+
 int main() {
-  return run_suite("endpoints: no memory",
-                   {{no_memory_is_an_error, 8}, no_memory_for_a_close, {no_memory_for_an_early_cts, 2}});
+  return run_suite("endpoints: no memory", {{no_memory_is_an_error, 8},
+                                            no_memory_for_a_close,
+                                            {no_memory_for_an_early_cts, 2},
+                                            {no_memory_for_requests, 5}});
 }

@@ -2,6 +2,7 @@
 #include "cpc/manager/connection_manager.h"
 
 #include <future>
+#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -167,7 +168,11 @@ bool ConnectionManager::has_upcalls() const noexcept {
 std::vector<Upcall> ConnectionManager::take_upcalls() {
   std::vector<Upcall> taken = impl_->upcalls.take();
   if (impl_->upcalls.take_loss()) {
-    taken.emplace_back(Shortage{"out of memory", true});
+    try {
+      taken.emplace_back(Shortage{"out of memory", true});
+    } catch (const std::bad_alloc&) {
+      impl_->upcalls.note_loss();  // it is told next time
+    }
   }
   return taken;
 }

@@ -18,8 +18,13 @@ namespace {
 /// Allocations of progress threads that are granted before one is refused; negative: all are.
 std::atomic<long> allocations_left{-1};
 std::atomic<bool> refuses_one_only{true};
+/// The main thread gets nothing.
+thread_local bool refuses_this_thread = false;
 
 bool is_refused() {
+  if (refuses_this_thread) {
+    return true;
+  }
   if (allocations_left < 0 || !fabric::cpc::on_progress_thread() || fabric::test::fakes_at_work > 0) {
     return false;
   }
@@ -87,6 +92,35 @@ START_TEST(all_allocations_are_refused) {
     ++count;
   }
   ck_assert_int_gt(count, 50);
+}
+END_TEST
+
+/// The main thread has no memory to be told of a loss: it is told when there is some.
+START_TEST(a_loss_is_told_later) {
+  Node a(1);
+  Node b(2);
+  refuses_one_only = false;
+  allocations_left = 0;
+  a.connect(b);
+  ck_assert(test::run_until({}, [&] { return a.manager().has_upcalls(); }));
+  allocations_left = -1;
+  std::size_t told = 0;
+  bool has_thrown = false;
+  refuses_this_thread = true;
+  try {
+    told = a.manager().take_upcalls().size();
+  } catch (const std::bad_alloc&) {
+    has_thrown = true;
+  }
+  refuses_this_thread = false;
+  ck_assert_msg(!has_thrown, "take_upcalls() needs memory");
+  ck_assert_uint_eq(told, 0);
+  ck_assert(a.manager().has_upcalls());
+  const std::vector<cpc::Upcall> later = a.manager().take_upcalls();
+  ck_assert_uint_eq(later.size(), 1);
+  const auto* const shortage = std::get_if<cpc::Shortage>(&later[0]);
+  ck_assert(shortage != nullptr && shortage->is_fatal);
+  ck_assert(!a.manager().has_upcalls());
 }
 END_TEST
 
@@ -172,7 +206,7 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("cpc_memory",
-                         {one_allocation_is_refused, all_allocations_are_refused, starting_without_memory,
-                          no_memory_for_handshakes, handshakes_are_given_back_without_memory},
+                         {one_allocation_is_refused, all_allocations_are_refused, a_loss_is_told_later,
+                          starting_without_memory, no_memory_for_handshakes, handshakes_are_given_back_without_memory},
                          120);
 }

@@ -97,7 +97,7 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
   fabric::keep_spare_descriptor();
   try {
     if (auto started = fabric::Component::start(mca_btl_fabric_component); !started) {
-      fabric::report_start_failure(started.error());
+      fabric::report_start_failure(started.error().reason.c_str(), started.error().is_bad_parameter);
       return no_modules();
     }
     const std::vector<fabric::Module*> modules = fabric::Component::get().modules();
@@ -112,7 +112,7 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
     }
     return list;
   } catch (...) {
-    fabric::report_start_failure({"there is not enough memory", false});
+    fabric::report_start_failure("there is not enough memory", false);
     return no_modules();
   }
 }

@@ -145,14 +145,13 @@ void find_help_file(const char* folder) noexcept {
   }
 }
 
-void report_start_failure(const StartFailure& failure) {
-  const char* reason = failure.reason.c_str();
-  const bool shown = chosen_by_name() || (failure.is_bad_parameter && host_has_device());
+void report_start_failure(const char* reason, bool is_bad_parameter) noexcept {
+  const bool shown = chosen_by_name() || (is_bad_parameter && host_has_device());
   if (!shown) {
     opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: not used on %s: %s", local_host(),
                         reason);
   } else {
-    show(failure.is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
+    show(is_bad_parameter ? kBadParameter : kNotUsable, local_host(), reason);
   }
 }
 

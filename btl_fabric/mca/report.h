@@ -20,14 +20,13 @@ namespace fabric {
 class Endpoint;
 class Module;
 struct PortRefusal;
-struct StartFailure;
 
 /// The folder that has the help file. Before anything is reported.
 void find_help_file(const char* folder) noexcept;
 
 /// The component cannot be used in this process. Silent unless the user chose it by name, or set a parameter of it
-/// wrong on a host that has a device.
-void report_start_failure(const StartFailure& failure);
+/// wrong on a host that has a device. Throws nothing: out of memory may be the reason.
+void report_start_failure(const char* reason, bool is_bad_parameter) noexcept;
 /// Of the ports that are not used, while others are: those that the user named, and all of them in verbose output.
 void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
 /// The host has so many more usable ports than a process can have.

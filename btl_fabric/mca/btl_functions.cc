@@ -71,7 +71,7 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
   return boundary([&] {
     const auto guard = Component::get().locks().lock_all();
     for (size_t i = 0; i < count; ++i) {
-      if (endpoints[i] != nullptr && !module_of(btl).endpoints().is_self(*static_cast<Endpoint*>(endpoints[i]))) {
+      if (endpoints[i] != nullptr && !static_cast<Endpoint*>(endpoints[i])->is_self()) {
         module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
       }
     }

@@ -121,8 +121,7 @@ int submit(Endpoint& endpoint, RdmaRequest* request) noexcept {
 /// True if the target is this process and its processor is to do the work. The device does it where the processor's
 /// atomics and its own do not know of each other.
 bool is_for_processor(Module& module, const mca_btl_base_endpoint_t* endpoint) noexcept {
-  return endpoint != nullptr && !module.needs_loopback() &&
-         module.endpoints().is_self(*static_cast<const Endpoint*>(endpoint));
+  return endpoint != nullptr && !module.needs_loopback() && static_cast<const Endpoint*>(endpoint)->is_self();
 }
 
 /// What osc/rdma means to wait for by a flush has no callback.

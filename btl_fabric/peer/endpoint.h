@@ -79,12 +79,14 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     return number == 0 ? this : others_[number].load(std::memory_order_acquire);
   }
 
-  /// Without a direction: endpoint_key(). For all threads, as are the next two.
+  /// Without a direction: endpoint_key(). For all threads, as are the next three.
   [[nodiscard]] const cpc::ConnectionKey& key() const noexcept { return key_; }
   /// Looked up anew where Open MPI has taken the peer away since.
   [[nodiscard]] opal_proc_t* proc() const noexcept;
   /// Those of its port and context.
   [[nodiscard]] Endpoints& owner() const noexcept { return owner_; }
+  /// It is to this process itself.
+  [[nodiscard]] bool is_self() const noexcept { return is_self_; }
 
   // ---- Sending
 
@@ -203,6 +205,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   std::atomic<unsigned> alive_others_ = 0;            ///< of a first one
   mutable std::atomic<opal_proc_t*> proc_;            ///< null: it may be gone
   bool is_known_ = true;                              ///< Open MPI has not taken it away
+  bool is_self_ = false;                              ///< set before anybody else knows it
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected

@@ -16,7 +16,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
           .missed = !owner_.is_ending() && (cause.is_missed || has_waiting()),
           .crossed = has_asked_ && !cause.was_wanted,
-          .is_self = owner_.is_self(*this),
+          .is_self = is_self_,
           .other_way = cause.direction == cpc::Direction::kIncoming,
           .heard = has_heard_,
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
@@ -63,7 +63,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       return {};
     case EndpointAction::kConnect: {
       (void)link();
-      if (owner_.is_self(*this)) {
+      if (is_self_) {
         return owner_.connect_self();
       }
       const cpc::LinkNumber number = owner_.next_link(key(outgoing()));

@@ -282,7 +282,9 @@ std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcep
 Endpoint* Endpoints::self_endpoint(opal_proc_t* self) {
   if (!self_) {
     const cpc::ConnectionKey key{name_of(*self), port_.index, port_.index};
-    self_ = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{}, 1);
+    auto made = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{}, 1);
+    made->is_self_ = true;
+    self_ = std::move(made);
   }
   return self_.get();
 }

@@ -57,7 +57,6 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
   /// Connects the endpoint of a peer, if there is one and nothing has been sent yet. If that fails nobody misses it.
   void connect(const ProcessName& peer) noexcept;
-  [[nodiscard]] bool is_self(const Endpoint& endpoint) const noexcept { return &endpoint == self_.get(); }
   /// Takes away one of the first context, and those of the others: says goodbye, and gives their connections up. For
   /// whoever holds all locks.
   void remove(Endpoint* first);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Endpoints as they connect, fail and leave.
+#include <thread>
+
 #include "test/unit/endpoints_bench.h"
 
 using namespace fabric;
@@ -250,6 +252,19 @@ START_TEST(flushed_receives_are_no_failure) {
 }
 END_TEST
 
+/// Any thread may ask, without a lock, while another makes the endpoint to this process: ThreadSanitizer sees to that.
+START_TEST(all_threads_know_who_is_self) {
+  EndpointsBench bench;
+  const Endpoint& peer = bench.endpoint();
+  bool is_self = true;
+  std::thread other([&] { is_self = peer.is_self(); });
+  const Endpoint* const self = bench.endpoints.self_endpoint(&bench.others[0]);
+  other.join();
+  ck_assert(!is_self);
+  ck_assert(self->is_self());
+}
+END_TEST
+
 int main() {
   return run_suite("endpoints", {messages_wait_for_their_connection,
                                  goodbye_comes_first,
@@ -262,5 +277,6 @@ int main() {
                                  goodbyes_cross,
                                  all_ports_are_connected,
                                  nothing_is_freed_within_a_callback,
-                                 flushed_receives_are_no_failure});
+                                 flushed_receives_are_no_failure,
+                                 all_threads_know_who_is_self});
 }

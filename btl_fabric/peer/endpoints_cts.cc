@@ -9,8 +9,9 @@ namespace fabric {
 [[gnu::cold]] void Endpoints::handshake_completed(const ibv_wc& completion) noexcept {
   const std::uint64_t serial = completion.wr_id >> cpc::kHandshakeTagBits;
   const auto found = handshakes_.find(serial);
+  const bool has_link = found != handshakes_.end() && found->second->link_;  // else there was no memory for one
   if (completion.status != IBV_WC_SUCCESS) {
-    if (found != handshakes_.end()) {
+    if (has_link) {
       completion_failed(found->second->link(), {.kind = LinkFailure::Kind::kCompletion,
                                                 .qpn = completion.qp_num,
                                                 .is_missed = false,
@@ -18,7 +19,7 @@ namespace fabric {
     }
     return;
   }
-  if (found != handshakes_.end()) {
+  if (has_link) {
     take_handshake(*found->second, completion.byte_len);
   } else {
     guarded(nullptr, [&] { early_handshakes_.push_back({serial, completion.byte_len}); });
@@ -64,6 +65,9 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
 }
 
 void Endpoints::check_early_cts(Endpoint& endpoint) noexcept {
+  if (!endpoint.link_) {
+    return;  // there was no memory for it, and the endpoint has failed
+  }
   const auto serial = endpoint.handshake_.serial;
   for (std::size_t i = 0; i < early_handshakes_.size();) {
     const EarlyHandshake one = early_handshakes_[i];

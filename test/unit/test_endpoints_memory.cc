@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Endpoints that get no memory.
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <set>
@@ -16,11 +17,16 @@ namespace {
 /// Allocations that are granted before one is refused; negative: all are.
 long allocations_left = -1;
 bool refuses_one_only = true;
+/// Larger allocations are refused.
+std::size_t largest = SIZE_MAX;
 
 }  // namespace
 
 // The program's own, so that it can say no.
 [[gnu::noinline]] void* operator new(std::size_t size) {
+  if (size > largest) {
+    throw std::bad_alloc();
+  }
   if (fakes_at_work == 0 && allocations_left == 0) {
     allocations_left = refuses_one_only ? -1 : 0;
     throw std::bad_alloc();
@@ -115,6 +121,26 @@ START_TEST(no_memory_for_a_close) {
 }
 END_TEST
 
+/// Smaller things get some. The endpoint fails, and what comes over its queue pairs is nobody's.
+START_TEST(no_memory_for_a_link) {
+  EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
+  (void)bench.endpoint();
+  cpc::Linked linked = bench.linked(5);
+  linked.handshake.serial = 77;
+  const cpc::Upcall upcall = linked;
+  ibv_wc flushed{};
+  flushed.wr_id = linked.handshake.serial << cpc::kHandshakeTagBits | cpc::kHandshakeTag;
+  flushed.status = IBV_WC_WR_FLUSH_ERR;
+  flushed.qp_num = bench.pair().verbs.qp_num;
+  bench.device.completions.push_back(flushed);
+  largest = sizeof(EndpointLink) - 1;
+  bench.tell(upcall);
+  bench.endpoints.progress();
+  largest = SIZE_MAX;
+  ck_assert_uint_eq(bench.said<cpc::Close>(), 1);
+}
+END_TEST
+
 /// The first CTS may be here before its connection is known.
 START_TEST(no_memory_for_an_early_cts) {
   EndpointsBench bench(kSharedQueues, cpc::kRdmaCm);
@@ -181,6 +207,7 @@ END_TEST
 int main() {
   return run_suite("endpoints: no memory", {{no_memory_is_an_error, 8},
                                             no_memory_for_a_close,
+                                            no_memory_for_a_link,
                                             {no_memory_for_an_early_cts, 2},
                                             {no_memory_for_requests, 5}});
 }

@@ -138,6 +138,7 @@ bool Link::carries_only_goodbyes() const noexcept {
 }
 
 void Link::set_loopback(ibv_qp* queue_pair) noexcept {
+  is_to_ourselves_ = true;
   rdma_queue().qp = queue_pair;
   rdma_queue().own_sends.qp = queue_pair;
 }
@@ -263,6 +264,7 @@ void Link::retry() noexcept {
       replies_.erase(replies_.begin());
     }
   }
+  rdma_.tell_held();
   if (is_up()) {
     rdma_.send_waiting();
   }

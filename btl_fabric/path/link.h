@@ -149,6 +149,7 @@ class Link {
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;
   std::uint32_t outgoing_incarnation_ = 0;
+  bool is_to_ourselves_ = false;  ///< it carries no messages
   std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them

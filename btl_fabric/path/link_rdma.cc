@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/path/link_rdma.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "btl_fabric/base/atomic_message.h"
@@ -11,6 +12,14 @@
 namespace fabric {
 
 namespace {
+
+/// No less than ob1's longest header.
+constexpr std::size_t kAnswerBytes = 64;
+
+/// No message of ob1's follows one.
+bool is_atomic(RdmaKind kind) noexcept {
+  return kind == RdmaKind::kFetchAdd || kind == RdmaKind::kCompareSwap;
+}
 
 void count(const RdmaOperation& operation, Counters& counters) noexcept {
   switch (operation.kind) {
@@ -46,11 +55,15 @@ LinkRdma::LinkRdma(Link& link, PacketPath& path, LinkQueue& queue)
     : link_(link),
       path_(path),
       queue_(queue),
+      answers_(link.queue(std::min(path.queue_for(kAnswerBytes), path.receive_queues().count() - 1))),
       own_channel_(path, queue.own_sends.tx),
       messages_(path.settings().rdma_depth) {}
 
 /// The queue pair is gone by now, or has failed for all who share it.
 LinkRdma::~LinkRdma() {
+  while (!held_.empty()) {
+    path_.rdma().requests.put(held_.pop_front());
+  }
   while (!stranded_.empty()) {
     RdmaRequest* request = stranded_.pop_front();
     channel_->planner.error(request->operation);
@@ -95,6 +108,7 @@ int LinkRdma::submit(RdmaRequest* request) noexcept {
 
 void LinkRdma::forget_callers() noexcept {
   waiting_.forget_callers();
+  held_.forget_callers();
   for (RdmaRequest* request : messages_) {
     if (request != nullptr) {
       request->callback = nullptr;
@@ -103,6 +117,7 @@ void LinkRdma::forget_callers() noexcept {
 }
 
 void LinkRdma::take_waiting(RdmaRequestQueue& requests) noexcept {
+  tell_held();
   while (!waiting_.empty()) {
     requests.push_back(waiting_.pop_front());
   }
@@ -114,7 +129,7 @@ LinkRdma::Started LinkRdma::start(RdmaRequest* request) noexcept {
 
 LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   // Messages keep the room that is theirs.
-  if (channel_->in_flight >= path_.settings().rdma_depth) {
+  if (channel_->in_flight + held_.count() >= path_.settings().rdma_depth) {
     return Started::kNoRoom;
   }
   RdmaOperation& operation = request->operation;
@@ -228,12 +243,47 @@ LinkRdma::Started LinkRdma::start_first() noexcept {
 void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
   --in_flight_;
   --channel_->in_flight;
-  if (good) {
-    channel_->planner.complete(request->operation);
-  } else {
+  if (!good) {
     channel_->planner.error(request->operation);
+    finish(request, OPAL_ERR_UNREACH);
+    return;
   }
-  finish(request, good ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+  channel_->planner.complete(request->operation);
+  if ((held_.empty() && may_tell()) || is_atomic(request->operation.kind)) [[likely]] {
+    finish(request, OPAL_SUCCESS);
+  } else {
+    hold(request);
+  }
+}
+
+bool LinkRdma::may_tell() const noexcept {
+  return (answers_.waiting.empty() && answers_.room() == Room::kYes) || !link_.is_up() || link_.is_to_ourselves_;
+}
+
+[[gnu::cold]] void LinkRdma::hold(RdmaRequest* request) noexcept {
+  ++path_.counters().rdma_held;
+  if (held_.empty()) {
+    held_since_ = std::chrono::steady_clock::now();
+  }
+  held_.push_back(request);
+  path_.retry_later(link_);
+}
+
+/// A peer that makes no progress gives no credits, and an origin of one-sided operations does not wait for its target: what is
+/// held too long is told.
+[[gnu::cold]] void LinkRdma::tell_held() noexcept {
+  constexpr auto kLongest = std::chrono::seconds(1);
+  if (held_.empty()) {
+    return;
+  }
+  const bool too_long = std::chrono::steady_clock::now() - held_since_ >= kLongest;
+  std::uint32_t most = held_.count();  // callbacks may add to them
+  while (most-- > 0 && !held_.empty() && (too_long || may_tell())) {
+    finish(held_.pop_front(), OPAL_SUCCESS);
+  }
+  if (!held_.empty()) {
+    path_.retry_later(link_);
+  }
 }
 
 bool LinkRdma::replied(const AtomicReply& reply) noexcept {
@@ -262,6 +312,9 @@ bool LinkRdma::replied(const AtomicReply& reply) noexcept {
 void LinkRdma::abort() noexcept {
   if (queue_.share != nullptr) {
     queue_.share->sends.leave(*this);
+  }
+  while (!held_.empty()) {
+    finish(held_.pop_front(), OPAL_SUCCESS);
   }
   while (!waiting_.empty()) {
     finish(waiting_.pop_front(), OPAL_ERR_UNREACH);

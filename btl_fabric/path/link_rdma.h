@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The reads, writes and atomics of a link: those under way, and those that wait for room or for memory regions, in order.
+//
+// The end of a read or write is told when a message can follow it at once. ob1 sends one from the callback, to tell the peer that
+// its memory is free, and takes the request for complete at once: should that message have to wait for a credit, the application
+// may wait for something else in the meantime without making progress (MPI_Comm_disconnect does, in PMIx), and the peer for ever.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -41,7 +46,7 @@ class LinkRdma {
   [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
   /// Requests whose callbacks are to come.
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
-    return in_flight_ + waiting_.count() + static_cast<std::uint32_t>(messages_under_way_);
+    return in_flight_ + waiting_.count() + held_.count() + static_cast<std::uint32_t>(messages_under_way_);
   }
 
   /// The link is up: starts `requests`, which have waited for it, as far as there is room.
@@ -55,7 +60,10 @@ class LinkRdma {
   /// Ends everything that waits, and whatever waits for messages of the peer, with an error.
   void abort() noexcept;
 
-  /// Nobody is called back any more for what waits, or waits for an answer.
+  /// Tells the ends that were held back, as far as messages can follow them.
+  void tell_held() noexcept;
+
+  /// Nobody is called back any more for what waits, waits for an answer, or has ended.
   void forget_callers() noexcept;
 
   /// Gives what has not been started.
@@ -87,14 +95,19 @@ class LinkRdma {
   [[nodiscard]] Started post(RdmaRequest* request) noexcept;
   [[nodiscard]] Started send_message(RdmaRequest* request) noexcept;
   void finish(RdmaRequest* request, int status) noexcept;
+  [[nodiscard]] bool may_tell() const noexcept;
+  void hold(RdmaRequest* request) noexcept;
 
   Link& link_;
   PacketPath& path_;
   LinkQueue& queue_;
+  const LinkQueue& answers_;  ///< that the upper layer's short messages take
   RdmaChannel own_channel_;
   RdmaChannel* channel_ = &own_channel_;  ///< that of the shared queue pair, of X queues
   RdmaRequestQueue waiting_;
-  RdmaRequestQueue stranded_;           ///< ended for the upper layer, but not for the device
+  RdmaRequestQueue stranded_;  ///< ended for the upper layer, but not for the device
+  RdmaRequestQueue held_;      ///< ended well for the device, but not told to the upper layer
+  std::chrono::steady_clock::time_point held_since_;
   std::uint32_t in_flight_ = 0;         ///< posted to the device
   std::vector<RdmaRequest*> messages_;  ///< atomics that went as messages, by the place that their replies name
   std::size_t messages_under_way_ = 0;

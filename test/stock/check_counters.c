@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads the component's counters as any MPI program would, through MPI_T, around traffic whose amount it knows:
-//   mpirun -np 2 check_counters [--one-sided] [NAME=LEAST | NAME=LEAST-MOST]...
+//   mpirun -np 2 check_counters [--one-sided | --at-once] [NAME=LEAST | NAME=LEAST-MOST]...
 // With --one-sided each process adds to a number of the other one 100 times, and writes and reads 4 KiB of its memory 100 times. Prints every counter that is not zero, summed over the processes. Status 1 if what was counted is not what was done, or
 // a named sum is out of its range.
 #include <mpi.h>
@@ -17,6 +17,8 @@ enum {
   large_size = 1 << 20,
   small_count = 3000,
   large_count = 8,
+  crossing_size = 1 << 16,
+  crossing_count = 100,
   block_size = 4096,
   one_sided_count = 100
 };
@@ -144,6 +146,23 @@ static void access_windows(void) {
   free(memory);
 }
 
+// Large messages both ways, all at once.
+static void cross(void) {
+  MPI_Request requests[2 * crossing_count];
+  unsigned char* buffer = calloc(2 * crossing_count, crossing_size);
+  if (buffer == NULL) fail("there is not enough memory");
+  for (int i = 0; i < 2 * crossing_count; i++) {
+    unsigned char* part = buffer + (size_t)i * crossing_size;
+    if (i % 2 == 0)
+      MPI_Isend(part, crossing_size, MPI_BYTE, !rank, i / 2, MPI_COMM_WORLD, &requests[i]);
+    else
+      MPI_Irecv(part, crossing_size, MPI_BYTE, !rank, i / 2, MPI_COMM_WORLD, &requests[i]);
+  }
+  MPI_Waitall(2 * crossing_count, requests, MPI_STATUSES_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+  free(buffer);
+}
+
 static int expect(int good, const char* what) {
   if (!good) printf("wrong: rank %d: %s\n", rank, what);
   return !good;
@@ -185,6 +204,8 @@ static int check_range(const char* text) {
 
 int main(int argc, char** argv) {
   const int one_sided = argc > 1 && strcmp(argv[1], "--one-sided") == 0;
+  const int at_once = argc > 1 && strcmp(argv[1], "--at-once") == 0;
+  const int is_other = one_sided || at_once;
   int size, provided, bad, any;
   MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Init(&argc, &argv);
@@ -193,10 +214,10 @@ int main(int argc, char** argv) {
   if (size != 2) fail("it takes two processes");
   find_counters();
   meet();
-  one_sided ? access_windows() : exchange();
+  one_sided ? access_windows() : at_once ? cross() : exchange();
   read_counters();
-  bad = one_sided ? 0 : check_traffic();
-  for (int i = 1 + one_sided; i < argc; i++) bad += check_range(argv[i]);
+  bad = is_other ? 0 : check_traffic();
+  for (int i = 1 + is_other; i < argc; i++) bad += check_range(argv[i]);
   for (int i = 0; rank == 0 && i < counter_count; i++)
     if (counters[i].sum != 0) printf("%-36s %llu\n", counters[i].name, counters[i].sum);
   MPI_Allreduce(&bad, &any, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

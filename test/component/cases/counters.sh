@@ -33,6 +33,10 @@ case_counters_of_puts_and_gets() {
   counts --mca osc rdma -- --one-sided puts=200-200 put_bytes=819200-819200 gets=200-200 get_bytes=819200-819200 &&
     counts --mca osc rdma --mca btl_fabric_rdma_depth 1 -- --one-sided rdma_queued=300 puts=200-200 gets=200-200
 }
+# Each read is followed by a message that says so, and there is one credit for them.
+case_counters_of_reads_that_are_held() {
+  counts --mca btl_fabric_receive_queues P,256,1:P,65536,8 -- --at-once rdma_held=1
+}
 case_counters_of_atomics_as_messages() {
   counts --mca osc rdma --mca btl_fabric_device_atomics 0 -- \
     --one-sided atomics_by_message=200-200 atomics_executed=200-200 atomics_by_device=0-0

@@ -114,6 +114,12 @@ case_all_ports_are_connected_at_once() {
   [ "$began" -eq 2 ] || { echo "$began ports of two were connected for one message"; return 1; }
 }
 
+# What a process says last, to tell a peer that its memory was read, has left before it waits for all to disconnect.
+case_disconnect_again_and_again() {
+  stock check_disconnect || return 1
+  fabric 1 --mca btl_fabric_receive_queues P,256,1:P,65536,2 "$programs/check_disconnect" 20 && says 'check_disconnect: 20 rounds'
+}
+
 # A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of
 # the sixteen to a peer.
 case_spawn_more_than_completion_queues() {

@@ -23,8 +23,7 @@ enum class AtomicOp : std::uint16_t {
   kLogicalOr = 0x16,
   kLogicalXor = 0x17,
   kSwap = 0x1a,
-  kMin = 0x20,
-  kMax = 0x21,
+  // 0x20 and 0x21, minimum and maximum, are refused: the message does not say whether integers are signed.
 };
 
 /// What follows the packet header: where, what, and the place that the reply names.
@@ -117,10 +116,6 @@ template <class T>
       return static_cast<T>((old != 0) != (operand != 0));
     case AtomicOp::kSwap:
       return operand;
-    case AtomicOp::kMin:
-      return old < operand ? old : operand;
-    case AtomicOp::kMax:
-      return old > operand ? old : operand;
   }
   return std::nullopt;
 }

@@ -5,13 +5,12 @@ namespace fabric {
 
 namespace {
 
-/// `Value`: the unsigned type of the same size.
-template <class T, class Value>
+template <class T>
 void execute_on(const AtomicMessage& message, AtomicReply& reply) noexcept {
   const auto old = execute_atomic(*reinterpret_cast<T*>(message.address), static_cast<AtomicOp>(message.op),
                                   static_cast<T>(message.operand), static_cast<T>(message.compare));
   reply.done = old.has_value();
-  reply.value = static_cast<Value>(old.value_or(0));
+  reply.value = old.value_or(0);
 }
 
 }  // namespace
@@ -45,9 +44,9 @@ AtomicReply AtomicTargets::execute(const AtomicMessage& message) const noexcept 
     return reply;
   }
   if (message.is_32_bit) {
-    execute_on<std::int32_t, std::uint32_t>(message, reply);
+    execute_on<std::uint32_t>(message, reply);
   } else {
-    execute_on<std::int64_t, std::uint64_t>(message, reply);
+    execute_on<std::uint64_t>(message, reply);
   }
   return reply;
 }

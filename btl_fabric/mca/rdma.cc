@@ -17,12 +17,13 @@ namespace {
 
 using Handle = mca_btl_base_registration_handle_t;
 
+// No minimum and no maximum: osc/rdma asks for them for unsigned integers too, and does not say that they are. Told that
+// they are not supported, it reads, computes and writes under a lock.
 constexpr std::uint32_t kDeviceAtomics = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_CSWAP;
 constexpr std::uint32_t kMessageAtomics = kDeviceAtomics | MCA_BTL_ATOMIC_SUPPORTS_AND | MCA_BTL_ATOMIC_SUPPORTS_OR |
                                           MCA_BTL_ATOMIC_SUPPORTS_XOR | MCA_BTL_ATOMIC_SUPPORTS_LAND |
                                           MCA_BTL_ATOMIC_SUPPORTS_LOR | MCA_BTL_ATOMIC_SUPPORTS_LXOR |
-                                          MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_MIN |
-                                          MCA_BTL_ATOMIC_SUPPORTS_MAX | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
+                                          MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
 
 Module& module_of(mca_btl_base_module_t* btl) noexcept {
   return *static_cast<Module*>(btl);
@@ -188,7 +189,10 @@ bool can(bool by_device, const Atomic& atomic, std::uint64_t remote_address) noe
   if ((atomic.flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || remote_address % (is_32_bit ? 4 : 8) != 0) {
     return false;
   }
-  return by_device ? !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD) : true;
+  if (by_device) {
+    return !is_32_bit && (atomic.is_swap || atomic.op == MCA_BTL_ATOMIC_ADD);
+  }
+  return atomic.is_swap || (atomic.op != MCA_BTL_ATOMIC_MIN && atomic.op != MCA_BTL_ATOMIC_MAX);
 }
 
 int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {

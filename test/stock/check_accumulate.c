@@ -27,7 +27,8 @@ static _Noreturn void wrong(const char* test, const char* type, const char* op, 
   abort();
 }
 
-enum kind { INTEGER, REAL, COMPLEX, LOGICAL, BYTES, PAIR };
+enum kind { INTEGER, UNSIGNED, REAL, COMPLEX, LOGICAL, BYTES, PAIR };
+enum { any_integer = 1 << INTEGER | 1 << UNSIGNED };
 struct type {
   const char* name;
   MPI_Datatype type;
@@ -35,13 +36,13 @@ struct type {
   int bytes;
 };
 static struct type types[] = {
-    {"int8", MPI_DATATYPE_NULL, INTEGER, 1},   {"int16", MPI_DATATYPE_NULL, INTEGER, 2},
-    {"int32", MPI_DATATYPE_NULL, INTEGER, 4},  {"int64", MPI_DATATYPE_NULL, INTEGER, 8},
-    {"uint8", MPI_DATATYPE_NULL, INTEGER, 1},  {"uint16", MPI_DATATYPE_NULL, INTEGER, 2},
-    {"uint32", MPI_DATATYPE_NULL, INTEGER, 4}, {"uint64", MPI_DATATYPE_NULL, INTEGER, 8},
-    {"long", MPI_DATATYPE_NULL, INTEGER, 8},   {"float", MPI_DATATYPE_NULL, REAL, 4},
-    {"double", MPI_DATATYPE_NULL, REAL, 8},    {"double complex", MPI_DATATYPE_NULL, COMPLEX, 16},
-    {"bool", MPI_DATATYPE_NULL, LOGICAL, 1},   {"byte", MPI_DATATYPE_NULL, BYTES, 1},
+    {"int8", MPI_DATATYPE_NULL, INTEGER, 1},    {"int16", MPI_DATATYPE_NULL, INTEGER, 2},
+    {"int32", MPI_DATATYPE_NULL, INTEGER, 4},   {"int64", MPI_DATATYPE_NULL, INTEGER, 8},
+    {"uint8", MPI_DATATYPE_NULL, UNSIGNED, 1},  {"uint16", MPI_DATATYPE_NULL, UNSIGNED, 2},
+    {"uint32", MPI_DATATYPE_NULL, UNSIGNED, 4}, {"uint64", MPI_DATATYPE_NULL, UNSIGNED, 8},
+    {"long", MPI_DATATYPE_NULL, INTEGER, 8},    {"float", MPI_DATATYPE_NULL, REAL, 4},
+    {"double", MPI_DATATYPE_NULL, REAL, 8},     {"double complex", MPI_DATATYPE_NULL, COMPLEX, 16},
+    {"bool", MPI_DATATYPE_NULL, LOGICAL, 1},    {"byte", MPI_DATATYPE_NULL, BYTES, 1},
     {"2int", MPI_DATATYPE_NULL, PAIR, 8},
 };
 enum { type_count = sizeof(types) / sizeof(types[0]) };
@@ -52,16 +53,16 @@ struct op {
   unsigned kinds;  // a bit each
 };
 static struct op ops[] = {
-    {"sum", MPI_OP_NULL, 1 << INTEGER | 1 << REAL | 1 << COMPLEX},
-    {"prod", MPI_OP_NULL, 1 << INTEGER | 1 << REAL | 1 << COMPLEX},
-    {"max", MPI_OP_NULL, 1 << INTEGER | 1 << REAL},
-    {"min", MPI_OP_NULL, 1 << INTEGER | 1 << REAL},
-    {"land", MPI_OP_NULL, 1 << INTEGER | 1 << LOGICAL},
-    {"lor", MPI_OP_NULL, 1 << INTEGER | 1 << LOGICAL},
-    {"lxor", MPI_OP_NULL, 1 << INTEGER | 1 << LOGICAL},
-    {"band", MPI_OP_NULL, 1 << INTEGER | 1 << BYTES},
-    {"bor", MPI_OP_NULL, 1 << INTEGER | 1 << BYTES},
-    {"bxor", MPI_OP_NULL, 1 << INTEGER | 1 << BYTES},
+    {"sum", MPI_OP_NULL, any_integer | 1 << REAL | 1 << COMPLEX},
+    {"prod", MPI_OP_NULL, any_integer | 1 << REAL | 1 << COMPLEX},
+    {"max", MPI_OP_NULL, any_integer | 1 << REAL},
+    {"min", MPI_OP_NULL, any_integer | 1 << REAL},
+    {"land", MPI_OP_NULL, any_integer | 1 << LOGICAL},
+    {"lor", MPI_OP_NULL, any_integer | 1 << LOGICAL},
+    {"lxor", MPI_OP_NULL, any_integer | 1 << LOGICAL},
+    {"band", MPI_OP_NULL, any_integer | 1 << BYTES},
+    {"bor", MPI_OP_NULL, any_integer | 1 << BYTES},
+    {"bxor", MPI_OP_NULL, any_integer | 1 << BYTES},
     {"maxloc", MPI_OP_NULL, 1 << PAIR},
     {"minloc", MPI_OP_NULL, 1 << PAIR},
 };
@@ -78,7 +79,8 @@ static void fill_tables(void) {
   for (int i = 0; i < op_count; i++) ops[i].op = o[i];
 }
 
-// Small numbers, so that neither order nor rounding shows in a result. Rank -1: what is there at first.
+// Small numbers, so that neither order nor rounding shows in a result, and large unsigned ones, whose sums and products wrap
+// around. Rank -1: what is there at first.
 static void fill(void* to, const struct type* t, int who, int place) {
   unsigned char* at = to;
   for (int i = 0; i < elements; i++, at += t->bytes) {
@@ -105,6 +107,10 @@ static void fill(void* to, const struct type* t, int who, int place) {
         break;
       case INTEGER:
         memcpy(at, &value, (size_t)t->bytes);  // least significant bytes first
+        break;
+      case UNSIGNED:  // every other one is negative if it is taken for signed
+        memcpy(at, &value, (size_t)t->bytes);
+        if ((who + 1 + i) % 2) at[t->bytes - 1] |= 0x80;
         break;
     }
   }
@@ -310,8 +316,9 @@ static void run(void) {
         in_turn(&types[t], &ops[o], place, 1);
       }
     replace_and_read(&types[t], place);
-    if (types[t].kind == INTEGER) swap_under_contention(&types[t], place);
-    if (types[t].kind == INTEGER && types[t].bytes >= 4) draw_under_contention(&types[t], place);
+    const int is_integer = (any_integer & 1U << types[t].kind) != 0;
+    if (is_integer) swap_under_contention(&types[t], place);
+    if (is_integer && types[t].bytes >= 4) draw_under_contention(&types[t], place);
   }
   small_and_crooked();
 }

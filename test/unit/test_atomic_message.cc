@@ -10,7 +10,7 @@ namespace fabric {
 namespace {
 
 START_TEST(messages_survive_the_wire) {
-  AtomicMessage message{1, 2, 3, 0xfedcba9876543210, 5, 6, static_cast<std::uint16_t>(AtomicOp::kMin), true};
+  AtomicMessage message{1, 2, 3, 0xfedcba9876543210, 5, 6, static_cast<std::uint16_t>(AtomicOp::kSwap), true};
   std::byte bytes[AtomicMessage::kSize];
   message.write(bytes);
   AtomicMessage read;
@@ -41,7 +41,6 @@ START_TEST(operations_do_what_they_say) {
       {AtomicOp::kXor, 12, 10, 0, 6},        {AtomicOp::kLogicalAnd, 12, 10, 0, 1},
       {AtomicOp::kLogicalAnd, 12, 0, 0, 0},  {AtomicOp::kLogicalOr, 0, 10, 0, 1},
       {AtomicOp::kLogicalXor, 12, 10, 0, 0}, {AtomicOp::kSwap, 12, 10, 0, 10},
-      {AtomicOp::kMin, -2, 1, 0, -2},        {AtomicOp::kMax, -2, 1, 0, 1},
   };
   for (const Row& row : rows) {
     std::int64_t wide = row.old;
@@ -66,7 +65,7 @@ START_TEST(unknown_operations_change_nothing) {
       ck_assert_int_eq(value, before);
       continue;
     }
-    ck_assert(op <= static_cast<unsigned>(AtomicOp::kMax));
+    ck_assert_msg(op <= static_cast<unsigned>(AtomicOp::kSwap), "%#x is executed", op);
   }
 }
 END_TEST

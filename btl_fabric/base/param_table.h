@@ -107,7 +107,7 @@ inline constexpr std::array kParamTable = {
     number_param("allow_different_subnets", &Params::allow_different_subnets, 0, 0, 1, 3,
                  "1 pairs ports of different subnets: for routed networks"),
     number_param("ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
-                 "1 uses devices far from the process's processor too; 0 leaves them to the processes near them"),
+                 "1 uses devices far from the process's processor too; 0 only on networks where no device is near"),
     number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),
     number_param("mtu", &Params::mtu, 0, 0, 5, 5,
                  "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses "

@@ -6,6 +6,7 @@
 
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
+#include "common/ports/port_pairing.h"
 #include "common/ports/process_info.h"
 
 namespace fabric {
@@ -173,10 +174,22 @@ PortScan scan_ports(const PortChoice& choice) {
 }
 
 void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan) {
-  const bool any_near = std::any_of(candidates.begin(), candidates.end(), [](const auto& one) { return one.near; });
+  std::vector<PortAddress> near;
+  for (const PortCandidate& candidate : candidates) {
+    if (candidate.near) {
+      near.push_back(candidate.port.address);
+    }
+  }
+  // For each network by itself: a peer that is near another device may have ports on that one's network only.
+  const auto has_nearer = [&near](const PortCandidate& candidate) {
+    return !candidate.near && std::any_of(near.begin(), near.end(), [&candidate](const PortAddress& address) {
+      return reachable(address, candidate.port.address, false);
+    });
+  };
   for (PortCandidate& candidate : candidates) {
-    if (any_near && !candidate.near) {
-      scan.refusals.push_back({candidate.port.name(), "a device nearer to this process's processor is there"});
+    if (has_nearer(candidate)) {
+      scan.refusals.push_back(
+          {candidate.port.name(), "a device nearer to this process's processor is on the same network"});
     } else if (max_ports >= 0 && scan.ports.size() >= static_cast<std::size_t>(max_ports)) {
       scan.refusals.push_back({candidate.port.name(), "btl_fabric_max_ports is " + std::to_string(max_ports) +
                                                           ", and so many are in use already"});

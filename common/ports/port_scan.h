@@ -78,12 +78,12 @@ struct PortCandidate {
   bool near = true;
 };
 
-/// Adds those to `scan` that are used: the near ones, if there are any, and of these the first `max_ports` (-1: as many as
-/// a process can have).
+/// Adds those to `scan` that are used: on each network the near ones, or all if there are none near, and of these the first
+/// `max_ports` (-1: as many as a process can have).
 void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan);
 
 /// Looks at all devices of this host. A port is usable if it is active, its device can make RC queue pairs, the filter
-/// lets it pass, and no nearer device is there for this process. Vendor, model and link speed play no part. Devices are
+/// lets it pass, and no device nearer to this process is on its network. Vendor, model and link speed play no part. Devices are
 /// opened; those without a usable port are closed again.
 [[nodiscard]] PortScan scan_ports(const PortChoice& choice);
 

@@ -111,11 +111,42 @@ START_TEST(no_more_ports_than_a_process_can_have) {
 }
 END_TEST
 
+/// What select_ports() makes of two ports, the first near and the second far: the second is used.
+bool uses_far_port(const fabric::PortAddress& near, const fabric::PortAddress& far) {
+  auto two = candidates(2);
+  two[0].port.address = near;
+  two[1].port.address = far;
+  two[1].near = false;
+  fabric::PortScan scan;
+  fabric::select_ports(std::move(two), -1, scan);
+  ck_assert_uint_eq(scan.ports.size() + scan.refusals.size(), 2);
+  fabric::test::check_text(scan.ports.front().name(), "dev0:1");
+  return scan.ports.size() == 2;
+}
+
+/// Elsewhere another process may be near the other port, and have only that one.
+START_TEST(a_far_port_alone_on_its_network_is_used) {
+  using fabric::Transport;
+  const fabric::Subnet a{{10, 0, 0}, 24};
+  const fabric::Subnet b{{10, 0, 1}, 24};
+  const auto port = [](Transport link, const fabric::Subnet& subnet) {
+    fabric::PortAddress address;
+    address.link = link;
+    address.subnet = subnet;
+    return address;
+  };
+  ck_assert(uses_far_port(port(Transport::kRoce, a), port(Transport::kRoce, b)));
+  ck_assert(uses_far_port(port(Transport::kRoce, a), port(Transport::kIwarp, a)));
+  ck_assert(!uses_far_port(port(Transport::kRoce, a), port(Transport::kRoce, a)));
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   return fabric::test::run_suite(
       "port_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
-       a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found, no_more_ports_than_a_process_can_have});
+       a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found, no_more_ports_than_a_process_can_have,
+       a_far_port_alone_on_its_network_is_used});
 }

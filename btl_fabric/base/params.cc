@@ -155,6 +155,9 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   if (values.max_ports == 0) {
     wrong.push_back("btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)");
   }
+  if (values.pkey == 0x8000) {
+    wrong.push_back("btl_fabric_pkey is 32768, but that is membership without a partition (0: the first of the table)");
+  }
   if (values.queue_costs != nullptr) {
     if (auto costs = parse_costs(values.queue_costs); !costs) {
       wrong.push_back("btl_fabric_queue_costs: " + costs.error().text);

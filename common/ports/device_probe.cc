@@ -172,7 +172,10 @@ Result<PartitionKey> find_pkey(ibv_context* device, std::uint8_t port_num, const
       continue;
     }
     const PartitionKey found{index, be16toh(entry)};
-    if (index == 0 && pkey == 0) {
+    if ((found.value & kPartition) == 0) {
+      continue;  // an empty entry: there is no partition 0
+    }
+    if (pkey == 0) {
       pkey = found.value;
     }
     if ((found.value & kPartition) != (pkey & kPartition)) {

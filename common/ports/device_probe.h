@@ -36,7 +36,7 @@ struct PartitionKey {
 
 /// The entry for the partition of `pkey`, whose membership bit does not matter: as a full member, or else as a limited one,
 /// who reaches full members only (InfiniBand Architecture Specification 1.4, section 10.9.3). 0: the partition of the
-/// first entry.
+/// first entry that is not empty.
 [[nodiscard]] Result<PartitionKey> find_pkey(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& port,
                                              std::uint16_t pkey);
 

@@ -234,13 +234,27 @@ START_TEST(full_members_of_a_partition_go_first) {
 }
 END_TEST
 
+START_TEST(empty_entries_are_no_partition) {
+  ibv_context context{};
+  ibv_port_attr port{};
+  partition_keys = {0xffff, 0, 0};
+  port.pkey_tbl_len = 3;
+  ck_assert(!find_pkey(&context, 1, port, 0x8000));
+  partition_keys = {0, 0x8000, 0x8001};
+  const Result<PartitionKey> first = find_pkey(&context, 1, port, 0);
+  ck_assert(first && first->index == 2);
+  partition_keys = {0, 0, 0};
+  ck_assert(!find_pkey(&context, 1, port, 0));
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "queue_pairs",
-      {the_device_is_asked_once_for_all_connections, reads_of_a_communication_manager_fit_the_device,
-       nobody_goes_to_another_subnet_by_lid, a_port_may_ask_for_a_global_route, full_members_of_a_partition_go_first});
+  return test::run_suite("queue_pairs",
+                         {the_device_is_asked_once_for_all_connections, reads_of_a_communication_manager_fit_the_device,
+                          nobody_goes_to_another_subnet_by_lid, a_port_may_ask_for_a_global_route,
+                          full_members_of_a_partition_go_first, empty_entries_are_no_partition});
 }

@@ -29,6 +29,10 @@ case_no_ports_allowed() {
   fabric 1 --mca btl_fabric_max_ports 0 "$check" $small
   says 'btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)'
 }
+case_no_partition() {
+  fabric 1 --mca btl_fabric_pkey 0x8000 "$check" $small
+  says 'btl_fabric_pkey is 32768, but that is membership without a partition (0: the first of the table)'
+}
 case_unknown_device() {
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small
   refuses $? && says 'nosuch0: this host has no device of that name'

@@ -176,6 +176,11 @@ Result<PathQueues> Module::make_queues() const {
     }
     made.xrc_domain.emplace(std::move(*domain));
   }
+  auto credits = make_credit_pool(cache_.buffers(), fit_.queues, port_.device->max_inline);
+  if (!credits) {
+    return tl::unexpected(credits.error());
+  }
+  made.credit_pool = std::move(*credits);
   for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
     const QueueSpec& spec = fit_.queues[i];
     const auto queue = static_cast<std::uint8_t>(i);

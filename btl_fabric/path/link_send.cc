@@ -181,7 +181,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     queue.next_header(PacketKind::kCredits, 0).write(packet.data());
     error = queue.post_inline(packet.data(), packet.size());
   } else {
-    Fragment* fragment = path_.get_send(queue.index);
+    Fragment* fragment = path_.get_for_credits(queue.index);
     if (fragment == nullptr) {
       return false;
     }

@@ -8,6 +8,20 @@
 
 namespace fabric {
 
+/// Such a message ends without the peer's software, so even one buffer would do. With several, a peer that does not answer
+/// holds up the credits of others less.
+constexpr int kCreditBuffers = 16;
+
+Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source, const ReceiveQueues& queues,
+                                                       std::uint32_t max_inline) {
+  const bool has_credits = std::any_of(queues.queues().begin(), queues.queues().end(),
+                                       [](const QueueSpec& spec) { return spec.kind == QueueKind::kPerPeer; });
+  if (!has_credits || max_inline >= PacketHeader::kSize) {
+    return nullptr;
+  }
+  return FragmentPool::make(source, 0, false, 0, {kCreditBuffers, kCreditBuffers, 1});
+}
+
 PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts)
     : settings_(settings), queues_(std::move(queues)), parts_(parts) {
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);

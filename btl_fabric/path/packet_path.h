@@ -46,10 +46,18 @@ struct PathQueues {
   // In the order of creation: receive buffers outlive the queues that they are posted on.
   std::vector<std::unique_ptr<FragmentPool>> send_pools;
   std::vector<std::unique_ptr<FragmentPool>> receive_pools;
+  std::unique_ptr<FragmentPool> credit_pool;  ///< of make_credit_pool()
   std::unique_ptr<CompletionQueueSet> completion_queues;
   std::optional<XrcDomain> xrc_domain;                      ///< of X queues
   std::vector<std::unique_ptr<SharedQueue>> shared_queues;  ///< null for P queues
 };
+
+/// Buffers for explicit credit messages, which messages cannot take: these may hold all their own buffers while they wait for
+/// credits, on both sides. Null where none are needed: without P queues, or if the device copies up to `max_inline` bytes and
+/// that is enough for such a message. The error says that no memory can be registered.
+[[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source,
+                                                                     const ReceiveQueues& queues,
+                                                                     std::uint32_t max_inline);
 
 /// What it uses of others, who outlive it.
 struct PathParts {
@@ -111,6 +119,11 @@ class PacketPath {
   friend class LinkRdma;
 
   // For links
+  /// A buffer for an explicit credit message on a queue, or null. Only without inline data. Goes back by put_back().
+  [[nodiscard]] Fragment* get_for_credits(std::size_t queue) noexcept {
+    Fragment* const reserved = queues_.credit_pool->get();
+    return reserved != nullptr ? reserved : get_send(queue);
+  }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
   /// The send queue of a queue pair for receive queue `queue`.
   [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept;

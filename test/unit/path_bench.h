@@ -44,7 +44,7 @@ class PathBench final : private PathEvents {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.receivers = receivers_.data();
-    PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared);
+    PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
     room_ = made.completion_queues->reserve(512).value();
     path.emplace(settings, std::move(made), PathParts{rdma_, targets, counters, *this});
     for (auto& receiver : receivers_) {

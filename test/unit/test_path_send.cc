@@ -75,27 +75,112 @@ START_TEST(credits_are_given_back_by_a_message_of_their_own) {
 }
 END_TEST
 
-START_TEST(credits_go_when_there_is_a_buffer_again) {
-  // A device that copies nothing: credits need a buffer too.
-  PathBench bench({.max_inline = 0, .most_sends = 1});
+// A device that copies nothing: credits need buffers too.
+constexpr BenchOptions kWithoutInline{.max_inline = 0, .most_sends = 8};
+
+/// So many messages of the peer's come in that credits are due.
+/// `seen`: reserved receives that it has posted again.
+void make_credits_due(PathBench& bench, Link& link, std::uint16_t seen = 0) {
+  for (int i = 0; i < 3; ++i) {
+    bench.receive(link);
+  }
+  bench.receive(link, {.credits = 0, .explicit_seen = seen});
+  bench.path->progress();
+}
+
+START_TEST(credits_go_while_messages_that_wait_for_credits_hold_all_buffers) {
+  PathBench bench(kWithoutInline);
+  const unsigned all = bench.buffers_left();
   Link& link = bench.connect();
+  FakeQueuePair& pair = bench.pair(link);
+  for (int i = 0; i < 8; ++i) {
+    ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  }
+  while (!pair.sends.empty()) {
+    bench.device.complete_send(pair);
+  }
+  bench.path->progress();
+  while (Fragment* const one = bench.message()) {
+    ck_assert_int_eq(link.send(*one), OPAL_SUCCESS);
+  }
+  ck_assert_uint_eq(bench.counters.waits_for_credit, all);
+  ck_assert(pair.sends.empty());
+
+  // More often than there are buffers of any kind: each goes back to where it came from.
+  for (unsigned i = 1; i <= 200; ++i) {
+    make_credits_due(bench, link, i > 1 ? 1 : 0);
+    ck_assert_uint_eq(bench.counters.credit_messages, i);
+    ck_assert_uint_eq(pair.sends.size(), 1);
+    PacketHeader header;
+    const FakeSend& sent = pair.sends.front();
+    ck_assert(header.read(sent.bytes.data(), sent.bytes.size()) && header.kind == PacketKind::kCredits);
+    ck_assert_uint_eq(header.grant.credits, 4);
+    bench.device.complete_send(pair);
+    ck_assert_int_eq(bench.path->progress(), 1);
+  }
+  ck_assert(bench.failures.empty());
+  ck_assert_uint_eq(bench.buffers_left(), 0);
+}
+END_TEST
+
+START_TEST(credits_go_when_there_is_a_buffer_again) {
+  PathBench bench(kWithoutInline);
   std::vector<Fragment*> taken;
   while (Fragment* const one = bench.message()) {
     taken.push_back(one);
   }
-  for (int i = 0; i < 4; ++i) {
-    bench.receive(link);
-  }
-  bench.path->progress();
-  ck_assert_uint_eq(bench.counters.credit_messages, 0);
-  ck_assert(bench.pair(link).all_sends.empty());
+  unsigned posted = 0;
+  do {
+    ck_assert_uint_lt(bench.links.size(), 1000);
+    ++posted;
+    make_credits_due(bench, bench.connect());
+  } while (bench.counters.credit_messages == posted);
+  --posted;
+  ck_assert_uint_gt(posted, 1);
+  FakeQueuePair& last = bench.pair(*bench.links.back());
+  ck_assert(last.sends.empty());
+  // One of another link's completes.
+  bench.device.complete_send(bench.pair(*bench.links.front()));
+  ck_assert_int_eq(bench.path->progress(), 1);
+  ck_assert_uint_eq(bench.counters.credit_messages, posted + 1);
+  ck_assert_uint_eq(last.sends.size(), 1);
+  // The next one goes from a message's buffer.
+  make_credits_due(bench, bench.connect());
+  ck_assert_uint_eq(bench.counters.credit_messages, posted + 1);
+  put_back(taken.back());
+  taken.pop_back();
+  ck_assert_int_eq(bench.path->progress(), 0);
+  ck_assert_uint_eq(bench.counters.credit_messages, posted + 2);
   for (Fragment* const one : taken) {
     put_back(one);
   }
-  // Nothing completes any more: the peer waits for these credits.
-  ck_assert_int_eq(bench.path->progress(), 0);
-  ck_assert_uint_eq(bench.counters.credit_messages, 1);
-  ck_assert_uint_eq(bench.pair(link).all_sends.size(), 1);
+}
+END_TEST
+
+START_TEST(buffers_of_credits_come_back_from_links_that_end) {
+  PathBench bench(kWithoutInline);
+  std::vector<Fragment*> taken;
+  while (Fragment* const one = bench.message()) {
+    taken.push_back(one);
+  }
+  for (unsigned i = 1; i <= 200; ++i) {
+    Link& link = bench.connect();
+    make_credits_due(bench, link);
+    ck_assert_uint_eq(bench.counters.credit_messages, i);
+    if (_i == 0) {
+      bench.close(link);
+    }
+    bench.device.flush(bench.pair(link, 0));
+    bench.device.flush(bench.pair(link, 1));
+    while (bench.path->progress() > 0) {
+    }
+    ck_assert(link.state() == (_i == 0 ? Link::State::kClosed : Link::State::kFailed));
+    bench.links.clear();
+  }
+  ck_assert_uint_eq(bench.buffers_left(), 0);
+  for (Fragment* const one : taken) {
+    put_back(one);
+  }
 }
 END_TEST
 
@@ -225,7 +310,9 @@ int main() {
   return run_suite("path: sending", {credits_run_out_and_come_back,
                                      room_runs_out_and_comes_back,
                                      credits_are_given_back_by_a_message_of_their_own,
+                                     credits_go_while_messages_that_wait_for_credits_hold_all_buffers,
                                      credits_go_when_there_is_a_buffer_again,
+                                     {buffers_of_credits_come_back_from_links_that_end, 2},
                                      receives_are_posted_when_there_is_memory_again,
                                      {a_refused_message_is_the_callers_still, 8},
                                      {a_refused_immediate_message_is_lost_with_the_link, 4},

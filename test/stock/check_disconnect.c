@@ -44,7 +44,7 @@ static void exchange(MPI_Comm peers, int self, int first_peer, int round) {
   }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const int rounds = atoi(argv[1]);
   for (int i = 0; i < kMostPeers * kMessages; ++i) {

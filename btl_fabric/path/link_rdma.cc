@@ -249,15 +249,16 @@ void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
     return;
   }
   channel_->planner.complete(request->operation);
-  if ((held_.empty() && may_tell()) || is_atomic(request->operation.kind)) [[likely]] {
+  if ((held_.empty() && answers_.waiting.empty() && may_tell()) || is_atomic(request->operation.kind)) [[likely]] {
     finish(request, OPAL_SUCCESS);
   } else {
     hold(request);
   }
 }
 
+/// X queues wait for nothing of the peer's.
 bool LinkRdma::may_tell() const noexcept {
-  return (answers_.waiting.empty() && answers_.room() == Room::kYes) || !link_.is_up() || link_.is_to_ourselves_;
+  return answers_.room() == Room::kYes || !link_.is_up() || link_.is_to_ourselves_ || queue_.share != nullptr;
 }
 
 [[gnu::cold]] void LinkRdma::hold(RdmaRequest* request) noexcept {
@@ -279,7 +280,9 @@ bool LinkRdma::may_tell() const noexcept {
   const bool too_long = std::chrono::steady_clock::now() - held_since_ >= kLongest;
   std::uint32_t most = held_.count();  // callbacks may add to them
   while (most-- > 0 && !held_.empty() && (too_long || may_tell())) {
+    link_.answers_first_ = true;
     finish(held_.pop_front(), OPAL_SUCCESS);
+    link_.answers_first_ = false;
   }
   if (!held_.empty()) {
     path_.retry_later(link_);

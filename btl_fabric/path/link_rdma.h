@@ -60,7 +60,8 @@ class LinkRdma {
   /// Ends everything that waits, and whatever waits for messages of the peer, with an error.
   void abort() noexcept;
 
-  /// Tells the ends that were held back, as far as messages can follow them.
+  [[nodiscard]] bool has_held() const noexcept { return !held_.empty(); }
+  /// Tells the ends that were held back, as far as messages can follow them: before those that wait.
   void tell_held() noexcept;
 
   /// Nobody is called back any more for what waits, waits for an answer, or has ended.

@@ -30,7 +30,7 @@ int Link::send(Fragment& fragment) noexcept {
 }
 
 [[gnu::always_inline]] inline int Link::send_over(LinkQueue& queue, Fragment& fragment) noexcept {
-  if (queue.waiting.empty() && queue.room() == Room::kYes) [[likely]] {
+  if ((queue.waiting.empty() || answers_first_) && queue.room() == Room::kYes) [[likely]] {
     return post_fragment(queue, fragment);
   }
   return send_later(queue, fragment);
@@ -151,6 +151,9 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
       queue.share->sends.serve();
     }
     return;
+  }
+  if (rdma_.has_held()) {
+    rdma_.tell_held();
   }
   while (!queue.waiting.empty() && may_post() && queue.room() == Room::kYes) {
     send_one(queue);

@@ -61,6 +61,29 @@ START_TEST(an_end_waits_until_a_message_can_follow) {
 }
 END_TEST
 
+/// The application goes on to send, and its messages wait: they do not keep an end for ever, which goes first.
+START_TEST(an_end_goes_before_what_waits) {
+  PathBench bench;
+  Link& link = connect_without_credits(bench, 2);
+  for (int i = 0; i < 3; ++i) {
+    ck_assert_int_eq(bench.send(link, kShort), OPAL_SUCCESS);
+  }
+  bench.sends_ended.clear();
+  bench.on_finished = [&](int) { ck_assert_int_eq(bench.send(link, kShort), OPAL_SUCCESS); };
+  const std::size_t before = bench.pair(link, kShort).sends.size();
+  bench.receive(link, {.credits = 3});
+  bench.path->progress();
+  ck_assert_uint_eq(bench.requests_ended.size(), 2);
+  ck_assert_uint_eq(bench.pair(link, kShort).sends.size(), before + 3);
+  bench.receive(link, {.credits = 2});
+  bench.path->progress();
+  ck_assert(link.queue(kShort).waiting.empty());
+  ck_assert_uint_eq(bench.counters.waits_for_credit, 3);
+  complete(bench, link, kShort, 5);
+  ck_assert_uint_eq(bench.sends_ended.size(), 5);
+}
+END_TEST
+
 /// No more are begun than may be under way, and those that wait go on when the ends are told.
 START_TEST(what_is_held_counts_as_under_way) {
   PathBench bench({.rdma_depth = 4});
@@ -120,6 +143,7 @@ END_TEST
 
 int main() {
   return run_suite("path: ends that are held back", {an_end_waits_until_a_message_can_follow,
+                                                     an_end_goes_before_what_waits,
                                                      what_is_held_counts_as_under_way,
                                                      what_is_held_too_long_is_told,
                                                      the_end_of_an_atomic_is_told,

@@ -53,8 +53,8 @@ case_starved_shared_queue() { # two receives at first: senders meet "receiver no
 case_without_inline() { fabric 2 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed'; }
 # Messages that wait for credits may hold all buffers, of which credits that are not sent inline need one too.
 case_few_buffers_without_inline() {
-  fabric 4 --mca btl_fabric_max_inline_data 0 --mca btl_fabric_receive_queues P,4096,2,1 --mca btl_fabric_free_list_max 2 \
-    "$check" --max 65536 --flood 300 && says 'checks passed'
+  fabric 6 --mca btl_fabric_flags 1 --mca btl_fabric_max_inline_data 0 --mca btl_fabric_receive_queues P,4096,2,1 \
+    --mca btl_fabric_free_list_max 4 "$check" --max 65536 --flood 300 && says 'checks passed'
 }
 case_small_completion_queues() { # every endpoint needs another completion queue
   fabric 4 --mca btl_fabric_cq_size 700 --mca btl_fabric_receive_queues P,4096,128:P,65536,16 "$check" $small &&

@@ -150,7 +150,7 @@ class Link {
   std::uint32_t incoming_incarnation_ = 0;
   std::uint32_t outgoing_incarnation_ = 0;
   bool is_to_ourselves_ = false;  ///< it carries no messages
-  bool answers_first_ = false;    ///< what is sent now goes before what waits
+  bool answers_first_ = false;    ///< messages that are sent now go before what waits
   std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them

@@ -30,7 +30,9 @@ int Link::send(Fragment& fragment) noexcept {
 }
 
 [[gnu::always_inline]] inline int Link::send_over(LinkQueue& queue, Fragment& fragment) noexcept {
-  if ((queue.waiting.empty() || answers_first_) && queue.room() == Room::kYes) [[likely]] {
+  // Atomics that go as messages keep their order.
+  const bool overtakes = answers_first_ && fragment.kind == PacketKind::kMessage;
+  if ((queue.waiting.empty() || overtakes) && queue.room() == Room::kYes) [[likely]] {
     return post_fragment(queue, fragment);
   }
   return send_later(queue, fragment);

@@ -84,6 +84,27 @@ START_TEST(an_end_goes_before_what_waits) {
 }
 END_TEST
 
+/// But an atomic that goes as a message stays behind those that were sent before it.
+START_TEST(an_atomic_message_overtakes_nothing) {
+  PathBench bench;
+  Link& link = connect_without_credits(bench, 2);
+  ck_assert_int_eq(bench.send(link, kShort), OPAL_SUCCESS);
+  int atomics = 0;
+  bench.on_finished = [&](int) {
+    ++atomics;
+    ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kFetchAdd, true)), OPAL_SUCCESS);
+  };
+  const std::size_t before = bench.sends_ended.size();
+  bench.receive(link, {.credits = 1});
+  bench.path->progress();
+  bench.on_finished = nullptr;
+  ck_assert_int_eq(atomics, 2);
+  ck_assert_uint_eq(bench.counters.waits_for_credit, 3);
+  complete(bench, link, kShort, 1);
+  ck_assert_uint_eq(bench.sends_ended.size(), before + 1);
+}
+END_TEST
+
 /// No more are begun than may be under way, and those that wait go on when the ends are told.
 START_TEST(what_is_held_counts_as_under_way) {
   PathBench bench({.rdma_depth = 4});
@@ -144,6 +165,7 @@ END_TEST
 int main() {
   return run_suite("path: ends that are held back", {an_end_waits_until_a_message_can_follow,
                                                      an_end_goes_before_what_waits,
+                                                     an_atomic_message_overtakes_nothing,
                                                      what_is_held_counts_as_under_way,
                                                      what_is_held_too_long_is_told,
                                                      the_end_of_an_atomic_is_told,

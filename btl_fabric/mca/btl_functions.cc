@@ -35,10 +35,11 @@ int boundary(Function function) noexcept {
   }
 }
 
+/// Without any context's lock: Open MPI may hold one of its own (mca_bml_lock, when a process is first spoken to), for which
+/// a thread may wait in a callback, with the context's.
 int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca_btl_base_endpoint_t** endpoints,
               opal_bitmap_t* reachable) noexcept {
   return boundary([&] {
-    const auto guard = Component::get().locks().lock(0);  // Open MPI calls this from callbacks too
     Module& module = module_of(btl);
     for (size_t i = 0; i < count; ++i) {
       endpoints[i] = nullptr;

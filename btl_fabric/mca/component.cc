@@ -86,7 +86,7 @@ Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
   peer.info = std::move(*info);
   if (peer.info.receive_queues != info_.receive_queues) {
     peer.refusal = "its receive queues differ";
-    if (!std::exchange(queues_differ_reported_, true)) {
+    if (!queues_differ_reported_.exchange(true)) {
       report_queues_differ(proc, info_.receive_queues, peer.info.receive_queues);
     }
     return peer;

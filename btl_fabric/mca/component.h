@@ -54,8 +54,8 @@ class Component {
   /// The timeline of connection set-up, or null.
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }
 
-  /// Every entry from Open MPI takes one of these locks, or all, unless MPI runs without threads. They are recursive,
-  /// since the upper layer's callbacks send.
+  /// Every entry from Open MPI but btl_add_procs takes one of these locks, or all, unless MPI runs without threads. They are
+  /// recursive, since the upper layer's callbacks send.
   [[nodiscard]] ContextLocks& locks() noexcept { return *locks_; }
 
   /// Where an operation goes: an endpoint, and the lock of its context.
@@ -126,7 +126,7 @@ class Component {
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::chrono::steady_clock::duration goodbyes_took_{0};
   std::size_t active_modules_ = 0;
-  bool queues_differ_reported_ = false;  ///< one peer is example enough
+  std::atomic<bool> queues_differ_reported_ = false;  ///< one peer is example enough
 };
 
 }  // namespace fabric

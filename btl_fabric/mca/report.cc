@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "btl_fabric/base/params.h"
@@ -46,9 +47,11 @@ constexpr const char* kConnectionsLost = "connections lost";
 
 /// Shows a topic of the help file, rendered by Open MPI, on stderr. Not through opal_show_help(): mpirun 4.1 loses many
 /// of the messages that processes relay to it ("Data unpack had inadequate space in file show_help.c"). What several
-/// processes of a host have to say in the same words, one says.
+/// processes of a host have to say in the same words, one says. For all threads: Open MPI's reader of help files is not.
 template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard guard(one_at_a_time);
   drop_spare_descriptor();  // for the help file
   char* text =
       opal_show_help_string(help_file.data(), topic, topic != kNotUsable, arguments...);  // the others get a frame

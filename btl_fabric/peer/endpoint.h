@@ -204,7 +204,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   std::unique_ptr<std::atomic<Endpoint*>[]> others_;  ///< of a first one, by context; the first is not used
   std::atomic<unsigned> alive_others_ = 0;            ///< of a first one
   mutable std::atomic<opal_proc_t*> proc_;            ///< null: it may be gone
-  bool is_known_ = true;                              ///< Open MPI has not taken it away
+  std::atomic<bool> is_known_ = true;                 ///< Open MPI has not taken it away
   bool is_self_ = false;                              ///< set before anybody else knows it
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;

@@ -32,8 +32,7 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
     return nullptr;
   }
   const cpc::ConnectionKey key{name_of(*proc), port_.index, *peer.pairs[port_.index]};
-  if (Endpoint* known = find(key); known != nullptr) {
-    known->take_back(proc);
+  if (Endpoint* known = take_back(key, proc); known != nullptr) {
     return known;
   }
   const ProcessInfo& ours = services_.own_info();
@@ -45,6 +44,17 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
     return nullptr;
   }
   return add(proc, key, peer, *offer, nullptr);
+}
+
+/// The endpoint that there is for a peer which Open MPI is to know; null if there is none.
+Endpoint* Endpoints::take_back(const cpc::ConnectionKey& key, opal_proc_t* proc) noexcept {
+  const auto guard = known_guard();  // so that it does not go in between
+  const auto found = endpoints_.find(key.peer);
+  if (found == endpoints_.end() || found->second->key() != key) {
+    return nullptr;
+  }
+  found->second->take_back(proc);
+  return found->second.get();
 }
 
 Endpoint* Endpoints::add_to(Endpoint& first) {
@@ -77,7 +87,8 @@ Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const
   auto endpoint = first == nullptr
                       ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
                       : std::make_unique<Endpoint>(*this, key, std::move(target), *first);
-  return endpoints_.emplace(key.peer, std::move(endpoint)).first->second.get();
+  const auto guard = known_guard();
+  return endpoints_.try_emplace(key.peer, std::move(endpoint)).first->second.get();  // or another thread's
 }
 
 Endpoint* Endpoints::endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not) {
@@ -109,6 +120,7 @@ Endpoint* Endpoints::find(const cpc::ConnectionKey& key) const noexcept {
 }
 
 Endpoint* Endpoints::find(const ProcessName& peer) const noexcept {
+  const auto guard = known_guard();
   const auto found = endpoints_.find(peer);
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
@@ -155,29 +167,41 @@ void Endpoints::remove(Endpoint* first) {
 }
 
 void Endpoints::close(Endpoint* endpoint) {
-  const auto found = endpoints_.find(endpoint->key().peer);
-  if (found == endpoints_.end() || found->second.get() != endpoint) {
-    return;
+  {
+    const auto guard = known_guard();
+    if (endpoint->goes_on_to_receive()) {
+      endpoint->lose_proc();
+    } else if (!set_aside(*endpoint)) {
+      return;
+    }
   }
-  const EndpointCause cause{.text = "the process has disconnected", .direction = endpoint->outgoing()};
-  if (endpoint->goes_on_to_receive()) {
-    endpoint->lose_proc();
-    endpoint->apply(EndpointEvent::kRemoved, cause);
-    return;
-  }
-  closing_.push_back(std::move(found->second));
-  endpoints_.erase(found);
-  endpoint->apply(EndpointEvent::kRemoved, cause);
+  endpoint->apply(EndpointEvent::kRemoved, {.text = "the process has disconnected", .direction = endpoint->outgoing()});
 }
 
 /// Nobody holds an endpoint any more that Open MPI has taken away when the peer has ended its connection too.
 void Endpoints::close_if_over(Endpoint& endpoint) {
-  if (endpoint.is_over()) {
-    close(&endpoint);
+  {
+    const auto guard = known_guard();  // Open MPI may be about to have it again
+    if (!endpoint.is_over() || !set_aside(endpoint)) {
+      return;
+    }
   }
+  endpoint.apply(EndpointEvent::kRemoved, {.text = "the process has disconnected", .direction = endpoint.outgoing()});
+}
+
+/// Makes one of those that are being closed of one that is known; false if it is none. For whoever holds known_guard().
+bool Endpoints::set_aside(Endpoint& endpoint) {
+  const auto found = endpoints_.find(endpoint.key().peer);
+  if (found == endpoints_.end() || found->second.get() != &endpoint) {
+    return false;
+  }
+  closing_.push_back(std::move(found->second));
+  endpoints_.erase(found);
+  return true;
 }
 
 void Endpoints::begin_to_end() noexcept {
+  const auto guard = known_guard();
   is_ending_ = true;
   for (const auto& [key, endpoint] : endpoints_) {
     endpoint->forget_callers();
@@ -192,7 +216,7 @@ void Endpoints::begin_to_end() noexcept {
 
 void Endpoints::say_goodbye_to_all() {
   std::vector<Endpoint*> idle;
-  for (const auto& [key, endpoint] : endpoints_) {
+  for (auto guard = known_guard(); const auto& [key, endpoint] : endpoints_) {
     const bool is_up = endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kClear;
     if (is_up && !endpoint->has_waiting()) {
       idle.push_back(endpoint.get());
@@ -210,6 +234,7 @@ bool Endpoints::are_leaving() const noexcept {
 /// With X queues a peer that only sends learns of our end by its goodbye alone, and an adapter that has our target queue
 /// pair no more does not acknowledge it: the peer would wait for as long as it may.
 bool Endpoints::await_goodbyes() const noexcept {
+  const auto guard = known_guard();
   return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& one) { return one.second->only_receives(); });
 }
 
@@ -266,9 +291,13 @@ void Endpoints::reap_drained() noexcept try {
 }
 
 std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {
+  const auto guard = known_guard();
   if (peer != nullptr) {
-    Endpoint* const endpoint = self_ && self_->key().peer == *peer ? self_.get() : find(*peer);
-    return endpoint != nullptr ? endpoint->rdma_outstanding() : 0;
+    if (self_ && self_->key().peer == *peer) {
+      return self_->rdma_outstanding();
+    }
+    const auto found = endpoints_.find(*peer);
+    return found != endpoints_.end() ? found->second->rdma_outstanding() : 0;
   }
   std::uint32_t sum = self_ ? self_->rdma_outstanding() : 0;
   for (const auto& [name, endpoint] : endpoints_) {
@@ -280,6 +309,7 @@ std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcep
 // ---- This process itself
 
 Endpoint* Endpoints::self_endpoint(opal_proc_t* self) {
+  const auto guard = known_guard();
   if (!self_) {
     const cpc::ConnectionKey key{name_of(*self), port_.index, port_.index};
     auto made = std::make_unique<Endpoint>(*this, self, key, cpc::PeerTarget{}, 1);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -21,7 +22,9 @@
 
 namespace fabric {
 
-/// Everything here belongs to whoever holds the lock of the context, except where noted.
+/// Everything here belongs to whoever holds the lock of the context, except where noted. Which endpoints there are may also
+/// change without that lock: Open MPI asks for endpoints while it holds a lock of its own, for which another thread may wait
+/// in a callback, with the context's lock.
 class Endpoints final : private PathEvents {
  public:
   /// `port` and `services` outlive it. `number`: of the context.
@@ -49,11 +52,11 @@ class Endpoints final : private PathEvents {
   // ---- Which there are
 
   /// The endpoint for a peer that Open MPI is to know, made if need be; null, and `why_not` set, if this port does not
-  /// reach the peer. In the first context only.
+  /// reach the peer. In the first context only. For all threads.
   [[nodiscard]] Endpoint* endpoint_for(opal_proc_t* proc, const Peer& peer, std::string& why_not);
   /// One through which one of the peer's ports `remote_ports` (a bit each) is reached, or null.
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports) const noexcept;
-  /// The endpoint to this process itself, made if need be, for one-sided operations.
+  /// The endpoint to this process itself, made if need be, for one-sided operations. For all threads.
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
   /// Connects the endpoint of a peer, if there is one and nothing has been sent yet. If that fails nobody misses it.
   void connect(const ProcessName& peer) noexcept;
@@ -115,6 +118,8 @@ class Endpoints final : private PathEvents {
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;
+  [[nodiscard]] Endpoint* find_user(std::uint32_t qpn) const noexcept;
+  [[nodiscard]] Endpoint* take_back(const cpc::ConnectionKey& key, opal_proc_t* proc) noexcept;
   /// An endpoint that is being closed has this connection.
   [[nodiscard]] Endpoint* find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
   /// The one that is being closed, if the link is its, or the one that is not.
@@ -129,6 +134,12 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* endpoint_of_unknown(const cpc::ConnectionKey& key, std::string& why_not);
   void close(Endpoint* endpoint);
   void close_if_over(Endpoint& endpoint);
+  [[nodiscard]] bool set_aside(Endpoint& endpoint);
+  /// What guards endpoints_ and self_; nothing, if MPI runs without threads. Nobody is called with it but Endpoint's functions
+  /// that only look.
+  [[nodiscard]] std::unique_lock<std::mutex> known_guard() const noexcept {
+    return opal_uses_threads ? std::unique_lock(known_mutex_) : std::unique_lock<std::mutex>();
+  }
   void reap_drained() noexcept;
   void reap_links();
 
@@ -181,6 +192,7 @@ class Endpoints final : private PathEvents {
   bool is_ending_ = false;  ///< the upper layer is gone
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
+  mutable std::mutex known_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours
   std::vector<std::unique_ptr<Endpoint>> closing_;
   std::unique_ptr<EndpointLink> ending_;  ///< the first of a list; they go before their endpoints

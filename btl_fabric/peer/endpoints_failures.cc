@@ -165,22 +165,28 @@ void Endpoints::fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept {
 /// Where nothing is under way no completion tells that a queue pair has failed. Where something is, both do, in either
 /// order.
 void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept {
-  for (const auto& [name, endpoint] : endpoints_) {
-    if (!endpoint->link_ || !endpoint->link_->uses(qpn)) {
-      continue;
-    }
-    const SendShare* const share = endpoint->link_->queue(0).share;
-    const bool is_ours = !endpoint->is_xrc_ || (share != nullptr && share->sends.qp->qp_num == qpn);
-    if (!is_ours) {  // what that costs the peer is an error there
-      guarded(endpoint.get(), [&] {
-        note(*endpoint, "the queue pair by which the peer sends has failed");
-        endpoint->close(cpc::Direction::kIncoming, "its queue pair has failed");
-      });
-      return;
-    }
+  Endpoint* const endpoint = find_user(qpn);
+  if (endpoint == nullptr) {
+    return;
+  }
+  const SendShare* const share = endpoint->link_->queue(0).share;
+  const bool is_ours = !endpoint->is_xrc_ || (share != nullptr && share->sends.qp->qp_num == qpn);
+  if (is_ours) {
     link_failed(*endpoint->link_, {.kind = LinkFailure::Kind::kDeviceEvent, .qpn = qpn, .event = event});
     return;
   }
+  guarded(endpoint, [&] {  // what that costs the peer is an error there
+    note(*endpoint, "the queue pair by which the peer sends has failed");
+    endpoint->close(cpc::Direction::kIncoming, "its queue pair has failed");
+  });
+}
+
+/// One whose link uses a queue pair, or null.
+Endpoint* Endpoints::find_user(std::uint32_t qpn) const noexcept {
+  const auto guard = known_guard();
+  const auto uses_it = [qpn](const auto& one) { return one.second->link_ && one.second->link_->uses(qpn); };
+  const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), uses_it);
+  return found != endpoints_.end() ? found->second.get() : nullptr;
 }
 
 // ---- What endpoints say

@@ -265,6 +265,36 @@ START_TEST(all_threads_know_who_is_self) {
 }
 END_TEST
 
+/// Open MPI asks for endpoints with a lock of its own, and without the context's: ThreadSanitizer sees to that.
+START_TEST(endpoints_are_made_by_any_thread) {
+  EndpointsBench bench;
+  bench.send_and_connect();
+  opal_uses_threads = true;
+  constexpr std::size_t kMade = 500;
+  std::vector<opal_proc_t> processes(kMade);
+  std::vector<Endpoint*> made(kMade);
+  std::thread other([&] {
+    std::string why_not;
+    for (std::uint32_t i = 0; i < kMade; ++i) {
+      processes[i].proc_name = {1, 100 + i};
+      made[i] = bench.endpoints.endpoint_for(&processes[i], bench.peer, why_not);
+    }
+  });
+  for (std::uint32_t i = 0; i < kMade; ++i) {
+    ck_assert_uint_eq(bench.endpoints.rdma_outstanding(nullptr), 0);
+    Endpoint* const known = bench.endpoints.endpoint_to({1, 100 + i}, 1);
+    ck_assert(known == nullptr || known->key().peer == (ProcessName{1, 100 + i}));
+    bench.endpoints.queue_pair_failed(0xffffff, IBV_EVENT_QP_FATAL);
+    ck_assert(!bench.endpoints.await_goodbyes());
+  }
+  other.join();
+  opal_uses_threads = false;
+  for (std::uint32_t i = 0; i < kMade; ++i) {
+    ck_assert_ptr_eq(bench.endpoints.endpoint_to({1, 100 + i}, 1), made[i]);
+  }
+}
+END_TEST
+
 int main() {
   return run_suite("endpoints", {messages_wait_for_their_connection,
                                  goodbye_comes_first,
@@ -278,5 +308,6 @@ int main() {
                                  all_ports_are_connected,
                                  nothing_is_freed_within_a_callback,
                                  flushed_receives_are_no_failure,
-                                 all_threads_know_who_is_self});
+                                 all_threads_know_who_is_self,
+                                 endpoints_are_made_by_any_thread});
 }

@@ -46,6 +46,10 @@ case_tx_contexts_named_by_a_message() { # first contact is in context 0
       "$programs/check_order" $context && says '500 messages arrived' && connected 0 $context || return 1
   done
 }
+case_first_contact_while_a_callback_runs() {
+  btl_user check_first_contact || return 1
+  fabric 3 "$programs/check_first_contact" && says 'the endpoint was made while a callback ran'
+}
 case_tx_contexts_within_the_ports_there_can_be() { # 64, whatever the parameter says
   fabric 2 --mca btl_fabric_tx_contexts 64 --mca btl_base_verbose 5 "$check" --threads 4 --max 4096 && says 'checks passed' &&
     says '32 transmit contexts instead of'

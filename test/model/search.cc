@@ -225,8 +225,9 @@ class Searcher {
 
 }  // namespace
 
-/// LeakSanitizer asks at the end of the process: what nobody has destroyed after an abort() is no leak.
-extern "C" int __lsan_is_turned_off();
+/// LeakSanitizer asks at the end of the process: what nobody has destroyed after an abort() is no leak. Visible, or else its
+/// library does not find it.
+extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off();
 extern "C" int __lsan_is_turned_off() {
   return aborts::has_come_back ? 1 : 0;
 }

@@ -123,11 +123,10 @@ END_TEST
 
 int main() {
   using namespace fabric::model;
-  return fabric::test::run_suite(
+  return fabric::test::run_computations<120>(
       "connection_faults",
       {both_claim_precedence, nobody_claims_precedence, repeated_requests_not_recognised, retries_never_made,
        lost_channel_not_noticed, old_requests_adopted, passive_wish_forgotten, handshake_buffer_not_posted,
        peer_that_left_not_told, queue_pairs_of_a_failed_attempt_kept, closed_connection_not_flushed,
-       newer_incarnations_refused, older_incarnations_taken_for_newer},
-      120);
+       newer_incarnations_refused, older_incarnations_taken_for_newer});
 }

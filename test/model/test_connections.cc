@@ -305,12 +305,11 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "connections",
-      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-       one_side_closes_and_connects_again, both_close_and_connect_again, queues_of_a_link_keep_no_order_between_them,
-       processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
-       everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways,
-       everybody_is_told_of_x_queues},
-      model::is_deep() ? 3600 : 300);
+  const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
+  return run("connections",
+             {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+              one_side_closes_and_connects_again, both_close_and_connect_again,
+              queues_of_a_link_keep_no_order_between_them, processes_end_in_order, processes_end_without_a_goodbye,
+              both_become_clear_to_send, everybody_is_told_of_an_exchange, all_connect_while_retries_last,
+              a_target_goes, a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
 }

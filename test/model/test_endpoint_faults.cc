@@ -162,12 +162,11 @@ END_TEST
 
 int main() {
   using namespace fabric::model;
-  return fabric::test::run_suite(
+  return fabric::test::run_computations<120>(
       "endpoint_faults",
       {sending_without_waiting_for_cts, passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen,
        cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard,
        who_leaves_does_not_wait_for_cts, who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored,
        superseded_link_kept, wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest,
-       main_threads_make_mistakes},
-      120);
+       main_threads_make_mistakes});
 }

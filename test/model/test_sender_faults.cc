@@ -92,9 +92,7 @@ END_TEST
 
 int main() {
   using namespace fabric::model;
-  return fabric::test::run_suite(
-      "sender_faults",
-      {nobody_waits_in_line, sender_without_a_target_not_retired, sender_not_told_of_its_target, nobody_takes_over,
-       who_waits_is_not_woken, who_left_goes_on_to_wait, a_dead_sender_is_joined},
-      120);
+  return fabric::test::run_computations<120>(
+      "sender_faults", {nobody_waits_in_line, sender_without_a_target_not_retired, sender_not_told_of_its_target,
+                        nobody_takes_over, who_waits_is_not_woken, who_left_goes_on_to_wait, a_dead_sender_is_joined});
 }

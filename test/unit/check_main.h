@@ -5,6 +5,7 @@
 
 #include <check.h>
 #undef fail  // the name of functions in libstdc++ and here
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <initializer_list>
@@ -38,11 +39,9 @@ struct Test {
   int end = 1;
 };
 
-/// Runs `tests` as suite `name`; `seconds` is the limit for each. Returns the exit status of the program.
-inline int run_suite(const char* name, std::initializer_list<Test> tests, double seconds = 60) {
+/// Runs a suite of one case. Returns the exit status of the program.
+inline int run_case(const char* name, TCase* tcase, std::initializer_list<Test> tests) {
   Suite* suite = suite_create(name);
-  TCase* tcase = tcase_create(name);
-  tcase_set_timeout(tcase, seconds);
   for (const Test& test : tests) {
     tcase_add_loop_test(tcase, test.test, test.first, test.end);
   }
@@ -52,6 +51,27 @@ inline int run_suite(const char* name, std::initializer_list<Test> tests, double
   const int failed = srunner_ntests_failed(runner);
   srunner_free(runner);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/// Runs `tests` as suite `name`; `seconds` is the limit for each. Returns the exit status of the program.
+inline int run_suite(const char* name, std::initializer_list<Test> tests, double seconds = 60) {
+  TCase* tcase = tcase_create(name);
+  tcase_set_timeout(tcase, seconds);
+  return run_case(name, tcase, tests);
+}
+
+/// For tests that compute all the time: the limit for each is one of processor time, however busy the machine is. (One that
+/// waits after all ends too, in the end.)
+template <rlim_t seconds>
+int run_computations(const char* name, std::initializer_list<Test> tests) {
+  TCase* tcase = tcase_create(name);
+  tcase_set_timeout(tcase, 20.0 * seconds);
+  const auto limit_this_process = [] {  // one per test
+    const rlimit most{seconds, seconds + 1};
+    ck_assert_int_eq(setrlimit(RLIMIT_CPU, &most), 0);
+  };
+  tcase_add_checked_fixture(tcase, limit_this_process, nullptr);
+  return run_case(name, tcase, tests);
 }
 
 }  // namespace fabric::test

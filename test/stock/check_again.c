@@ -113,8 +113,15 @@ static void receive(mca_btl_base_module_t* module, mca_btl_base_tag_t which, mca
   deliveries++;
 }
 
+static int everybody_is_over(void) {
+  for (uint32_t p = 0; p < size; p++)
+    if (!atomic_load(&meeting->over[p]) && !atomic_load(&meeting->gone[p])) return 0;
+  return 1;
+}
+
 static void failed(mca_btl_base_module_t* module, int32_t flags, opal_proc_t* process, char* what) {
   (void)module, (void)flags, (void)what;
+  if (killed != UINT32_MAX && everybody_is_over()) return;  // it has left by _exit(), as we are about to
   for (uint32_t p = 0; p < size; p++)
     if (peers[p].proc == process) {
       if (p != killed || atomic_load(&meeting->gone[p]) == 0) quit("a peer that is there is said to be gone", p, 0, 0);
@@ -217,12 +224,6 @@ static int bury(uint32_t p) {
 static int all_over(void) {
   for (uint32_t p = 0; p < size; p++)
     if (p != rank && peers[p].round != rounds) return 0;
-  return 1;
-}
-
-static int everybody_is_over(void) {
-  for (uint32_t p = 0; p < size; p++)
-    if (!atomic_load(&meeting->over[p]) && !atomic_load(&meeting->gone[p])) return 0;
   return 1;
 }
 

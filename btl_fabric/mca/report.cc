@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -52,12 +53,11 @@ template <class... Arguments>
 void show(const char* topic, Arguments... arguments) {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
-  drop_spare_descriptor();  // for the help file
-  char* text =
-      opal_show_help_string(help_file.data(), topic, topic != kNotUsable, arguments...);  // the others get a frame
-  if (Component::started()) {
-    keep_spare_descriptor();
-  }
+  char* text = nullptr;
+  const auto render = [&text, topic, arguments...] {
+    text = opal_show_help_string(help_file.data(), topic, topic != kNotUsable, arguments...);  // the others get a frame
+  };
+  with_spare_descriptor(std::cref(render));  // for the help file; by reference, which takes no memory
   if (text != nullptr) {
     if (first_to_say(text)) {
       std::fputs(text, stderr);

@@ -2,9 +2,12 @@
 #include "btl_fabric/mca/spare_descriptor.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
+#include <thread>
 
 namespace fabric {
 namespace {
@@ -27,6 +30,28 @@ void keep_spare_descriptor() noexcept {
 
 void drop_spare_descriptor() noexcept {
   close_if_open(spare.exchange(-1));
+}
+
+void with_spare_descriptor(const std::function<void()>& use) {
+  bool used = false;
+  try {
+    std::thread([&use, &used] {
+      if (unshare(CLONE_FILES) == 0) {
+        close_if_open(spare.load());
+        use();
+        used = true;
+      }
+    }).join();
+  } catch (const std::exception&) {  // no more threads, or no memory
+  }
+  if (!used) {
+    const bool is_kept = spare.load() >= 0;
+    drop_spare_descriptor();
+    use();
+    if (is_kept) {
+      keep_spare_descriptor();
+    }
+  }
 }
 
 }  // namespace fabric

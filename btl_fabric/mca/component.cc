@@ -17,37 +17,21 @@
 
 namespace fabric {
 
-namespace {
-
-/// Deleted when Open MPI closes the component, in the process that made it, and at no other time. Where it never closes it
-/// (exit() without MPI_Finalize, an open tools interface), the kernel takes everything back: exit handlers run when
-/// Open MPI's classes have gone, and while the progress thread still runs.
-Component* instance = nullptr;
-
 /// In a child of fork(2) there is no progress thread, and devices, descriptors and registrations are the parent's: destroying
 /// a queue pair or taking a descriptor out of an epoll set there would do so in the parent.
-void forget_in_child() noexcept {
-  instance = nullptr;
+void Component::forget_in_child() noexcept {
+  instance_ = nullptr;
   in_forked_child = true;
-}
-
-}  // namespace
-
-bool Component::started() noexcept {
-  return instance != nullptr;
-}
-Component& Component::get() noexcept {
-  return *instance;
 }
 
 Component* Component::make(const mca_btl_base_component_t& component) {
   [[maybe_unused]] static const int watches_forks = pthread_atfork(nullptr, nullptr, forget_in_child);
-  delete std::exchange(instance, new Component(component));
-  return instance;
+  delete std::exchange(instance_, new Component(component));
+  return instance_;
 }
 
 void Component::stop() noexcept {
-  delete std::exchange(instance, nullptr);
+  delete std::exchange(instance_, nullptr);
 }
 
 Component::~Component() {
@@ -118,15 +102,25 @@ std::uint32_t Component::rdma_outstanding(unsigned context, const ProcessName* p
   return sum;
 }
 
-Component::Entered Component::enter(Endpoint& first, std::uint8_t order) noexcept {
-  if (locks_->contexts() == 1) [[likely]] {
-    return {locks_->lock(0), &first};
-  }
+Component::Entered Component::enter_one_of_several(Endpoint& first, std::uint8_t order) noexcept {
   const bool is_named = order < first.contexts();
   const unsigned context = is_named ? order : locks_->current() % first.contexts();
   auto guard = locks_->lock_if_allowed(context);
   Endpoint* const endpoint = guard ? first.in_context(context) : nullptr;
   return {std::move(guard), endpoint};
+}
+
+/// The completions of a context, unless another thread is at it.
+[[gnu::always_inline]] inline int Component::progress(unsigned context) noexcept {
+  const auto guard = locks_->try_lock(context);
+  if (!guard) {
+    return 0;
+  }
+  int total = 0;
+  for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
+    total += modules_[i]->endpoints().progress();
+  }
+  return total;
 }
 
 int Component::progress() noexcept {
@@ -136,10 +130,11 @@ int Component::progress() noexcept {
   if (connections_->has_upcalls()) [[unlikely]] {
     handle_upcalls();
   }
+  return locks_->contexts() == 1 ? progress(0) : progress_all();
+}
+
+int Component::progress_all() noexcept {
   const unsigned contexts = locks_->contexts();
-  if (contexts == 1) [[likely]] {
-    return progress(0);
-  }
   if (upcalls_are_handled_.load(std::memory_order_relaxed)) [[unlikely]] {
     return 0;  // that thread needs every lock: threads that all make progress would seldom leave it one
   }
@@ -155,19 +150,6 @@ int Component::progress() noexcept {
   since_all = 0;
   for (unsigned next = 1; next < contexts; ++next) {
     total += progress((first + next) % contexts);
-  }
-  return total;
-}
-
-/// The completions of a context, unless another thread is at it.
-int Component::progress(unsigned context) noexcept {
-  const auto guard = locks_->try_lock(context);
-  if (!guard) {
-    return 0;
-  }
-  int total = 0;
-  for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
-    total += modules_[i]->endpoints().progress();
   }
   return total;
 }

@@ -36,9 +36,9 @@ class Component {
   static void stop() noexcept;
   /// False before start() and after stop(), and in a child that was forked in between: it has no component, and
   /// stop() does nothing there.
-  [[nodiscard]] static bool started() noexcept;
+  [[nodiscard]] static bool started() noexcept { return instance_ != nullptr; }
   /// Only if it is started.
-  [[nodiscard]] static Component& get() noexcept;
+  [[nodiscard]] static Component& get() noexcept { return *instance_; }
 
   ~Component();
 
@@ -65,7 +65,12 @@ class Component {
   };
   /// From an endpoint that Open MPI knows to that of the thread's context, or of the context that `order` names (anything
   /// that is no context of the peer's names none).
-  [[nodiscard]] Entered enter(Endpoint& first, std::uint8_t order) noexcept;
+  [[nodiscard]] Entered enter(Endpoint& first, std::uint8_t order) noexcept {
+    if (locks_->contexts() == 1) [[likely]] {
+      return {locks_->lock(0), &first};
+    }
+    return enter_one_of_several(first, order);
+  }
 
   /// What a process published; null, with nothing said, if it does not run this component. For all threads.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
@@ -91,6 +96,7 @@ class Component {
   explicit Component(const mca_btl_base_component_t& component) noexcept : component_(&component) {}
   /// The one instance, in the place of any before it.
   static Component* make(const mca_btl_base_component_t& component);
+  static void forget_in_child() noexcept;
 
   // component_start.cc
   [[nodiscard]] Result<PortChoice> read_params();
@@ -101,14 +107,21 @@ class Component {
   [[nodiscard]] Status publish();
 
   [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
+  [[nodiscard]] Entered enter_one_of_several(Endpoint& first, std::uint8_t order) noexcept;
   void handle_upcalls();
   void take_upcalls();
   void handle(const cpc::Shortage& shortage);
   int progress(unsigned context) noexcept;
+  int progress_all() noexcept;
   void say_goodbye() noexcept;
   template <class Poll>
   void wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept;
   void take_down() noexcept;
+
+  /// Deleted when Open MPI closes the component, in the process that made it, and at no other time. Where it never closes it
+  /// (exit() without MPI_Finalize, an open tools interface), the kernel takes everything back: exit handlers run when
+  /// Open MPI's classes have gone, and while the progress thread still runs.
+  static inline Component* instance_ = nullptr;
 
   const mca_btl_base_component_t* component_;
   std::optional<ContextLocks> locks_;

@@ -23,7 +23,11 @@ Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& sourc
 }
 
 PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts)
-    : settings_(settings), queues_(std::move(queues)), parts_(parts) {
+    : settings_(settings),
+      smallest_queue_(settings.queues->smallest_fitting(0)),
+      smallest_size_((*settings.queues)[smallest_queue_].size),
+      queues_(std::move(queues)),
+      parts_(parts) {
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);
 }
 
@@ -119,6 +123,7 @@ void PacketPath::forget(Link& link) noexcept {
 /// As many as are on the list now, though one that still lacks something goes to its end. Callbacks may call this again, which
 /// takes any of them off, and puts others there.
 [[gnu::cold]] void PacketPath::retry() noexcept {
+  ++depth_;
   std::size_t left = 0;
   for (const Link* link = first_to_retry_; link != nullptr; link = link->after_) {
     ++left;
@@ -136,6 +141,7 @@ void PacketPath::forget(Link& link) noexcept {
       }
     }
   }
+  --depth_;
 }
 
 }  // namespace fabric

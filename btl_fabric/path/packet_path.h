@@ -94,7 +94,7 @@ class PacketPath {
 
   /// The queue for messages of `size` bytes; receive_queues().count() if none takes them.
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept {
-    return settings_.queues->smallest_fitting(size);
+    return size <= smallest_size_ ? smallest_queue_ : settings_.queues->smallest_fitting(size);
   }
   /// A send buffer of a queue, or null. Goes back by put_back().
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return queues_.send_pools[queue]->get(); }
@@ -137,9 +137,7 @@ class PacketPath {
   /// The link goes.
   void forget(Link& link) noexcept;
 
-  int poll(ibv_cq* cq) noexcept;
   int take_batch() noexcept;
-  int take_rest() noexcept;
   void retry() noexcept;
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
@@ -156,6 +154,8 @@ class PacketPath {
   [[nodiscard]] LinkQueue* receive_failed(const ibv_wc& completion) noexcept;
 
   const PathSettings settings_;
+  const std::size_t smallest_queue_;  ///< the one for the smallest messages
+  const std::uint32_t smallest_size_;
   PathQueues queues_;
   const PathParts parts_;
   // What has been polled and not handled yet
@@ -163,7 +163,7 @@ class PacketPath {
   unsigned batch_end_ = 0;
   std::array<ibv_wc, kMaxPollBatch> batch_;
   bool shared_queues_short_ = false;  ///< of buffers
-  unsigned depth_ = 0;                ///< of calls of progress() within each other
+  unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
   Link* first_to_retry_ = nullptr;
   Link* last_to_retry_ = nullptr;
   QpnTable<LinkQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first

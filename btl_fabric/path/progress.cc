@@ -41,24 +41,11 @@ bool is_rdma(SendTag tag) noexcept {
 
 }  // namespace
 
-int PacketPath::progress() noexcept {
-  int total = 0;
-  ++depth_;
-  CompletionQueueSet& completion_queues = *queues_.completion_queues;
-  for (std::size_t i = 0; i < completion_queues.count(); ++i) {
-    total += poll(completion_queues.queue(i));
-  }
-  if (first_to_retry_ != nullptr || shared_queues_short_) [[unlikely]] {
-    retry();
-  }
-  --depth_;
-  return total;
-}
-
 /// Takes what has been polled and is not handled yet. A callback may put other completions in the place of the one that is
 /// handled: whoever calls it has taken out what it needs.
-[[gnu::always_inline]] inline int PacketPath::take_batch() noexcept {
+int PacketPath::take_batch() noexcept {
   int total = 0;
+  ++depth_;
   for (; batch_next_ < batch_end_; ++total) {
     const ibv_wc& completion = batch_[batch_next_++];
     if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
@@ -73,24 +60,27 @@ int PacketPath::progress() noexcept {
       send_completed(completion);
     }
   }
+  --depth_;
   return total;
 }
 
 /// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
 /// that the order stays, and it lies in one place however deep the calls are.
-int PacketPath::poll(ibv_cq* cq) noexcept {
-  int total = batch_next_ < batch_end_ ? take_rest() : 0;
-  const int count = ibv_poll_cq(cq, settings_.poll_batch, batch_.data());
-  if (count > 0) {
-    batch_next_ = 0;
-    batch_end_ = static_cast<unsigned>(count);
-    total += take_batch();
+int PacketPath::progress() noexcept {
+  int total = batch_next_ < batch_end_ ? take_batch() : 0;
+  const CompletionQueueSet& completion_queues = *queues_.completion_queues;
+  for (std::size_t i = 0; i < completion_queues.count(); ++i) {
+    const int count = ibv_poll_cq(completion_queues.queue(i), settings_.poll_batch, batch_.data());
+    if (count > 0) {
+      batch_next_ = 0;
+      batch_end_ = static_cast<unsigned>(count);
+      total += take_batch();
+    }
+  }
+  if (first_to_retry_ != nullptr || shared_queues_short_) [[unlikely]] {
+    retry();
   }
   return total;
-}
-
-[[gnu::cold]] int PacketPath::take_rest() noexcept {
-  return take_batch();
 }
 
 /// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring

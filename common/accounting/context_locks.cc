@@ -15,23 +15,13 @@ unsigned ContextLocks::own() const noexcept {
   return number % contexts_;
 }
 
-ContextLocks::Guard ContextLocks::lock(unsigned context) noexcept {
-  if (!threaded_) {
-    return {};
-  }
+ContextLocks::Guard ContextLocks::wait_for(unsigned context) noexcept {
   assert(context < contexts_ && (context <= held_.lowest || context == held_.innermost || held_all_ > 0));
   locks_[context].mutex.lock();
   return {locks_[context].mutex, context};
 }
 
-std::optional<ContextLocks::Guard> ContextLocks::lock_if_allowed(unsigned context) noexcept {
-  return context <= held_.lowest ? lock(context) : try_lock(context);  // kNone is above all
-}
-
-std::optional<ContextLocks::Guard> ContextLocks::try_lock(unsigned context) noexcept {
-  if (!threaded_) {
-    return Guard();
-  }
+std::optional<ContextLocks::Guard> ContextLocks::take_if_free(unsigned context) noexcept {
   if (!locks_[context].mutex.try_lock()) {
     return std::nullopt;
   }

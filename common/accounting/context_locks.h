@@ -83,11 +83,15 @@ class ContextLocks {
   }
 
   /// Waits for the lock of a context: current(), one below all that the thread holds, or, if it holds none, any.
-  [[nodiscard]] Guard lock(unsigned context) noexcept;
+  [[nodiscard]] Guard lock(unsigned context) noexcept { return threaded_ ? wait_for(context) : Guard(); }
   /// The lock of any context; nothing if another thread has it and to wait for it is against the rule.
-  [[nodiscard]] std::optional<Guard> lock_if_allowed(unsigned context) noexcept;
+  [[nodiscard]] std::optional<Guard> lock_if_allowed(unsigned context) noexcept {
+    return context <= held_.lowest ? lock(context) : try_lock(context);  // kNone is above all
+  }
   /// Nothing if another thread has it.
-  [[nodiscard]] std::optional<Guard> try_lock(unsigned context) noexcept;
+  [[nodiscard]] std::optional<Guard> try_lock(unsigned context) noexcept {
+    return threaded_ ? take_if_free(context) : Guard();
+  }
 
   /// The thread holds a lock, but not all.
   [[nodiscard]] bool holds_some() const noexcept {
@@ -98,6 +102,8 @@ class ContextLocks {
 
  private:
   [[nodiscard]] unsigned own() const noexcept;
+  [[nodiscard]] Guard wait_for(unsigned context) noexcept;
+  [[nodiscard]] std::optional<Guard> take_if_free(unsigned context) noexcept;
 
   struct alignas(64) Lock {  // a cache line each
     std::recursive_mutex mutex;

@@ -15,18 +15,12 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
 namespace fabric {
 namespace {
 
 std::uint32_t reachable_threshold(const QueueSpec& spec) noexcept {
   return std::max(1U, std::min(spec.rd_win, spec.rd_low + 1));
-}
-
-/// What a field of the header holds; the rest stays owed until the next message.
-std::uint16_t header_share(std::uint32_t owed) noexcept {
-  return static_cast<std::uint16_t>(std::min<std::uint32_t>(owed, std::numeric_limits<std::uint16_t>::max()));
 }
 
 }  // namespace
@@ -36,10 +30,6 @@ void CreditWindow::Receives::post(std::uint32_t count) noexcept {
   const std::uint32_t known = std::min(count, never_posted);
   never_posted -= known;
   owed += count - known;
-}
-
-bool CreditWindow::Receives::can_arrive() const noexcept {
-  return missing < full && consumed() + owed < full;
 }
 
 CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
@@ -52,24 +42,15 @@ CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
       message_ledger_(spec.rd_num, spec.rd_num),
       reserved_ledger_(spec.rd_rsv, spec.rd_rsv) {}
 
-void CreditWindow::check_ledgers() const noexcept {
-  if constexpr (kHasLedger) {
-    if (const std::string wrong = message_ledger_.check(messages_.owed, messages_.consumed(), send_credits_);
-        !wrong.empty()) {
-      ledger_is_wrong("a P queue's messages", wrong);
-    }
-    if (const std::string wrong = reserved_ledger_.check(reserved_.owed, reserved_.consumed(), explicit_left_);
-        !wrong.empty()) {
-      ledger_is_wrong("a P queue's credit messages", wrong);
-    }
+void CreditWindow::check_both_ledgers() const noexcept {
+  if (const std::string wrong = message_ledger_.check(messages_.owed, messages_.consumed(), send_credits_);
+      !wrong.empty()) {
+    ledger_is_wrong("a P queue's messages", wrong);
   }
-}
-
-void CreditWindow::take_credit() noexcept {
-  assert(send_credits_ > 0);
-  --send_credits_;
-  message_ledger_.spent(1);
-  check_ledgers();
+  if (const std::string wrong = reserved_ledger_.check(reserved_.owed, reserved_.consumed(), explicit_left_);
+      !wrong.empty()) {
+    ledger_is_wrong("a P queue's credit messages", wrong);
+  }
 }
 
 void CreditWindow::return_credit() noexcept {
@@ -79,26 +60,12 @@ void CreditWindow::return_credit() noexcept {
   check_ledgers();
 }
 
-CreditGrant CreditWindow::take_grant() noexcept {
-  const CreditGrant grant{.credits = header_share(messages_.owed), .explicit_seen = header_share(reserved_.owed)};
-  messages_.owed -= grant.credits;
-  reserved_.owed -= grant.explicit_seen;
-  message_ledger_.granted(grant.credits);
-  reserved_ledger_.granted(grant.explicit_seen);
-  check_ledgers();
-  return grant;
-}
-
 void CreditWindow::return_grant(CreditGrant grant) noexcept {
   messages_.owed += grant.credits;
   reserved_.owed += grant.explicit_seen;
   message_ledger_.arrived(grant.credits);
   reserved_ledger_.arrived(grant.explicit_seen);
   check_ledgers();
-}
-
-bool CreditWindow::explicit_due() const noexcept {
-  return messages_.owed >= explicit_threshold_ && explicit_left_ > 0;
 }
 
 void CreditWindow::take_explicit() noexcept {
@@ -113,29 +80,6 @@ void CreditWindow::return_explicit() noexcept {
   ++explicit_left_;
   reserved_ledger_.returned(1);
   check_ledgers();
-}
-
-bool CreditWindow::receive(CreditGrant grant, bool is_explicit) noexcept {
-  Receives& consumed = is_explicit ? reserved_ : messages_;
-  if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_ ||
-      !consumed.can_arrive()) {
-    return false;
-  }
-  send_credits_ += grant.credits;
-  explicit_left_ += grant.explicit_seen;
-  ++consumed.missing;
-  message_ledger_.returned(grant.credits);
-  reserved_ledger_.returned(grant.explicit_seen);
-  is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
-  check_ledgers();
-  return true;
-}
-
-std::uint32_t CreditWindow::receives_to_post() const noexcept {
-  const bool filling = messages_.never_posted + reserved_.never_posted > 0;
-  const bool few_left = messages_.full - messages_.missing <= rd_low_;
-  const bool reserved_wanted = reserved_.missing > 0 && reserved_.missing * 4 >= reserved_.full;
-  return filling || few_left || reserved_wanted ? messages_.missing + reserved_.missing : 0;
 }
 
 void CreditWindow::posted(std::uint32_t count) noexcept {

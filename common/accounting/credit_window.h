@@ -9,7 +9,10 @@
 // too (`explicit_seen` gives them back), so they are never lost either.
 #pragma once
 
+#include <algorithm>
+#include <cassert>
 #include <cstdint>
+#include <limits>
 
 #include "common/accounting/credit_ledger.h"
 #include "common/accounting/receive_queues.h"
@@ -43,29 +46,63 @@ class CreditWindow {
     return send_credits_ == 1 && reserved_.consumed() == reserved_.full ? 0 : send_credits_;
   }
   /// Takes one credit for a message. sendable() must not be 0.
-  void take_credit() noexcept;
+  void take_credit() noexcept {
+    assert(send_credits_ > 0);
+    --send_credits_;
+    message_ledger_.spent(1);
+    check_ledgers();
+  }
   /// Gives back a credit whose message could not be posted.
   void return_credit() noexcept;
   /// What to put into the header of the message that goes out now.
-  [[nodiscard]] CreditGrant take_grant() noexcept;
+  [[nodiscard]] CreditGrant take_grant() noexcept {
+    const CreditGrant grant{.credits = header_share(messages_.owed), .explicit_seen = header_share(reserved_.owed)};
+    messages_.owed -= grant.credits;
+    reserved_.owed -= grant.explicit_seen;
+    message_ledger_.granted(grant.credits);
+    reserved_ledger_.granted(grant.explicit_seen);
+    check_ledgers();
+    return grant;
+  }
   /// Takes back a grant whose message could not be posted.
   void return_grant(CreditGrant grant) noexcept;
 
   /// True when an explicit credit message should go out now: the peer may be waiting for credits, and a reserved
   /// receive is left at the peer. Its grant comes from take_grant(), after take_explicit(). Send none that is not due:
   /// a peer counts on at least one credit in each.
-  [[nodiscard]] bool explicit_due() const noexcept;
+  [[nodiscard]] bool explicit_due() const noexcept {
+    return messages_.owed >= explicit_threshold_ && explicit_left_ > 0;
+  }
   void take_explicit() noexcept;
   void return_explicit() noexcept;
 
   // Receiving
   /// A message (is_explicit: a credit message) arrived with this grant. False when the numbers cannot be true: the peer
   /// gives more than it ever took, or sent without a credit; the window is then left as it was.
-  [[nodiscard]] bool receive(CreditGrant grant, bool is_explicit) noexcept;
+  [[nodiscard]] bool receive(CreditGrant grant, bool is_explicit) noexcept {
+    Receives& consumed = is_explicit ? reserved_ : messages_;
+    if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_ ||
+        !consumed.can_arrive()) {
+      return false;
+    }
+    send_credits_ += grant.credits;
+    explicit_left_ += grant.explicit_seen;
+    ++consumed.missing;
+    message_ledger_.returned(grant.credits);
+    reserved_ledger_.returned(grant.explicit_seen);
+    is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
+    check_ledgers();
+    return true;
+  }
 
   /// Receives that should be posted now, in one batch; 0 above the low watermark. Until the queue has been full once:
   /// all that are missing.
-  [[nodiscard]] std::uint32_t receives_to_post() const noexcept;
+  [[nodiscard]] std::uint32_t receives_to_post() const noexcept {
+    const bool filling = messages_.never_posted + reserved_.never_posted > 0;
+    const bool few_left = messages_.full - messages_.missing <= rd_low_;
+    const bool reserved_wanted = reserved_.missing > 0 && reserved_.missing * 4 >= reserved_.full;
+    return filling || few_left || reserved_wanted ? messages_.missing + reserved_.missing : 0;
+  }
   /// `count` receives were posted (at most receives_to_post(); fewer when buffers ran out, then ask and post again when
   /// there are some). Call it after the posting, and before the next take_grant().
   void posted(std::uint32_t count) noexcept;
@@ -82,7 +119,7 @@ class CreditWindow {
     void post(std::uint32_t count) noexcept;
     [[nodiscard]] std::uint32_t consumed() const noexcept { return missing - never_posted; }
     /// True if the peer may have sent a message that takes one of them: one is posted, and the peer knew of one.
-    [[nodiscard]] bool can_arrive() const noexcept;
+    [[nodiscard]] bool can_arrive() const noexcept { return missing < full && consumed() + owed < full; }
 
     std::uint32_t full;          ///< rd_num or rd_rsv
     std::uint32_t missing;       ///< not posted now: never, or consumed
@@ -90,7 +127,16 @@ class CreditWindow {
     std::uint32_t owed = 0;      ///< posted again, the peer does not know yet
   };
 
-  void check_ledgers() const noexcept;
+  /// What a field of the header holds; the rest stays owed until the next message.
+  [[nodiscard]] static std::uint16_t header_share(std::uint32_t owed) noexcept {
+    return static_cast<std::uint16_t>(std::min<std::uint32_t>(owed, std::numeric_limits<std::uint16_t>::max()));
+  }
+  void check_ledgers() const noexcept {
+    if constexpr (kHasLedger) {
+      check_both_ledgers();
+    }
+  }
+  void check_both_ledgers() const noexcept;
 
   std::uint32_t rd_low_;
   std::uint32_t explicit_threshold_;  ///< owe this many credits and an explicit message is due

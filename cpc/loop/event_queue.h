@@ -23,6 +23,8 @@ class EventQueue {
   /// One relaxed load, for the packet path: a value pushed just now may be seen at the next look only. The mutex of
   /// take() orders the values themselves.
   [[nodiscard]] bool filled() const noexcept { return filled_.load(std::memory_order_relaxed); }
+  /// What filled() reads, for who cannot see this type.
+  [[nodiscard]] const std::atomic<bool>& flag() const noexcept { return filled_; }
 
   /// Something could not be pushed, for want of memory. Any thread.
   void note_loss() noexcept {

@@ -140,7 +140,8 @@ Result<std::unique_ptr<ConnectionManager>> ConnectionManager::start(ConnectionSe
   return std::unique_ptr<ConnectionManager>(new ConnectionManager(std::move(impl)));
 }
 
-ConnectionManager::ConnectionManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ConnectionManager::ConnectionManager(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)), has_upcalls_(impl_->upcalls.flag()) {}
 ConnectionManager::~ConnectionManager() = default;
 
 void ConnectionManager::add_port(const PortContext& port) {
@@ -161,9 +162,6 @@ std::vector<std::string> ConnectionManager::remarks() const {
 
 void ConnectionManager::submit(Command command) {
   impl_->put(std::move(command));
-}
-bool ConnectionManager::has_upcalls() const noexcept {
-  return impl_->upcalls.filled();
 }
 std::vector<Upcall> ConnectionManager::take_upcalls() {
   std::vector<Upcall> taken = impl_->upcalls.take();

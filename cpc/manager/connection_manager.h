@@ -3,6 +3,7 @@
 // The main thread's handle on connection set-up: owns the progress thread, the connections and the CPCs.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,7 +46,7 @@ class ConnectionManager {
   void submit(Command command);
 
   /// True if take_upcalls() would return something: one relaxed load, for the packet path.
-  [[nodiscard]] bool has_upcalls() const noexcept;
+  [[nodiscard]] bool has_upcalls() const noexcept { return has_upcalls_.load(std::memory_order_relaxed); }
   /// Everything that the progress thread had to say, in order.
   [[nodiscard]] std::vector<Upcall> take_upcalls();
 
@@ -53,6 +54,7 @@ class ConnectionManager {
   class Impl;
   explicit ConnectionManager(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+  const std::atomic<bool>& has_upcalls_;  ///< of `impl_`
 };
 
 }  // namespace fabric::cpc

@@ -95,7 +95,7 @@ void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remot
     queue.share = &share;
     queue.sends = &sends;
     queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
-    queue.remote_srqn = remote_srqs[queue.index];
+    queue.set_remote_srqn(remote_srqs[queue.index]);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <span>
 
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/packet_header.h"
@@ -48,28 +49,33 @@ struct LinkQueue {
         index(queue_index),
         is_shared(spec.kind != QueueKind::kPerPeer),
         max_inline(inline_limit),
-        own_sends(send_space),
         batch_id(tagged(this, SendTag::kBatch)),
         credits(is_shared ? QueueSpec{} : spec),
-        receives(receive_pool, is_shared ? 0 : spec.receive_depth()) {}
+        receives(receive_pool, is_shared ? 0 : spec.receive_depth()),
+        own_sends(send_space) {
+    request_.sg_list = pieces_;
+    request_.opcode = IBV_WR_SEND;
+  }
+  LinkQueue(const LinkQueue&) = delete;
+  LinkQueue& operator=(const LinkQueue&) = delete;
 
+  // What every message touches comes first.
   Link& link;
-  ibv_qp* qp = nullptr;      ///< the connection owns it; an X queue has none of its own
-  std::uint32_t qpn = 0;     ///< its number, which outlives it; 0: none
-  const std::uint8_t index;  ///< in receive_queues
+  SendQueue* sends = &own_sends;  ///< what messages go through
+  FragmentQueue waiting;          ///< for a credit or a slot, in order
+  const std::uint8_t index;       ///< in receive_queues
   const bool is_shared;
   const std::uint32_t max_inline;  ///< bytes
-  SendQueue own_sends;             ///< of a P or S queue; one without room for an X queue
-  SendQueue* sends = &own_sends;   ///< what messages go through
   std::uint64_t batch_id;          ///< of inline messages
-  std::uint32_t remote_srqn = 0;   ///< of an X queue, when connected: the peer's shared receive queue
-  std::uint32_t in_flight = 0;     ///< fragments posted whose completions are to come
-  SendShare* share = nullptr;      ///< of an X queue, when connected
   CreditWindow credits;            ///< of a P queue; unused on a shared one
   ReceiveBuffers receives;         ///< of a P queue
-  FragmentQueue waiting;           ///< for a credit or a slot, in order
-  bool is_enqueued = false;        ///< in the wait list of the shared send queue
+  SendQueue own_sends;             ///< of a P or S queue; one without room for an X queue
+  std::uint32_t in_flight = 0;     ///< fragments posted whose completions are to come
+  std::uint32_t qpn = 0;           ///< of `qp`, which it outlives; 0: none
+  ibv_qp* qp = nullptr;            ///< the connection owns it; an X queue has none of its own
+  SendShare* share = nullptr;      ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
+  bool is_enqueued = false;   ///< in the wait list of the shared send queue
   bool said_goodbye = false;  ///< the peer has: it sends nothing more over this queue
   bool drained = false;       ///< every send completion is in: the marker's was the last
 
@@ -84,21 +90,27 @@ struct LinkQueue {
     return PacketHeader::kSize + message_bytes <= max_inline;
   }
 
-  /// Posts a packet that the device copies at once: `packet` may be reused when this returns. There must be room.
-  /// 0, or what verbs returned when it refused.
-  [[nodiscard]] int post_inline(const std::byte* packet, std::uint32_t length) noexcept {
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(packet), length, 0};
+  /// Of an X queue: the peer's shared receive queue. Only an XRC queue pair looks at it.
+  void set_remote_srqn(std::uint32_t number) noexcept { request_.qp_type.xrc.remote_srqn = number; }
+  [[nodiscard]] std::uint32_t remote_srqn() const noexcept { return request_.qp_type.xrc.remote_srqn; }
+
+  /// Posts a packet that the device copies at once, `packet` and then `data`: both may be reused when this returns. There
+  /// must be room. 0, or what verbs returned when it refused.
+  [[nodiscard]] int post_inline(std::span<const std::byte> packet, std::span<const std::byte> data = {}) noexcept {
+    pieces_[0] = {reinterpret_cast<std::uintptr_t>(packet.data()), static_cast<std::uint32_t>(packet.size()), 0};
+    pieces_[1] = {reinterpret_cast<std::uintptr_t>(data.data()), static_cast<std::uint32_t>(data.size()), 0};
+    const int count = data.empty() ? 1 : 2;
     SendQueue& queue = *sends;
-    const std::uint64_t bytes = queue.tx.space().needed_inline(length);
+    const std::uint64_t bytes = queue.tx.space().needed_inline(static_cast<std::uint32_t>(packet.size() + data.size()));
     if (queue.unsignaled + 1 < queue.signal_batch) {
       ++queue.unsignaled;
       (void)queue.tx.take_unsignaled(bytes);
       // Nobody hears of it unless it fails.
-      return post(&sge, 1, batch_id, IBV_SEND_INLINE);
+      return post(count, batch_id, IBV_SEND_INLINE);
     }
     queue.unsignaled = 0;
     queue.batches.push(queue.tx.take_signaled(bytes, &queue));
-    return post(&sge, 1, batch_id, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+    return post(count, batch_id, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
   }
 
   /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room. 0, or what
@@ -109,31 +121,27 @@ struct LinkQueue {
     fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
     queue.unsignaled = 0;
     const auto [ours, users] = fragment.segments;
-    ibv_sge sges[2] = {{reinterpret_cast<std::uintptr_t>(fragment.packet),
-                        static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey},
-                       {}};
-    if (fragment.des_segment_count == 2) {
-      sges[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
-                 fragment.user_lkey};
+    pieces_[0] = {reinterpret_cast<std::uintptr_t>(fragment.packet),
+                  static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey};
+    if (pieces == 2) {
+      pieces_[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
+                    fragment.user_lkey};
     }
     fragment.posted_on = this;
-    const int error = post(sges, static_cast<int>(fragment.des_segment_count), tagged(&fragment, SendTag::kFragment),
-                           IBV_SEND_SIGNALED);
+    const int error = post(static_cast<int>(pieces), tagged(&fragment, SendTag::kFragment), IBV_SEND_SIGNALED);
     in_flight += error == 0 ? 1 : 0;
     return error;
   }
 
   /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for
   /// it. 0, or what verbs returned.
-  [[nodiscard]] int post_drain_marker() noexcept {
-    return post(nullptr, 0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED);
-  }
+  [[nodiscard]] int post_drain_marker() noexcept { return post(0, tagged(this, SendTag::kDrain), IBV_SEND_SIGNALED); }
 
   /// Posts CTS, for which cpc::kHandshakeEntries are kept. 0, or what verbs returned.
   [[nodiscard]] int post_cts(const cpc::HandshakeSlot& handshake, std::uint32_t number) noexcept {
     PacketHeader::clear_to_send(number).write(handshake.send);
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(handshake.send), PacketHeader::kSize, handshake.lkey};
-    return post(&sge, 1, tagged(this, SendTag::kCts), IBV_SEND_SIGNALED | (fits_inline(0) ? IBV_SEND_INLINE : 0));
+    pieces_[0] = {reinterpret_cast<std::uintptr_t>(handshake.send), PacketHeader::kSize, handshake.lkey};
+    return post(1, tagged(this, SendTag::kCts), IBV_SEND_SIGNALED | (fits_inline(0) ? IBV_SEND_INLINE : 0));
   }
 
   /// The header of the message that goes out now, with the credits that the peer is owed.
@@ -159,17 +167,17 @@ struct LinkQueue {
     return reinterpret_cast<std::uintptr_t>(object) | static_cast<std::uint64_t>(tag);
   }
 
-  [[nodiscard]] int post(ibv_sge* sges, int sge_count, std::uint64_t id, int flags) noexcept {
-    ibv_send_wr request{};
-    request.wr_id = id;
-    request.sg_list = sges;
-    request.num_sge = sge_count;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = static_cast<unsigned>(flags);
-    request.qp_type.xrc.remote_srqn = remote_srqn;  // only an XRC queue pair looks at it
+  [[nodiscard]] int post(int pieces, std::uint64_t id, int flags) noexcept {
+    request_.wr_id = id;
+    request_.num_sge = pieces;
+    request_.send_flags = static_cast<unsigned>(flags);
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(sends->qp, &request, &refused);
+    return ibv_post_send(sends->qp, &request_, &refused);
   }
+
+  // A request is made once and patched for each message.
+  ibv_sge pieces_[2] = {};
+  ibv_send_wr request_ = {};
 };
 
 }  // namespace fabric

@@ -136,7 +136,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   operation.last_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdma);
   operation.part_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdmaPart);
   DeviceRdma& device = path_.rdma();
-  switch (channel_->planner.post(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn))) {
+  switch (channel_->planner.post(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn()))) {
     case RdmaPosted::kYes:
       queue_.sends->unsignaled = 0;
       ++channel_->in_flight;

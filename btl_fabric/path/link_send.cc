@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <span>
 
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
@@ -16,6 +17,14 @@ namespace {
 
 /// The most that sendi packs on the stack; the max_inline_data parameter allows no more.
 constexpr std::size_t kMaxInline = 1024;
+
+void pack(opal_convertor_t& convertor, std::span<std::byte> to) noexcept {
+  iovec data{to.data(), to.size()};
+  std::uint32_t count = 1;
+  std::size_t packed = to.size();
+  opal_convertor_pack(&convertor, &data, &count, &packed);
+  assert(packed == to.size());
+}
 
 /// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
 /// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
@@ -50,10 +59,10 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
   Counters& counters = path_.counters();
 
   if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
-    const auto length = static_cast<std::uint32_t>(PacketHeader::kSize + fragment.segments[0].seg_len);
+    const std::size_t length = PacketHeader::kSize + fragment.segments[0].seg_len;
     ++counters.messages_sent_inline;
     counters.bytes_sent += fragment.segments[0].seg_len;
-    if (const int error = queue.post_inline(fragment.packet, length); error != 0) [[unlikely]] {
+    if (const int error = queue.post_inline({fragment.packet, length}); error != 0) [[unlikely]] {
       post_refused(queue, error);
       return OPAL_ERR_UNREACH;
     }
@@ -97,12 +106,17 @@ bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std
   }
   alignas(8) std::array<std::byte, kMaxInline> packet;
   std::memcpy(packet.data() + PacketHeader::kSize, header, header_size);
+  std::size_t length = PacketHeader::kSize + header_size;
+  std::span<const std::byte> data;
   if (payload_size > 0) {
-    iovec data{packet.data() + PacketHeader::kSize + header_size, payload_size};
-    std::uint32_t count = 1;
-    std::size_t packed = payload_size;
-    opal_convertor_pack(convertor, &data, &count, &packed);
-    assert(packed == payload_size);
+    if (needs_packing(*convertor)) [[unlikely]] {
+      pack(*convertor, {packet.data() + length, payload_size});
+      length += payload_size;
+    } else {
+      void* start = nullptr;
+      opal_convertor_get_current_pointer(convertor, &start);
+      data = {static_cast<const std::byte*>(start), payload_size};
+    }
   }
   if (!queue.is_shared) {
     queue.credits.take_credit();
@@ -110,7 +124,7 @@ bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std
   queue.next_header(PacketKind::kMessage, tag).write(packet.data());
   ++path_.counters().messages_sent_inline;
   path_.counters().bytes_sent += size;
-  const int error = queue.post_inline(packet.data(), static_cast<std::uint32_t>(PacketHeader::kSize + size));
+  const int error = queue.post_inline({packet.data(), length}, data);
   if (error != 0) [[unlikely]] {
     post_refused(queue, error);  // the message is lost with the link, which is reported
   }
@@ -184,7 +198,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
   if (queue.fits_inline(0)) {
     std::array<std::byte, PacketHeader::kSize> packet;
     queue.next_header(PacketKind::kCredits, 0).write(packet.data());
-    error = queue.post_inline(packet.data(), packet.size());
+    error = queue.post_inline(packet);
   } else {
     Fragment* fragment = path_.get_for_credits(queue.index);
     if (fragment == nullptr) {

@@ -33,6 +33,7 @@ struct Params {
   char* queue_costs = nullptr;
   int tx_contexts = 0;
   int cq_size = 0;
+  int cq_resize = 0;
   int cq_poll_batch = 0;
   int free_list_num = 0;
   int free_list_max = 0;
@@ -133,9 +134,12 @@ inline constexpr std::array kParamTable = {
         "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
         "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
         "process"),
+    number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
+                 "Entries of a completion queue at first. It grows with the number of connections"),
     number_param(
-        "cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
-        "Least entries of a completion queue. A port makes as many queues as its connections need, later ones larger"),
+        "cq_resize", &Params::cq_resize, 1, 0, 1, 7,
+        "0 has further completion queues made instead of resizing the first. So it is done in any case where a "
+        "device cannot resize them, or one is as large as the device makes them"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
     number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6,
                  "Message buffers of each size made at first"),

@@ -166,9 +166,9 @@ Result<PathQueues> Module::make_queues() const {
   for (const QueueSpec& spec : fit_.queues.queues()) {
     shared_receives += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
-  made.completion_queues =
-      std::make_unique<CompletionQueueSet>(port_.device->context.get(), fit_.cq_entries, shared_receives,
-                                           CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries});
+  made.completion_queues = std::make_unique<CompletionQueueSet>(
+      port_.device->context.get(), fit_.cq_entries, shared_receives,
+      CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries, values.cq_resize != 0});
   if (fit_.queues.has_xrc()) {
     auto domain = open_xrc_domain();
     if (!domain) {

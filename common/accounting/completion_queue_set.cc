@@ -44,11 +44,34 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
   const std::lock_guard lock(mutex_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    if (queues_[i].free >= entries) {
+    if (queues_[i].free >= entries || grow(i, entries)) {
       queues_[i].free -= entries;
       return CompletionQueueRoom(this, i, entries);
     }
   }
+  return make_another(entries);
+}
+
+/// Other threads poll it meanwhile, which verbs allows. False, and nothing has happened, if the queue cannot be so large.
+bool CompletionQueueSet::grow(std::size_t queue, std::uint32_t entries) noexcept {
+  Entry& entry = queues_[queue];
+  const std::uint64_t needed = std::uint64_t{entry.size} - entry.free + entries;
+  if (!limits_.may_resize || needed > max_entries_) {
+    return false;
+  }
+  const std::uint64_t wanted = std::max<std::uint64_t>(needed, std::uint64_t{entry.size} + size_of_next());
+  const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, max_entries_));
+  if (ibv_resize_cq(entry.cq.get(), static_cast<int>(size)) != 0) {
+    limits_.may_resize = false;
+    return false;
+  }
+  entry.free += size - entry.size;
+  entry.size = size;
+  return true;
+}
+
+Result<CompletionQueueRoom> CompletionQueueSet::make_another(std::uint32_t entries) {
+  const std::size_t count = count_.load(std::memory_order_relaxed);
   const auto too_small = [](const std::string& what) {
     return failure(what + ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
   };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The completion queues of a port. Queue pairs reserve room for every completion they can ever have outstanding, so
-// that none overruns; when the queues are full another one is made. They are never resized (adapters exist that break).
+// that none overruns. A queue that is full grows (ibv_resize_cq(3)): one queue costs a look at one queue, however many peers
+// there are. Where the device cannot do that, or the queue is as large as it makes them, another one is made.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -56,13 +57,14 @@ class CompletionQueueSet {
   struct Limits {
     std::size_t queues = kMaxQueues;
     std::uint32_t last_entries = 0;  ///< 0: as the others
+    bool may_resize = true;
   };
 
-  /// Queues of `entries_per_queue` completions (lowered to what the device can), or of a quarter of what there is already if that is
-  /// more: with many peers the number of queues grows with the logarithm of theirs. `shared_receives` of them are kept in
+  /// A queue of `entries_per_queue` completions (lowered to what the device can), which grows by as many, or by a quarter of
+  /// what there is already if that is more; the same goes for the size of another one. `shared_receives` of them are kept in
   /// every queue for the receives of the port's shared receive queues, which can complete on any.
   CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives) noexcept
-      : CompletionQueueSet(device, entries_per_queue, shared_receives, Limits{kMaxQueues, 0}) {}
+      : CompletionQueueSet(device, entries_per_queue, shared_receives, Limits{}) {}
   CompletionQueueSet(ibv_context* device, std::uint32_t entries_per_queue, std::uint32_t shared_receives,
                      const Limits& limits) noexcept;
   ~CompletionQueueSet();
@@ -86,13 +88,15 @@ class CompletionQueueSet {
     std::uint32_t free = 0;
   };
   [[nodiscard]] std::uint32_t size_of_next() const noexcept;
+  [[nodiscard]] bool grow(std::size_t queue, std::uint32_t entries) noexcept;
+  [[nodiscard]] Result<CompletionQueueRoom> make_another(std::uint32_t entries);
 
   ibv_context* device_;
   std::uint32_t entries_per_queue_;
   std::uint32_t max_entries_ = UINT32_MAX;  ///< of a queue of the device
   std::uint32_t shared_receives_;
   Limits limits_;
-  std::mutex mutex_;  ///< guards `free` and the making of queues
+  std::mutex mutex_;  ///< guards sizes and the making of queues
   std::array<Entry, kMaxQueues> queues_;
   std::atomic<std::size_t> count_ = 0;
 };

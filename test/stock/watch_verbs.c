@@ -10,6 +10,9 @@
 //   listens: PORT
 //   connects: ip | gid pkey 0xN    what the peer is addressed by, and the partition key that a gid comes with
 //   polled: DEVICE N               completions that were asked for at once, at most
+// and for completion queues
+//   cq: DEVICE N                   one for N completions is made
+//   cq grows: DEVICE N             or resized
 #include <dlfcn.h>
 #include <infiniband/ib.h>
 #include <infiniband/verbs.h>
@@ -136,6 +139,23 @@ int ibv_close_device(struct ibv_context* context) {
       devices[i].context = NULL;
     }
   return next(context);
+}
+
+struct ibv_cq* ibv_create_cq(struct ibv_context* context, int entries, void* data, struct ibv_comp_channel* channel,
+                             int vector) {
+  struct ibv_cq* (*next)(struct ibv_context*, int, void*, struct ibv_comp_channel*, int) =
+      (struct ibv_cq * (*)(struct ibv_context*, int, void*, struct ibv_comp_channel*, int))
+          dlsym(RTLD_NEXT, "ibv_create_cq");
+  struct ibv_cq* cq = next(context, entries, data, channel, vector);
+  if (cq != NULL) fprintf(output(), "cq: %s %d\n", ibv_get_device_name(context->device), entries);
+  return cq;
+}
+
+int ibv_resize_cq(struct ibv_cq* cq, int entries) {
+  int (*next)(struct ibv_cq*, int) = (int (*)(struct ibv_cq*, int))dlsym(RTLD_NEXT, "ibv_resize_cq");
+  int error = next(cq, entries);
+  if (error == 0) fprintf(output(), "cq grows: %s %d\n", ibv_get_device_name(cq->context->device), entries);
+  return error;
 }
 
 int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameters) {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The completion queues of a port on a device whose verbs are the test's: when one grows, and when another is made.
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "common/accounting/completion_queue_set.h"
+#include "test/unit/check_main.h"
+
+namespace {
+
+int largest = 1000;  ///< completion queue of the device
+int most = 64;       ///< completion queues
+bool can_resize = true;
+std::vector<int> sizes;  ///< of those that were made, as they are now
+int resized = 0;         ///< times
+
+}  // namespace
+
+// These take the place of libibverbs'.
+extern "C" {
+
+#pragma GCC visibility push(default)
+
+int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* attributes) {
+  std::memset(attributes, 0, sizeof *attributes);
+  attributes->max_cqe = largest;
+  return 0;
+}
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+  if (static_cast<int>(sizes.size()) == most) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  auto* queue = new ibv_cq{};
+  queue->context = context;
+  queue->handle = static_cast<std::uint32_t>(sizes.size());
+  sizes.push_back(entries);
+  return queue;
+}
+int ibv_resize_cq(ibv_cq* queue, int entries) {
+  ck_assert_int_le(entries, largest);
+  ++resized;
+  if (!can_resize) {
+    return EOPNOTSUPP;
+  }
+  sizes[queue->handle] = entries;
+  return 0;
+}
+int ibv_destroy_cq(ibv_cq* queue) {
+  delete queue;
+  return 0;
+}
+
+#pragma GCC visibility pop
+
+}  // extern "C"
+
+namespace fabric {
+namespace {
+
+/// 100 entries at first, 20 of them for shared receives.
+struct Bench {
+  explicit Bench(CompletionQueueSet::Limits limits = {}) : set(&context, 100, 20, limits) {
+    sizes.clear();
+    resized = 0;
+  }
+
+  /// Reserves for so many connections of 30 entries. Gives the number of those that there was room for.
+  int connect(int connections) {
+    int connected = 0;
+    for (int i = 0; i < connections; ++i) {
+      if (auto room = set.reserve(30)) {
+        rooms.push_back(std::move(*room));
+        ++connected;
+      }
+    }
+    return connected;
+  }
+  [[nodiscard]] int room() const {
+    int sum = 0;
+    for (const int size : sizes) {
+      sum += (size - 20) / 30;
+    }
+    return sum;
+  }
+
+  ibv_context context{};
+  CompletionQueueSet set;
+  std::vector<CompletionQueueRoom> rooms;
+};
+
+}  // namespace
+
+START_TEST(one_queue_grows_to_the_largest_there_is) {
+  largest = 1000;
+  can_resize = true;
+  Bench bench;
+  ck_assert_int_eq(bench.connect(32), 32);
+  ck_assert_uint_eq(bench.set.count(), 1);
+  ck_assert_int_eq(sizes[0], 1000);
+  ck_assert_int_lt(resized, 12);
+  ck_assert_int_eq(bench.connect(1), 1);  // (1000 - 20) / 30 are 32
+  ck_assert_uint_eq(bench.set.count(), 2);
+  ck_assert(bench.rooms[31].cq() == bench.set.queue(0) && bench.rooms[32].cq() == bench.set.queue(1));
+}
+END_TEST
+
+START_TEST(a_device_that_cannot_resize_is_asked_once) {
+  largest = 1000;
+  can_resize = false;
+  Bench bench;
+  ck_assert_int_eq(bench.connect(50), 50);
+  ck_assert_int_eq(resized, 1);
+  ck_assert_uint_gt(bench.set.count(), 2);
+  ck_assert_int_ge(bench.room(), 50);
+}
+END_TEST
+
+START_TEST(resizing_can_be_forbidden) {
+  can_resize = true;
+  Bench bench({.may_resize = false});
+  ck_assert_int_eq(bench.connect(10), 10);
+  ck_assert_int_eq(resized, 0);
+  ck_assert_uint_gt(bench.set.count(), 2);
+}
+END_TEST
+
+START_TEST(room_that_is_given_back_is_used_again) {
+  largest = 1000;
+  can_resize = true;
+  Bench bench;
+  ck_assert_int_eq(bench.connect(10), 10);
+  const int size = sizes[0];
+  for (int i = 0; i < 100; ++i) {
+    bench.rooms.erase(bench.rooms.begin(), bench.rooms.begin() + 5);
+    ck_assert_int_eq(bench.connect(5), 5);
+  }
+  ck_assert_int_eq(sizes[0], size);
+  ck_assert_uint_eq(bench.set.count(), 1);
+}
+END_TEST
+
+START_TEST(what_no_queue_holds_is_refused) {
+  largest = 200;
+  can_resize = true;
+  most = 3;
+  Bench bench;
+  ck_assert_int_eq(bench.connect(100), 3 * 6);  // (200 - 20) / 30 each
+  const auto refused = bench.set.reserve(30);
+  ck_assert(!refused && refused.error().text.find("creating a completion queue") != std::string::npos);
+  const auto too_large = bench.set.reserve(190);
+  ck_assert(!too_large && too_large.error().text.find("raise btl_fabric_cq_size") != std::string::npos);
+  most = 64;
+}
+END_TEST
+
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite("completion_queues", {one_queue_grows_to_the_largest_there_is,
+                                               a_device_that_cannot_resize_is_asked_once, resizing_can_be_forbidden,
+                                               room_that_is_given_back_is_used_again, what_no_queue_holds_is_refused});
+}

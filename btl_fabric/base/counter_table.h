@@ -18,6 +18,8 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t messages_sent_inline = 0;
   std::uint64_t messages_sent_copied = 0;
   std::uint64_t messages_sent_in_place = 0;
+  std::uint64_t messages_coalesced = 0;
+  std::uint64_t packets_coalesced = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
@@ -56,6 +58,8 @@ inline constexpr std::array kCounterTable = {
                 "Messages that the device copied as it took them"},
     CounterSpec{"messages_sent_copied", &Counters::messages_sent_copied, "Messages sent from a buffer of ours"},
     CounterSpec{"messages_sent_in_place", &Counters::messages_sent_in_place, "Messages sent from the user's memory"},
+    CounterSpec{"messages_coalesced", &Counters::messages_coalesced, "Messages sent in packets with others"},
+    CounterSpec{"packets_coalesced", &Counters::packets_coalesced, "Those packets"},
     CounterSpec{"bytes_sent", &Counters::bytes_sent, "Bytes in all these, headers of the PML included"},
     CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
     CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},

@@ -4,8 +4,11 @@
 // difference between Open MPI 4.1 and 5.0 is here: nothing else of this component asks for the version.
 #pragma once
 
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 
 #include "opal_config.h"
@@ -149,6 +152,15 @@ inline std::string host_name(const opal_proc_t& proc) {
 /// built for CUDA.
 [[nodiscard]] inline bool needs_packing(const opal_convertor_t& convertor) noexcept {
   return (convertor.flags & kOnAccelerator) != 0 || opal_convertor_need_buffers(&convertor) != 0;
+}
+
+/// Packs the next `to.size()` bytes, which must be there.
+inline void pack_all(opal_convertor_t& convertor, std::span<std::byte> to) noexcept {
+  iovec data{to.data(), to.size()};
+  std::uint32_t count = 1;
+  std::size_t packed = to.size();
+  opal_convertor_pack(&convertor, &data, &count, &packed);
+  assert(packed == to.size());
 }
 
 }  // namespace fabric

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "common/accounting/credit_window.h"
 #include "common/base/wire.h"
@@ -19,7 +20,9 @@ enum class PacketKind : std::uint8_t {
   kAtomic = 3,       ///< an AtomicMessage
   kAtomicReply = 4,  ///< an AtomicReply
   kGoodbye = 5,      ///< the last message of a link
+  kMessages = 6,     ///< several messages, each behind a RecordHeader
 };
+inline constexpr PacketKind kLastPacketKind = PacketKind::kMessages;
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
 /// CTS, which grants nothing, its number), and two bytes of zeros.
@@ -50,7 +53,7 @@ struct PacketHeader {
 
   /// False if this is not a header of ours.
   [[nodiscard]] bool read(const std::byte* from, std::size_t length) noexcept {
-    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(PacketKind::kGoodbye)) {
+    if (length < kSize || static_cast<std::uint8_t>(from[0]) > static_cast<std::uint8_t>(kLastPacketKind)) {
       return false;
     }
     kind = static_cast<PacketKind>(from[0]);
@@ -58,6 +61,36 @@ struct PacketHeader {
     grant.credits = load_be<std::uint16_t>(from + 2);
     grant.explicit_seen = load_be<std::uint16_t>(from + 4);
     return true;
+  }
+};
+
+/// What stands in front of each message of a packet that carries several: its size, its tag, and zeros. The next one begins
+/// at a multiple of 8 bytes, as a message behind a PacketHeader does.
+struct RecordHeader {
+  std::uint16_t size = 0;  ///< bytes of the message
+  std::uint8_t tag = 0;    ///< MCA_BTL_TAG_*
+
+  static constexpr std::size_t kSize = 8;
+
+  /// Bytes that a message of `size` bytes takes in the packet.
+  [[nodiscard]] static constexpr std::size_t room_for(std::size_t size) noexcept {
+    return kSize + (size + kSize - 1) / kSize * kSize;
+  }
+
+  void write(std::byte* to) const noexcept {
+    std::memset(to, 0, kSize);
+    store_be(to, size);
+    to[2] = static_cast<std::byte>(tag);
+  }
+
+  /// False if no message, or not all of it, is in the `length` bytes.
+  [[nodiscard]] bool read(const std::byte* from, std::size_t length) noexcept {
+    if (length < kSize) {
+      return false;
+    }
+    size = load_be<std::uint16_t>(from);
+    tag = static_cast<std::uint8_t>(from[2]);
+    return room_for(size) <= length;
   }
 };
 

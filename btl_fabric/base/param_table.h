@@ -27,6 +27,7 @@ struct Params {
   int mtu = 0;
   int max_inline_data = 0;
   int in_place_size = 0;
+  int coalesce_size = 0;
   int rdma_depth = 0;
   int device_atomics = 0;
   int force_mr = 0;
@@ -119,6 +120,12 @@ inline constexpr std::array kParamTable = {
         "in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
         "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
         "being copied; 0 always copies"),
+    number_param(
+        "coalesce_size", &Params::coalesce_size, 2048, 0, 65536, 4,
+        "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. The first four "
+        "messages between two calls of Open MPI that make progress (those that wait or test do) leave at once; "
+        "further ones leave when the packet is full, or with the next such call. So a process that sends more than "
+        "four messages to a peer and then computes for long, without a call, may delay the last of them"),
     number_param("rdma_depth", &Params::rdma_depth, 64, 1, 16384, 5,
                  "RDMA reads, writes and atomics under way to one peer; more wait"),
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,

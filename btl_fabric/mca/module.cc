@@ -215,6 +215,7 @@ void Module::make_path(PathQueues queues) {
                                           port_.device->attributes.max_qp_init_rd_atom);
   settings.rdma_limits.force_mr = params().force_mr != 0;
   settings.poll_batch = params().cq_poll_batch;
+  settings.coalesce_size = static_cast<std::uint32_t>(params().coalesce_size);
   settings.receivers = mca_btl_base_active_message_trigger;
   endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
                        counters[place_.context]);

@@ -185,6 +185,7 @@ void Link::end_waiting() noexcept {
     }
   };
   rdma_.abort();
+  open_packet_ = nullptr;
   for (LinkQueue& queue : queues_) {
     end_all(queue.waiting);
   }
@@ -193,6 +194,7 @@ void Link::end_waiting() noexcept {
 }
 
 void Link::take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
+  open_packet_ = nullptr;
   for (LinkQueue& queue : queues_) {
     while (!queue.waiting.empty()) {
       messages.push_back(queue.waiting.pop_front());

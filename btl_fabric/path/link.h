@@ -120,6 +120,15 @@ class Link {
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
+  // Packets of several messages (coalescing.cc)
+  /// More than the first few messages since the last call of progress(), and no others are due before the next.
+  [[nodiscard]] bool is_burst() noexcept;
+  /// Appends a message to the open packet. False, and nothing has happened, if there is none and none can be opened.
+  [[nodiscard]] bool send_with_others(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                                      std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  [[nodiscard]] bool open_packet() noexcept;
+  /// Posts the open packet, if there is room; otherwise it waits for it, and still takes messages.
+  void post_packet() noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
   void send_one(LinkQueue& queue) noexcept;
@@ -154,6 +163,13 @@ class Link {
   std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
   LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them
+
+  std::uint64_t burst_epoch_ = 0;  ///< PacketPath::epoch() of
+  unsigned burst_ = 0;             ///< messages that have been sent alone since
+  /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
+  Fragment* open_packet_ = nullptr;
+  bool is_to_close_ = false;
+  Link* next_to_close_ = nullptr;  ///< in the list of PacketPath
 
   // Its place among those that PacketPath tries again
   bool is_to_retry_ = false;

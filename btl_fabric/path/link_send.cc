@@ -18,14 +18,6 @@ namespace {
 /// The most that sendi packs on the stack; the max_inline_data parameter allows no more.
 constexpr std::size_t kMaxInline = 1024;
 
-void pack(opal_convertor_t& convertor, std::span<std::byte> to) noexcept {
-  iovec data{to.data(), to.size()};
-  std::uint32_t count = 1;
-  std::size_t packed = to.size();
-  opal_convertor_pack(&convertor, &data, &count, &packed);
-  assert(packed == to.size());
-}
-
 /// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
 /// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
 int finished(const Fragment& fragment) noexcept {
@@ -60,8 +52,12 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
 
   if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
     const std::size_t length = PacketHeader::kSize + fragment.segments[0].seg_len;
-    ++counters.messages_sent_inline;
-    counters.bytes_sent += fragment.segments[0].seg_len;
+    if (fragment.kind == PacketKind::kMessages) {
+      ++counters.packets_coalesced;
+    } else {
+      ++counters.messages_sent_inline;
+      counters.bytes_sent += fragment.segments[0].seg_len;
+    }
     if (const int error = queue.post_inline({fragment.packet, length}); error != 0) [[unlikely]] {
       post_refused(queue, error);
       return OPAL_ERR_UNREACH;
@@ -73,8 +69,12 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
   // now.
   fragment.callback_due = wants_callback || !owned || in_place;
   const int result = finished(fragment);
-  ++(in_place ? counters.messages_sent_in_place : counters.messages_sent_copied);
-  counters.bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
+  if (fragment.kind == PacketKind::kMessages) {
+    ++counters.packets_coalesced;
+  } else {
+    ++(in_place ? counters.messages_sent_in_place : counters.messages_sent_copied);
+    counters.bytes_sent += fragment.segments[0].seg_len + (in_place ? fragment.segments[1].seg_len : 0);
+  }
   if (const int error = queue.post_registered(fragment); error != 0) [[unlikely]] {
     post_refused(queue, error);
     return OPAL_ERR_UNREACH;
@@ -82,8 +82,18 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
   return result;
 }
 
-/// There is no room.
+/// There is no room, or something waits.
 int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
+  if (open_packet_ != nullptr && queue.waiting.front() == open_packet_) {
+    post_packet();  // which waits for nothing but others
+    open_packet_ = nullptr;
+    if (!is_up()) {
+      return OPAL_ERR_UNREACH;
+    }
+    if (queue.waiting.empty() && queue.room() == Room::kYes) {
+      return post_fragment(queue, fragment);
+    }
+  }
   ++(queue.room() == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
   queue.waiting.push_back(&fragment);
   if (SendShare* share = queue.share; share != nullptr) {
@@ -96,6 +106,9 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
 bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
                             std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
   const std::size_t size = header_size + payload_size;
+  if (path_.coalesces(size) && is_burst() && send_with_others(convertor, header, header_size, payload_size, tag)) {
+    return true;
+  }
   const std::size_t index = path_.queue_for(size);
   if (index == queues_.size()) {
     return false;
@@ -110,7 +123,7 @@ bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std
   std::span<const std::byte> data;
   if (payload_size > 0) {
     if (needs_packing(*convertor)) [[unlikely]] {
-      pack(*convertor, {packet.data() + length, payload_size});
+      pack_all(*convertor, {packet.data() + length, payload_size});
       length += payload_size;
     } else {
       void* start = nullptr;
@@ -155,6 +168,9 @@ bool Link::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) 
 
 void Link::send_one(LinkQueue& queue) noexcept {
   Fragment* fragment = queue.waiting.pop_front();
+  if (fragment == open_packet_) {
+    open_packet_ = nullptr;
+  }
   if (post_fragment(queue, *fragment) < 0) [[unlikely]] {
     end_send(upper_, fragment, OPAL_ERR_UNREACH);
   }
@@ -223,6 +239,10 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
 
 [[gnu::cold]] void Link::say_goodbye() noexcept {
   assert(is_up());
+  post_packet();
+  if (!is_up()) {
+    return;  // that has failed, and PathEvents has heard of it
+  }
   state_ = State::kLeaving;
   leave_wait_lists();
   end_waiting();

@@ -22,10 +22,29 @@ Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& sourc
   return FragmentPool::make(source, 0, false, 0, {kCreditBuffers, kCreditBuffers, 1});
 }
 
+namespace {
+
+/// The smallest that takes packets of several messages, or the largest there is.
+std::size_t queue_for_packets(const PathSettings& settings) noexcept {
+  const ReceiveQueues& queues = *settings.queues;
+  const std::size_t fitting = queues.smallest_fitting(settings.coalesce_size);
+  return fitting < queues.count() ? fitting : queues.smallest_fitting(queues.largest());
+}
+
+/// Messages that share a packet of that size. Larger ones would gain little. One of no bytes is no message, so 0 means none.
+std::size_t largest_of(std::size_t packet_size) noexcept {
+  return packet_size / 4 > RecordHeader::kSize ? packet_size / 4 - RecordHeader::kSize : 0;
+}
+
+}  // namespace
+
 PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts)
     : settings_(settings),
       smallest_queue_(settings.queues->smallest_fitting(0)),
       smallest_size_((*settings.queues)[smallest_queue_].size),
+      coalescing_queue_(queue_for_packets(settings)),
+      packet_size_(std::min<std::size_t>(settings.coalesce_size, (*settings.queues)[coalescing_queue_].size)),
+      largest_coalesced_(largest_of(packet_size_)),
       queues_(std::move(queues)),
       parts_(parts) {
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);
@@ -93,6 +112,7 @@ void PacketPath::retry_later(Link& link) noexcept {
   if (link.is_to_retry_) {
     return;
   }
+  is_more_to_do_ = true;
   link.is_to_retry_ = true;
   link.before_ = last_to_retry_;
   link.after_ = nullptr;
@@ -110,6 +130,12 @@ void PacketPath::forget(Link& link) noexcept {
   if (link.is_to_retry_) {
     take_off_list(link);
   }
+  for (Link** at = &first_to_close_; *at != nullptr; at = &(*at)->next_to_close_) {
+    if (*at == &link) {
+      *at = link.next_to_close_;
+      break;
+    }
+  }
   for (const LinkQueue& queue : link.queues_) {
     if (queue.qpn != 0) {
       queue_pairs_.erase(queue.qpn);
@@ -123,7 +149,6 @@ void PacketPath::forget(Link& link) noexcept {
 /// As many as are on the list now, though one that still lacks something goes to its end. Callbacks may call this again, which
 /// takes any of them off, and puts others there.
 [[gnu::cold]] void PacketPath::retry() noexcept {
-  ++depth_;
   std::size_t left = 0;
   for (const Link* link = first_to_retry_; link != nullptr; link = link->after_) {
     ++left;
@@ -141,7 +166,16 @@ void PacketPath::forget(Link& link) noexcept {
       }
     }
   }
+}
+
+[[gnu::cold]] void PacketPath::do_the_rest() noexcept {
+  ++depth_;
+  close_packets();
+  if (first_to_retry_ != nullptr || shared_queues_short_) {
+    retry();
+  }
   --depth_;
+  is_more_to_do_ = first_to_retry_ != nullptr || shared_queues_short_ || first_to_close_ != nullptr;
 }
 
 }  // namespace fabric

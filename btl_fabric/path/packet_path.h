@@ -36,7 +36,8 @@ struct PathSettings {
   DeviceCosts costs;
   std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way on a queue pair
   RdmaLimits rdma_limits;
-  int poll_batch = 1;  ///< completions taken at once, at most kMaxPollBatch
+  int poll_batch = 1;               ///< completions taken at once, at most kMaxPollBatch
+  std::uint32_t coalesce_size = 0;  ///< bytes of a packet of several messages; 0: each goes alone
   /// The upper layer's functions for messages, by tag.
   const mca_btl_active_message_callback_t* receivers = nullptr;
 };
@@ -134,15 +135,29 @@ class PacketPath {
   [[nodiscard]] bool knows_queue_pair(std::uint32_t qpn) const noexcept { return queue_pairs_.find(qpn) != nullptr; }
   /// The link lacks something that has nothing to do with its own completions: every call of progress() tries again.
   void retry_later(Link& link) noexcept;
+  /// The link has an open packet, which leaves at the end of the next call of progress().
+  void close_later(Link& link) noexcept;
   /// The link goes.
   void forget(Link& link) noexcept;
+  /// How often progress() was called.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
+  /// Messages of `size` bytes may go in packets with others.
+  [[nodiscard]] bool coalesces(std::size_t size) const noexcept { return size <= largest_coalesced_; }
+  /// What packets of several messages go over, and their bytes.
+  [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
+  [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
 
   int take_batch() noexcept;
+  void do_the_rest() noexcept;
   void retry() noexcept;
+  void close_packets() noexcept;
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
   void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
   void deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
+  void deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message, std::size_t size,
+                       mca_btl_base_tag_t tag) noexcept;
+  void deliver_several(LinkQueue& queue, Fragment& fragment, std::uint32_t length) noexcept;
   void take_atomic(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
   void take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
   void bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
@@ -156,16 +171,22 @@ class PacketPath {
   const PathSettings settings_;
   const std::size_t smallest_queue_;  ///< the one for the smallest messages
   const std::uint32_t smallest_size_;
+  const std::size_t coalescing_queue_;
+  const std::size_t packet_size_;
+  const std::size_t largest_coalesced_;  ///< bytes
   PathQueues queues_;
   const PathParts parts_;
+  std::uint64_t epoch_ = 0;
+  unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
+  bool is_more_to_do_ = false;        ///< for one of the next three, or more of them
+  bool shared_queues_short_ = false;  ///< of buffers
+  Link* first_to_retry_ = nullptr;
+  Link* first_to_close_ = nullptr;  ///< these have open packets
+  Link* last_to_retry_ = nullptr;
   // What has been polled and not handled yet
   unsigned batch_next_ = 0;
   unsigned batch_end_ = 0;
   std::array<ibv_wc, kMaxPollBatch> batch_;
-  bool shared_queues_short_ = false;  ///< of buffers
-  unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
-  Link* first_to_retry_ = nullptr;
-  Link* last_to_retry_ = nullptr;
   QpnTable<LinkQueue> queue_pairs_;  ///< by the number that receive completions have; of X queues the first
   std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
   std::size_t senders_gone_ = 0;                                                 ///< of those

@@ -67,6 +67,7 @@ int PacketPath::take_batch() noexcept {
 /// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
 /// that the order stays, and it lies in one place however deep the calls are.
 int PacketPath::progress() noexcept {
+  ++epoch_;
   int total = batch_next_ < batch_end_ ? take_batch() : 0;
   const CompletionQueueSet& completion_queues = *queues_.completion_queues;
   for (std::size_t i = 0; i < completion_queues.count(); ++i) {
@@ -77,8 +78,8 @@ int PacketPath::progress() noexcept {
       total += take_batch();
     }
   }
-  if (first_to_retry_ != nullptr || shared_queues_short_) [[unlikely]] {
-    retry();
+  if (is_more_to_do_) [[unlikely]] {
+    do_the_rest();
   }
   return total;
 }
@@ -110,7 +111,36 @@ void PacketPath::receive_completed(const ibv_wc& completion, Fragment* fragment)
     events().unknown_queue_pair_spoke(completion.qp_num, {fragment->packet, completion.byte_len});
   }
   if (!shared.give_back(fragment)) [[unlikely]] {
-    shared_queues_short_ = true;
+    shared_queues_short_ = is_more_to_do_ = true;
+  }
+}
+
+[[gnu::always_inline]] inline void PacketPath::deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message,
+                                                               std::size_t size, mca_btl_base_tag_t tag) noexcept {
+  ++counters().messages_received;
+  counters().bytes_received += size;
+  const mca_btl_active_message_callback_t& receiver = settings_.receivers[tag];
+  fragment.segments[0].seg_addr.pval = message;
+  fragment.segments[0].seg_len = size;
+  if (receiver.cbfunc != nullptr) [[likely]] {
+    const UpperHandles& upper = queue.link.upper();
+    hand_over(receiver, upper.module, upper.endpoint, tag, fragment);
+  }
+}
+
+/// Each of the messages, in order, whatever becomes of the link meanwhile: all have come.
+void PacketPath::deliver_several(LinkQueue& queue, Fragment& fragment, std::uint32_t length) noexcept {
+  std::byte* at = fragment.packet + PacketHeader::kSize;
+  std::size_t left = length - PacketHeader::kSize;
+  while (left > 0) {
+    RecordHeader record;
+    if (!record.read(at, left)) [[unlikely]] {
+      bad_packet(queue, fragment, length);
+      return;
+    }
+    deliver_message(queue, fragment, at + RecordHeader::kSize, record.size, record.tag);
+    at += RecordHeader::room_for(record.size);
+    left -= RecordHeader::room_for(record.size);
   }
 }
 
@@ -130,22 +160,17 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
     queue.link.is_silent_ = false;
     events().peer_spoke(queue.link);
   }
-  if (header.kind == PacketKind::kAtomic) [[unlikely]] {
+  if (header.kind == PacketKind::kMessage) [[likely]] {
+    deliver_message(queue, *fragment, fragment->packet + PacketHeader::kSize, length - PacketHeader::kSize, header.tag);
+  } else if (header.kind == PacketKind::kMessages) {
+    deliver_several(queue, *fragment, length);
+  } else if (header.kind == PacketKind::kAtomic) [[unlikely]] {
     take_atomic(queue, *fragment, length);
   } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
     take_atomic_reply(queue, *fragment, length);
   } else if (header.kind == PacketKind::kGoodbye) [[unlikely]] {
     if (queue.link.hear_goodbye(queue, fragment->packet, length)) {
       events().goodbye_arrived(queue.link);
-    }
-  } else if (header.kind == PacketKind::kMessage) [[likely]] {
-    ++counters().messages_received;
-    counters().bytes_received += length - PacketHeader::kSize;
-    const mca_btl_active_message_callback_t& receiver = settings_.receivers[header.tag];
-    fragment->segments[0].seg_len = length - PacketHeader::kSize;
-    if (receiver.cbfunc != nullptr) [[likely]] {
-      const UpperHandles& upper = queue.link.upper();
-      hand_over(receiver, upper.module, upper.endpoint, header.tag, *fragment);
     }
   }
   if (!queue.waiting.empty()) {
@@ -225,9 +250,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
       }
     }
   }
-  if (first_to_retry_ != nullptr || shared_queues_short_) {
-    retry();
-  }
+  do_the_rest();
 }
 
 /// A goodbye of ours may wait for the credits that have come with it, and the peer's for those that we owe, or for a receive.
@@ -252,7 +275,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   SharedQueue& shared = *queues_.shared_queues[fragment->queue];
   shared.completed();
   if (!shared.give_back(fragment)) {
-    shared_queues_short_ = true;
+    shared_queues_short_ = is_more_to_do_ = true;
   }
 }
 
@@ -295,7 +318,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   SharedQueue& shared = *queues_.shared_queues[fragment->queue];
   shared.completed();
   if (!shared.give_back(fragment)) {
-    shared_queues_short_ = true;
+    shared_queues_short_ = is_more_to_do_ = true;
   }
   return queue_pairs_.find(completion.qp_num);
 }

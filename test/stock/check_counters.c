@@ -170,8 +170,8 @@ static int expect(int good, const char* what) {
 
 // What this process's own counters must say after exchange() and nothing else.
 static int check_traffic(void) {
-  const unsigned long long sent =
-      value_of("messages_sent_inline") + value_of("messages_sent_copied") + value_of("messages_sent_in_place");
+  const unsigned long long sent = value_of("messages_sent_inline") + value_of("messages_sent_copied") +
+                                  value_of("messages_sent_in_place") + value_of("messages_coalesced");
   const unsigned long long payload = (unsigned long long)small_count * small_size;
   const unsigned long long large = (unsigned long long)large_count * large_size;
   int bad = expect(value_of("connections_made") > 0, "no connection was made");

@@ -33,6 +33,7 @@ struct BenchOptions {
   int most_sends = 0;  ///< buffers of a queue to send from; 0: no limit
   std::uint32_t rdma_depth = 4;
   int poll_batch = 16;
+  std::uint32_t coalesce_size = 0;
 };
 
 class PathBench final : private PathEvents {
@@ -43,6 +44,7 @@ class PathBench final : private PathEvents {
       : queues_(ReceiveQueues::parse(options.queues).value()), buffers(device), rdma_(device.pd(), MrPoolHints{}) {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
+    settings.coalesce_size = options.coalesce_size;
     settings.receivers = receivers_.data();
     PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
     room_ = made.completion_queues->reserve(512).value();
@@ -118,9 +120,9 @@ class PathBench final : private PathEvents {
     }
     return result;
   }
-  /// What sendi does with a header of `size` bytes.
-  bool send_immediately(Link& link, std::size_t size = 8) {
-    const std::vector<std::byte> header(size);
+  /// What sendi does with a header of `size` bytes, each `value`.
+  bool send_immediately(Link& link, std::size_t size = 8, std::uint8_t value = 0) {
+    const std::vector<std::byte> header(size, std::byte{value});
     return link.send_immediately(nullptr, header.data(), size, 0, kTag);
   }
 

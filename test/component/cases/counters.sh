@@ -18,7 +18,12 @@ case_counters() {
 }
 case_counters_of_messages() { # 3000 of 64 bytes each, the first of which wait for the connection
   counts -- messages_received=3000 bytes_received=192000 bytes_sent=192000 messages_sent_inline=1 waits_for_connection=1 &&
-    counts --mca btl_fabric_max_inline_data 0 -- messages_sent_inline=0-0 messages_sent_copied=3000
+    counts --mca btl_fabric_max_inline_data 0 --mca btl_fabric_coalesce_size 0 -- \
+      messages_sent_inline=0-0 messages_sent_copied=3000
+}
+case_counters_of_packets() { # the same messages: 28 fit in a packet of 4 KiB, with the headers of the PML
+  counts --mca btl_fabric_coalesce_size 4096 -- messages_coalesced=1000 packets_coalesced=20-1000 &&
+    counts --mca btl_fabric_coalesce_size 0 -- messages_coalesced=0-0 packets_coalesced=0-0
 }
 # Without RDMA the large messages go in fragments, headers of the PML included: 128 and some of 64 KiB, or 1024 and some of 8 KiB.
 case_counters_of_fragments() {
@@ -27,7 +32,7 @@ case_counters_of_fragments() {
 }
 case_counters_of_a_full_send_queue() {
   [ "$link" != iwarp ] || { echo 'SKIP on iWARP shared queues are run as P queues, whose senders wait for credits'; exit 77; }
-  counts --mca btl_fabric_receive_queues S,4096,256,192,1:S,65536,64 -- waits_for_slot=1000
+  counts --mca btl_fabric_receive_queues S,4096,256,192,1:S,65536,64 --mca btl_fabric_coalesce_size 0 -- waits_for_slot=1000
 }
 case_counters_of_puts_and_gets() {
   counts --mca osc rdma -- --one-sided puts=200-200 put_bytes=819200-819200 gets=200-200 get_bytes=819200-819200 &&
@@ -49,8 +54,9 @@ case_counters_of_atomics_by_the_device() { # if it has any
 }
 # Messages that wait have buffers, 3000 here; the receiver has a few. A registration is of as many as are made at once.
 case_counters_of_buffers() {
-  local few=S,4096,16,12,2:S,65536,16
-  [ "$link" != iwarp ] || few=P,4096,16:P,65536,8
+  local few='S,4096,16,12,2:S,65536,16 --mca btl_fabric_coalesce_size 0'
+  [ "$link" != iwarp ] || few='P,4096,16:P,65536,8 --mca btl_fabric_coalesce_size 0'
+  # shellcheck disable=SC2086 # several words
   counts --mca btl_fabric_receive_queues $few -- registrations=80 &&
     counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_num 4000 -- registrations=0-60 &&
     counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_inc 2 -- registrations=1000

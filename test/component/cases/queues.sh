@@ -50,6 +50,12 @@ case_starved_shared_queue() { # two receives at first: senders meet "receiver no
   with_queues 2 'S,4096,512,448,64,2,1'
 }
 
+case_packets_of_all_sizes() { # of several messages
+  local size
+  for size in 0 72 1000 65536; do
+    fabric 2 --mca btl_fabric_coalesce_size $size "$check" --max 16384 --flood 2000 && says 'checks passed' || return 1
+  done
+}
 case_without_inline() { fabric 2 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed'; }
 # Messages that wait for credits may hold all buffers, of which credits that are not sent inline need one too.
 case_few_buffers_without_inline() {

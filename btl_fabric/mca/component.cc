@@ -111,7 +111,7 @@ Component::Entered Component::enter_one_of_several(Endpoint& first, std::uint8_t
 }
 
 /// The completions of a context, unless another thread is at it.
-[[gnu::always_inline]] inline int Component::progress(unsigned context) noexcept {
+int Component::progress(unsigned context) noexcept {
   const auto guard = locks_->try_lock(context);
   if (!guard) {
     return 0;
@@ -130,7 +130,18 @@ int Component::progress() noexcept {
   if (connections_->has_upcalls()) [[unlikely]] {
     handle_upcalls();
   }
-  return locks_->contexts() == 1 ? progress(0) : progress_all();
+  if (locks_->contexts() > 1) [[unlikely]] {
+    return progress_all();
+  }
+  const auto guard = locks_->try_lock(0);
+  if (!guard) {
+    return 0;
+  }
+  int total = 0;
+  for (const auto& module : modules_) {
+    total += module->endpoints().progress();
+  }
+  return total;
 }
 
 int Component::progress_all() noexcept {

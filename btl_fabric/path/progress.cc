@@ -70,7 +70,8 @@ int PacketPath::progress() noexcept {
   ++epoch_;
   int total = batch_next_ < batch_end_ ? take_batch() : 0;
   const CompletionQueueSet& completion_queues = *queues_.completion_queues;
-  for (std::size_t i = 0; i < completion_queues.count(); ++i) {
+  const std::size_t queues = completion_queues.count();
+  for (std::size_t i = 0; i < queues; ++i) {
     const int count = ibv_poll_cq(completion_queues.queue(i), settings_.poll_batch, batch_.data());
     if (count > 0) {
       batch_next_ = 0;

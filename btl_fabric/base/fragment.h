@@ -36,6 +36,7 @@ struct Fragment : mca_btl_base_descriptor_t {
   std::uint64_t carried;        ///< of a send: what its completion frees of the send queue
   LinkQueue* posted_on;         ///< where a request of it is under way; null: nowhere, or on a shared receive queue
   Fragment* next;               ///< in the list it waits in
+  Fragment* parts;              ///< of a packet of several messages: these, in order; otherwise null
   ibv_recv_wr receive_request;  ///< of a receive: registered memory does not move, so it is built once
   ibv_sge receive_sge;
 };
@@ -56,6 +57,9 @@ class FragmentQueue {
   void forget_callers() noexcept {
     for (Fragment* one = head_; one != nullptr; one = one->next) {
       one->des_cbfunc = one->kind == PacketKind::kMessage ? nullptr : one->des_cbfunc;
+      for (Fragment* part = one->parts; part != nullptr; part = part->next) {
+        part->des_cbfunc = nullptr;
+      }
     }
   }
 

@@ -46,6 +46,7 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->is_receive = pool.receives_;
   fragment->kind = PacketKind::kMessage;
   fragment->callback_due = false;
+  fragment->parts = nullptr;
   fragment->carried = 0;
   fragment->posted_on = nullptr;
   fragment->next = nullptr;

@@ -121,11 +121,12 @@ inline constexpr std::array kParamTable = {
         "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
         "being copied; 0 always copies"),
     number_param(
-        "coalesce_size", &Params::coalesce_size, 2048, 0, 65536, 4,
-        "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. The first four "
-        "messages between two calls of Open MPI that make progress (those that wait or test do) leave at once; "
-        "further ones leave when the packet is full, or with the next such call. So a process that sends more than "
-        "four messages to a peer and then computes for long, without a call, may delay the last of them"),
+        "coalesce_size", &Params::coalesce_size, -1, -1, 65536, 4,
+        "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. In packets go "
+        "messages that must wait for a credit or for room anyway, and bursts: those behind the first four that are "
+        "sent without waiting for any. The last packet of a burst leaves with the next call that waits or tests; till then "
+        "its messages are not complete. -1: 2048, and bursts only on devices in software (rxe, siw, softhca): "
+        "adapters send a message in less time than Open MPI takes to complete one later"),
     number_param("rdma_depth", &Params::rdma_depth, 64, 1, 16384, 5,
                  "RDMA reads, writes and atomics under way to one peer; more wait"),
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,

@@ -15,15 +15,43 @@ struct UpperHandles {
   mca_btl_base_endpoint_t* endpoint = nullptr;
 };
 
+/// Takes the first message out of a packet of several; null: there is none left.
+[[nodiscard]] inline Fragment* take_part(Fragment& packet) noexcept {
+  Fragment* const first = packet.parts;
+  if (first != nullptr) {
+    packet.parts = first->next;
+  }
+  return first;
+}
+
 /// A message that the upper layer has handed over is sent, or never will be: `status` goes to its callback, if it waits
-/// for one, and the fragment back to whose it is.
+/// for one, and the fragment back to whose it is. Of a packet of several messages each is.
 inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) noexcept {
+  while (Fragment* const part = take_part(*fragment)) {
+    end_send(upper, part, status);
+  }
   const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
     fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
   }
   if (owned) {
     put_back(fragment);
+  }
+}
+
+/// The same of one that nobody is to hear of.
+inline void drop_send(Fragment* fragment) noexcept {
+  while (Fragment* const part = take_part(*fragment)) {
+    put_back(part);
+  }
+  put_back(fragment);
+}
+
+/// Nobody hears of its end any more.
+inline void forget_caller(Fragment& fragment) noexcept {
+  fragment.callback_due = false;
+  for (Fragment* part = fragment.parts; part != nullptr; part = part->next) {
+    part->callback_due = false;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
+#include "common/ports/software_device.h"
 
 namespace fabric {
 
@@ -205,6 +206,9 @@ Result<PathQueues> Module::make_queues() const {
   return made;
 }
 
+/// Bytes of a packet of several messages, unless the user says something else.
+constexpr std::uint32_t kCoalesceSize = 2048;
+
 void Module::make_path(PathQueues queues) {
   PathSettings settings;
   settings.queues = &fit_.queues;
@@ -215,7 +219,9 @@ void Module::make_path(PathQueues queues) {
                                           port_.device->attributes.max_qp_init_rd_atom);
   settings.rdma_limits.force_mr = params().force_mr != 0;
   settings.poll_batch = params().cq_poll_batch;
-  settings.coalesce_size = static_cast<std::uint32_t>(params().coalesce_size);
+  const int coalesce_size = params().coalesce_size;
+  settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
+  settings.coalesces_bursts = coalesce_size > 0 || is_software_device(port_.device->attributes.vendor_id);
   settings.receivers = mca_btl_base_active_message_trigger;
   endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
                        counters[place_.context]);

@@ -3,7 +3,12 @@
 // Small messages that go to a peer in one packet: one credit, one request and one completion for all of them. The first few
 // between two calls of progress() leave at once, so that whoever waits for an answer waits for nothing else. What comes after
 // them is appended to an open packet. It stands among the messages that wait, and leaves when it is full, when another
-// message is to go over its queue, with the next completion there, or at the end of progress().
+// message is to go over its queue, with the next completion there, or at the end of progress(). So do messages that have to wait
+// for room anyway.
+//
+// None of its messages is complete before the packet is. So a program that waits for what it has sent, however it does that, calls
+// progress(), and the packet leaves: what is held back is never a message that a program may believe sent.
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -14,7 +19,8 @@ namespace fabric {
 
 namespace {
 
-constexpr unsigned kAlone = 4;  ///< messages that leave at once
+constexpr unsigned kFewParts = 2;
+constexpr unsigned kManyParts = 8;
 
 }  // namespace
 
@@ -23,28 +29,35 @@ bool Link::is_burst() noexcept {
     burst_epoch_ = path_.epoch();
     burst_ = 0;
   }
-  return burst_ == kAlone || ++burst_ > kAlone;
+  return burst_ == alone_ || ++burst_ > alone_;
 }
 
-bool Link::send_with_others(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                            std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
-  const std::size_t size = header_size + payload_size;
+bool Link::in_burst() const noexcept {
+  return burst_ == alone_ && burst_epoch_ == path_.epoch();
+}
+
+bool Link::join_packet(Fragment& fragment) noexcept {
+  const std::size_t size = fragment.segments[0].seg_len;
+  if (!path_.coalesces(size) || fragment.kind != PacketKind::kMessage || fragment.user_memory != nullptr) {
+    return false;
+  }
   const std::size_t needed = RecordHeader::room_for(size);
   if (open_packet_ != nullptr && open_packet_->segments[0].seg_len + needed > path_.packet_size()) {
-    post_packet();
-    open_packet_ = nullptr;
+    close_packet();
   }
   if (open_packet_ == nullptr && !open_packet()) {
     return false;
   }
   std::byte* const at = open_packet_->packet + PacketHeader::kSize + open_packet_->segments[0].seg_len;
   std::memset(at + needed - RecordHeader::kSize, 0, RecordHeader::kSize);  // what is beyond the message
-  RecordHeader{static_cast<std::uint16_t>(size), tag}.write(at);
-  std::memcpy(at + RecordHeader::kSize, header, header_size);
-  if (payload_size > 0) {
-    pack_all(*convertor, {at + RecordHeader::kSize + header_size, payload_size});
-  }
+  RecordHeader{static_cast<std::uint16_t>(size), fragment.tag}.write(at);
+  std::memcpy(at + RecordHeader::kSize, fragment.packet + PacketHeader::kSize, size);
   open_packet_->segments[0].seg_len += needed;
+  fragment.callback_due = true;
+  fragment.next = nullptr;
+  (open_packet_->parts == nullptr ? open_packet_->parts : last_part_->next) = &fragment;
+  last_part_ = &fragment;
+  ++parts_;
   ++path_.counters().messages_coalesced;
   path_.counters().bytes_sent += size;
   return true;
@@ -52,7 +65,7 @@ bool Link::send_with_others(opal_convertor_t* convertor, const void* header, std
 
 bool Link::open_packet() noexcept {
   LinkQueue& queue = queues_[path_.coalescing_queue()];
-  Fragment* const fragment = is_up() && queue.waiting.empty() ? path_.get_send(queue.index) : nullptr;
+  Fragment* const fragment = is_up() ? path_.get_send(queue.index) : nullptr;
   if (fragment == nullptr) {
     return false;
   }
@@ -61,7 +74,8 @@ bool Link::open_packet() noexcept {
   fragment->segments[0].seg_len = 0;
   fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
   fragment->des_cbfunc = nullptr;
-  fragment->callback_due = false;
+  fragment->callback_due = true;  // of its parts
+  parts_ = 0;
   queue.waiting.push_back(fragment);
   open_packet_ = fragment;
   path_.close_later(*this);
@@ -69,9 +83,32 @@ bool Link::open_packet() noexcept {
 }
 
 void Link::post_packet() noexcept {
-  if (open_packet_ != nullptr) {
-    send_waiting(queues_[path_.coalescing_queue()]);
+  if (open_packet_ == nullptr) {
+    return;
   }
+  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  if (const Room room = queue.room(); room != Room::kYes) {
+    ++(room == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
+  }
+  send_waiting(queue);
+}
+
+void Link::close_packet() noexcept {
+  post_packet();
+  open_packet_ = nullptr;
+}
+
+/// What has been sent since the last call of progress() tells how the program sends.
+void Link::end_burst() noexcept {
+  if (open_packet_ == nullptr) {
+    return;
+  }
+  if (parts_ <= kFewParts) {
+    alone_ = std::min(2 * alone_, kMostAlone);
+  } else if (parts_ >= kManyParts) {
+    alone_ = kFewestAlone;
+  }
+  post_packet();
 }
 
 void PacketPath::close_later(Link& link) noexcept {
@@ -82,13 +119,13 @@ void PacketPath::close_later(Link& link) noexcept {
   }
 }
 
-/// Those that find no room wait for it like other messages.
+/// Those that find no room wait for it like other messages, and take more of them.
 void PacketPath::close_packets() noexcept {
   while (first_to_close_ != nullptr) {
     Link& link = *first_to_close_;
     first_to_close_ = link.next_to_close_;
     link.is_to_close_ = false;
-    link.post_packet();
+    link.end_burst();
   }
 }
 

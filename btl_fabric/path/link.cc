@@ -178,7 +178,7 @@ void Link::end_waiting() noexcept {
       Fragment* fragment = waiting.pop_front();
       if (state_ == State::kClosed || state_ == State::kLeaving) {
         goodbyes_out_ -= fragment->kind == PacketKind::kGoodbye ? 1 : 0;
-        put_back(fragment);
+        drop_send(fragment);
       } else {
         end_send(upper_, fragment, OPAL_ERR_UNREACH);
       }

@@ -121,14 +121,22 @@ class Link {
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   // Packets of several messages (coalescing.cc)
+  /// Messages that leave at once. More where packets leave with next to nothing in them: by who waits for each message
+  /// before the next.
+  static constexpr unsigned kFewestAlone = 4;
+  static constexpr unsigned kMostAlone = 64;
   /// More than the first few messages since the last call of progress(), and no others are due before the next.
   [[nodiscard]] bool is_burst() noexcept;
-  /// Appends a message to the open packet. False, and nothing has happened, if there is none and none can be opened.
-  [[nodiscard]] bool send_with_others(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                                      std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  /// The same, without counting one more.
+  [[nodiscard]] bool in_burst() const noexcept;
+  /// Appends a small message to the open packet, with which it ends. False, and nothing has happened, for others.
+  [[nodiscard]] bool join_packet(Fragment& fragment) noexcept;
   [[nodiscard]] bool open_packet() noexcept;
   /// Posts the open packet, if there is room; otherwise it waits for it, and still takes messages.
   void post_packet() noexcept;
+  /// The same, and it takes no more.
+  void close_packet() noexcept;
+  void end_burst() noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
   void send_one(LinkQueue& queue) noexcept;
@@ -165,9 +173,12 @@ class Link {
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them
 
   std::uint64_t burst_epoch_ = 0;  ///< PacketPath::epoch() of
-  unsigned burst_ = 0;             ///< messages that have been sent alone since
+  unsigned burst_ = 0;             ///< messages that have been sent alone since, up to
+  unsigned alone_ = kFewestAlone;  ///< so many
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
+  Fragment* last_part_ = nullptr;  ///< of it
+  unsigned parts_ = 0;             ///< so many
   bool is_to_close_ = false;
   Link* next_to_close_ = nullptr;  ///< in the list of PacketPath
 

@@ -27,6 +27,14 @@ int finished(const Fragment& fragment) noexcept {
 }  // namespace
 
 int Link::send(Fragment& fragment) noexcept {
+  if (in_burst()) {
+    if (join_packet(fragment)) {
+      return OPAL_SUCCESS;
+    }
+    if (!is_up()) [[unlikely]] {
+      return OPAL_ERR_UNREACH;  // the packet before it was refused
+    }
+  }
   return send_over(queues_[fragment.queue], fragment);
 }
 
@@ -52,12 +60,8 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
 
   if (owned && !wants_callback && !in_place && queue.fits_inline(fragment.segments[0].seg_len)) {
     const std::size_t length = PacketHeader::kSize + fragment.segments[0].seg_len;
-    if (fragment.kind == PacketKind::kMessages) {
-      ++counters.packets_coalesced;
-    } else {
-      ++counters.messages_sent_inline;
-      counters.bytes_sent += fragment.segments[0].seg_len;
-    }
+    ++counters.messages_sent_inline;
+    counters.bytes_sent += fragment.segments[0].seg_len;
     if (const int error = queue.post_inline({fragment.packet, length}); error != 0) [[unlikely]] {
       post_refused(queue, error);
       return OPAL_ERR_UNREACH;
@@ -84,15 +88,20 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
 
 /// There is no room, or something waits.
 int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
-  if (open_packet_ != nullptr && queue.waiting.front() == open_packet_) {
-    post_packet();  // which waits for nothing but others
-    open_packet_ = nullptr;
+  if (open_packet_ != nullptr && queue.index == path_.coalescing_queue()) {
+    post_packet();  // which may have waited for nothing but more messages
     if (!is_up()) {
       return OPAL_ERR_UNREACH;
     }
     if (queue.waiting.empty() && queue.room() == Room::kYes) {
       return post_fragment(queue, fragment);
     }
+  }
+  if (join_packet(fragment)) {
+    return OPAL_SUCCESS;
+  }
+  if (queue.index == path_.coalescing_queue()) {
+    open_packet_ = nullptr;  // only the last one that waits takes more
   }
   ++(queue.room() == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
   queue.waiting.push_back(&fragment);
@@ -106,8 +115,8 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
 bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
                             std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
   const std::size_t size = header_size + payload_size;
-  if (path_.coalesces(size) && is_burst() && send_with_others(convertor, header, header_size, payload_size, tag)) {
-    return true;
+  if (path_.coalesces_bursts_of(size) && is_burst()) {
+    return false;  // it goes with others, by send()
   }
   const std::size_t index = path_.queue_for(size);
   if (index == queues_.size()) {

@@ -45,6 +45,7 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
       coalescing_queue_(queue_for_packets(settings)),
       packet_size_(std::min<std::size_t>(settings.coalesce_size, (*settings.queues)[coalescing_queue_].size)),
       largest_coalesced_(largest_of(packet_size_)),
+      largest_in_burst_(settings.coalesces_bursts ? largest_coalesced_ : 0),
       queues_(std::move(queues)),
       parts_(parts) {
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);

@@ -38,6 +38,7 @@ struct PathSettings {
   RdmaLimits rdma_limits;
   int poll_batch = 1;               ///< completions taken at once, at most kMaxPollBatch
   std::uint32_t coalesce_size = 0;  ///< bytes of a packet of several messages; 0: each goes alone
+  bool coalesces_bursts = false;    ///< not only messages that have to wait anyway
   /// The upper layer's functions for messages, by tag.
   const mca_btl_active_message_callback_t* receivers = nullptr;
 };
@@ -141,8 +142,9 @@ class PacketPath {
   void forget(Link& link) noexcept;
   /// How often progress() was called.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
-  /// Messages of `size` bytes may go in packets with others.
+  /// Messages of `size` bytes may go in packets with others, if they have to wait, or follow others.
   [[nodiscard]] bool coalesces(std::size_t size) const noexcept { return size <= largest_coalesced_; }
+  [[nodiscard]] bool coalesces_bursts_of(std::size_t size) const noexcept { return size <= largest_in_burst_; }
   /// What packets of several messages go over, and their bytes.
   [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
@@ -174,6 +176,7 @@ class PacketPath {
   const std::size_t coalescing_queue_;
   const std::size_t packet_size_;
   const std::size_t largest_coalesced_;  ///< bytes
+  const std::size_t largest_in_burst_;
   PathQueues queues_;
   const PathParts parts_;
   std::uint64_t epoch_ = 0;

@@ -292,7 +292,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
     return;
   }
   if (fragment != nullptr && !is_goodbye) {
-    fragment->callback_due = false;
+    forget_caller(*fragment);
   }
   if (tag == SendTag::kRdma) {
     object_of<RdmaRequest>(completion.wr_id)->callback = nullptr;
@@ -363,7 +363,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   if (fragment != nullptr) {
     --queue.in_flight;
     if (link.state() != Link::State::kFailed) {
-      fragment->callback_due = false;  // the upper layer has taken its leave of the peer
+      forget_caller(*fragment);  // the upper layer has taken its leave of the peer
     }
     end_send(link.upper(), fragment, OPAL_ERR_UNREACH);
   }

@@ -215,7 +215,7 @@ void Endpoint::drop_all() noexcept {
   carrier_ = nullptr;
   has_asked_ = false;
   while (!waiting_.empty()) {
-    put_back(waiting_.pop_front());
+    drop_send(waiting_.pop_front());
   }
   if (link_ && state_ == EndpointState::kClosing) {  // else it goes on to receive
     link_->stop(Link::State::kClosed);

@@ -84,9 +84,15 @@ struct operation {
   int is_one_sided;
 };
 static const struct operation operations[] = {
-    {"latency", latency, 0}, {"bandwidth", bandwidth, 0}, {"bidirectional", bidirectional, 0},
-    {"rate", bandwidth, 0},  {"put", put, 1},             {"get", get, 1},
-    {"fop", fop, 1},         {"allreduce", allreduce, 0}, {"alltoall", alltoall, 0},
+    {"latency", latency, 0},
+    {"bandwidth", bandwidth, 0},
+    {"bidirectional", bidirectional, 0},
+    {"rate", bandwidth, 0},
+    {"put", put, 1},
+    {"get", get, 1},
+    {"fop", fop, 1},
+    {"allreduce", allreduce, 0},
+    {"alltoall", alltoall, 0},
 };
 
 // Seconds that `count` of them take; on rank 0.

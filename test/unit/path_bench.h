@@ -34,6 +34,7 @@ struct BenchOptions {
   std::uint32_t rdma_depth = 4;
   int poll_batch = 16;
   std::uint32_t coalesce_size = 0;
+  bool coalesces_bursts = true;
 };
 
 class PathBench final : private PathEvents {
@@ -45,6 +46,7 @@ class PathBench final : private PathEvents {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.coalesce_size = options.coalesce_size;
+    settings.coalesces_bursts = options.coalesces_bursts;
     settings.receivers = receivers_.data();
     PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
     room_ = made.completion_queues->reserve(512).value();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Several small messages in one packet: which wait for others and for how long, and what the receiver makes of them.
+#include <cstring>
+
 #include "test/unit/check_main.h"
 #include "test/unit/path_bench.h"
 
@@ -11,10 +13,25 @@ constexpr BenchOptions kCoalescing{.coalesce_size = 256};
 constexpr std::size_t kRecord = RecordHeader::room_for(8);
 constexpr int kAlone = 4;
 
+/// A message as Open MPI sends it: at once, or if that cannot be, from a buffer. What Link::send() said of that.
+int send_one(PathBench& bench, Link& link, std::uint8_t value, std::size_t size = 8) {
+  if (bench.send_immediately(link, size, value)) {
+    return 1;
+  }
+  Fragment* const fragment = bench.message(0, size, false);
+  ck_assert_ptr_nonnull(fragment);
+  std::memset(fragment->packet + PacketHeader::kSize, value, size);
+  const int result = link.send(*fragment);
+  if (result < 0) {
+    put_back(fragment);
+  }
+  return result;
+}
+
 /// So many messages of 8 bytes, whose bytes are 0, 1, 2 ...
 void send_many(PathBench& bench, Link& link, int count) {
   for (int i = 0; i < count; ++i) {
-    ck_assert(bench.send_immediately(link, 8, static_cast<std::uint8_t>(i)));
+    ck_assert_int_ge(send_one(bench, link, static_cast<std::uint8_t>(i)), 0);
   }
 }
 
@@ -52,6 +69,12 @@ START_TEST(the_first_few_leave_at_once_and_the_others_together) {
   bench.path->progress();
   ck_assert_uint_eq(posted(bench, link), kAlone + 1);
   ck_assert_uint_eq(bench.pair(link).all_sends.back().bytes.size(), PacketHeader::kSize + 3 * kRecord);
+  ck_assert(bench.sends_ended.empty());
+  while (!bench.pair(link).sends.empty()) {
+    bench.device.complete_send(bench.pair(link));
+  }
+  bench.path->progress();
+  ck_assert(bench.sends_ended == std::vector<int>(3, OPAL_SUCCESS));
   ck_assert(come_back(bench, link) == std::vector<int>({4, 5, 6}));
   ck_assert_uint_eq(bench.counters.messages_sent_inline, kAlone);
   ck_assert_uint_eq(bench.counters.messages_coalesced, 3);
@@ -91,9 +114,29 @@ START_TEST(large_messages_go_alone) {
   PathBench bench(kCoalescing);
   Link& link = bench.connect();
   send_many(bench, link, 5);
-  ck_assert(bench.send_immediately(link, 56));  // a quarter of a packet with its header
+  ck_assert_int_eq(send_one(bench, link, 0, 56), OPAL_SUCCESS);  // a quarter of a packet with its header
   ck_assert_uint_eq(posted(bench, link), kAlone);
-  ck_assert(!bench.send_immediately(link, 57));  // it would overtake those of its queue
+  ck_assert_int_eq(send_one(bench, link, 0, 57), 1);  // and takes the packet along
+  ck_assert_uint_eq(posted(bench, link), kAlone + 2);
+}
+END_TEST
+
+/// Without bursts messages go together only if they could not go now.
+START_TEST(only_messages_that_wait_go_together) {
+  PathBench bench({.queues = "P,256,8,4,2,2:P,4096,8,4,2,2", .coalesce_size = 256, .coalesces_bursts = false});
+  Link& link = bench.connect();
+  send_many(bench, link, 7);
+  ck_assert_uint_eq(posted(bench, link), 7);
+  send_many(bench, link, 10);
+  const std::size_t alone = posted(bench, link);
+  ck_assert_uint_le(alone, 8);
+  while (!bench.pair(link).sends.empty()) {
+    bench.device.complete_send(bench.pair(link));
+  }
+  bench.receive(link, {.credits = 4, .explicit_seen = 0});
+  bench.path->progress();
+  ck_assert_uint_eq(posted(bench, link), alone + 1);
+  ck_assert_uint_eq(bench.counters.messages_coalesced, 17 - alone);
 }
 END_TEST
 
@@ -109,7 +152,7 @@ START_TEST(another_message_takes_the_packet_along) {
   PathBench bench(kCoalescing);
   Link& link = bench.connect();
   send_many(bench, link, 6);
-  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  ck_assert_int_eq(bench.send(link, 0, 100), OPAL_SUCCESS);
   ck_assert_uint_eq(posted(bench, link), kAlone + 2);
   ck_assert_uint_eq(bench.pair(link).all_sends[kAlone].bytes.size(), PacketHeader::kSize + 2 * kRecord);
   ck_assert(!link.has_waiting());
@@ -124,25 +167,31 @@ START_TEST(a_packet_waits_for_credits_as_any_message) {
   send_many(bench, link, 1);
   bench.path->progress();
   ck_assert_uint_eq(posted(bench, link), 4);
-  send_many(bench, link, 0);
-  for (int i = 0; i < kAlone; ++i) {
-    ck_assert(!bench.send_immediately(link));  // these go alone, and must not overtake
-  }
-  send_many(bench, link, 2);
-  bench.receive(link, {.credits = 2, .explicit_seen = 0});
+  ck_assert_uint_eq(bench.counters.waits_for_credit, 1);
+  send_many(bench, link, 30);  // 16 fit in a packet
   bench.path->progress();
-  ck_assert_uint_eq(posted(bench, link), 5);
-  ck_assert_uint_eq(bench.pair(link).all_sends.back().bytes.size(), PacketHeader::kSize + 3 * kRecord);
+  ck_assert_uint_eq(posted(bench, link), 4);
+  bench.receive(link, {.credits = 4, .explicit_seen = 0});
+  bench.path->progress();
+  bench.path->progress();
+  while (!bench.pair(link).sends.empty()) {
+    bench.device.complete_send(bench.pair(link));
+  }
+  bench.path->progress();
+  ck_assert(!link.has_waiting());
+  ck_assert_uint_gt(bench.counters.packets_coalesced, 1);
 }
 END_TEST
 
 START_TEST(without_a_buffer_messages_go_alone) {
-  PathBench bench({.most_sends = 1, .coalesce_size = 256});
+  PathBench bench({.most_sends = 2, .coalesce_size = 256});
   Link& link = bench.connect();
   std::vector<Fragment*> all;
   while (Fragment* one = bench.path->get_send(0)) {
     all.push_back(one);
   }
+  put_back(all.back());
+  all.pop_back();
   send_many(bench, link, 6);
   ck_assert_uint_eq(posted(bench, link), 6);
   for (Fragment* one : all) {
@@ -157,19 +206,21 @@ START_TEST(a_link_ends_with_an_open_packet) {
   for (const bool fails : {true, false}) {
     Link& link = bench.connect();
     send_many(bench, link, 6);
-    ck_assert_uint_eq(bench.buffers_left(), all - 1);
+    ck_assert_uint_eq(bench.buffers_left(), all - 3);  // with those of its messages
     fails ? bench.fail(link) : bench.close(link);
     ck_assert_uint_eq(bench.buffers_left(), all);
     bench.path->progress();
     ck_assert_uint_eq(posted(bench, link), kAlone);
+    ck_assert(bench.sends_ended == std::vector<int>(2, OPAL_ERR_UNREACH));  // of the one that failed
   }
+  bench.sends_ended.clear();
   Link& link = bench.connect();
   send_many(bench, link, 6);
   bench.device.refuse_sends(ENOMEM);
   bench.path->progress();
   ck_assert_uint_eq(bench.failures.size(), 1);
   ck_assert_uint_eq(bench.buffers_left(), all);
-  ck_assert(bench.sends_ended.empty());
+  ck_assert(bench.sends_ended == std::vector<int>(2, OPAL_ERR_UNREACH));
 }
 END_TEST
 
@@ -179,9 +230,65 @@ START_TEST(a_refused_packet_fails_what_comes_behind_it) {
   Link& link = bench.connect();
   send_many(bench, link, 6);
   bench.device.refuse_sends(ENOMEM);
-  ck_assert_int_eq(bench.send(link), OPAL_ERR_UNREACH);
+  ck_assert_int_eq(send_one(bench, link, 0, 100), OPAL_ERR_UNREACH);
   ck_assert_uint_eq(bench.failures.size(), 1);
   ck_assert_uint_eq(bench.buffers_left(), all);
+  ck_assert(bench.sends_ended == std::vector<int>(2, OPAL_ERR_UNREACH));
+}
+END_TEST
+
+/// What waits goes over the next link.
+START_TEST(a_packet_changes_links) {
+  PathBench bench(kCoalescing);
+  Link& old = bench.connect();
+  send_many(bench, old, 7);
+  FragmentQueue waiting;
+  RdmaRequestQueue requests;
+  old.stop(Link::State::kClosed);
+  old.take_waiting(waiting, requests);
+  Link& link = bench.open();
+  link.start(waiting, requests);
+  ck_assert_uint_eq(posted(bench, link), 1);
+  bench.device.complete_send(bench.pair(link));
+  bench.path->progress();
+  ck_assert(bench.sends_ended == std::vector<int>(3, OPAL_SUCCESS));
+}
+END_TEST
+
+START_TEST(a_packet_fails_for_each_of_its_messages) {
+  PathBench bench({.most_sends = 8, .coalesce_size = 256});
+  const unsigned all = bench.buffers_left();
+  Link& link = bench.connect();
+  send_many(bench, link, 7);
+  bench.path->progress();
+  for (int i = 0; i < kAlone; ++i) {
+    bench.pair(link).sends.pop_front();  // these have arrived, of which nobody hears
+  }
+  bench.device.fail_send(bench.pair(link), IBV_WC_RETRY_EXC_ERR);
+  bench.path->progress();
+  ck_assert_uint_eq(bench.failures.size(), 1);
+  ck_assert(bench.failures[0].is_missed);
+  ck_assert(bench.sends_ended == std::vector<int>(3, OPAL_ERR_UNREACH));
+  ck_assert_uint_eq(bench.buffers_left(), all);
+}
+END_TEST
+
+/// Who waits for each message before the next meets the limit now and then; it goes up, and comes down with real bursts.
+START_TEST(packets_of_one_message_are_avoided) {
+  PathBench bench({.queues = "P,256,200,8,4,2:P,4096,8,4,2,2", .coalesce_size = 256});
+  Link& link = bench.connect();
+  unsigned sent = 0;
+  for (const unsigned limit : {4U, 8U, 16U, 32U}) {
+    send_many(bench, link, static_cast<int>(limit) + 1);
+    ck_assert_uint_eq(posted(bench, link), sent + limit);
+    bench.path->progress();
+    sent += limit + 1;
+  }
+  send_many(bench, link, 64 + 9);
+  ck_assert_uint_eq(posted(bench, link), sent + 64);
+  bench.path->progress();
+  send_many(bench, link, 6);
+  ck_assert_uint_eq(posted(bench, link), sent + 64 + 1 + kAlone);
 }
 END_TEST
 
@@ -296,12 +403,24 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite(
-      "path_coalescing",
-      {the_first_few_leave_at_once_and_the_others_together, who_makes_progress_in_between_waits_for_nothing,
-       a_full_packet_leaves_at_once, large_messages_go_alone, it_can_be_turned_off,
-       another_message_takes_the_packet_along, a_packet_waits_for_credits_as_any_message,
-       without_a_buffer_messages_go_alone, a_link_ends_with_an_open_packet, a_refused_packet_fails_what_comes_behind_it,
-       goodbye_comes_after_the_packet, a_link_goes_with_an_open_packet, callbacks_make_progress_and_fail_the_link,
-       messages_may_be_empty_or_fill_the_packet, what_is_no_message_fails_the_link, packets_go_through_shared_senders});
+  return run_suite("path_coalescing", {the_first_few_leave_at_once_and_the_others_together,
+                                       who_makes_progress_in_between_waits_for_nothing,
+                                       a_full_packet_leaves_at_once,
+                                       large_messages_go_alone,
+                                       only_messages_that_wait_go_together,
+                                       it_can_be_turned_off,
+                                       another_message_takes_the_packet_along,
+                                       a_packet_waits_for_credits_as_any_message,
+                                       without_a_buffer_messages_go_alone,
+                                       a_link_ends_with_an_open_packet,
+                                       a_refused_packet_fails_what_comes_behind_it,
+                                       goodbye_comes_after_the_packet,
+                                       a_link_goes_with_an_open_packet,
+                                       a_packet_changes_links,
+                                       a_packet_fails_for_each_of_its_messages,
+                                       packets_of_one_message_are_avoided,
+                                       callbacks_make_progress_and_fail_the_link,
+                                       messages_may_be_empty_or_fill_the_packet,
+                                       what_is_no_message_fails_the_link,
+                                       packets_go_through_shared_senders});
 }

@@ -50,6 +50,10 @@ case_starved_shared_queue() { # two receives at first: senders meet "receiver no
   with_queues 2 'S,4096,512,448,64,2,1'
 }
 
+case_packets_hold_back_nothing() { # that is complete
+  stock check_bursts || return 1
+  fabric 2 --mca btl_fabric_coalesce_size 2048 "$programs/check_bursts" "$work/over" && says 'every burst has arrived'
+}
 case_packets_of_all_sizes() { # of several messages
   local size
   for size in 0 72 1000 65536; do

@@ -124,7 +124,7 @@ class Link {
   /// Messages that leave at once. More where packets leave with next to nothing in them: by who waits for each message
   /// before the next.
   static constexpr unsigned kFewestAlone = 4;
-  static constexpr unsigned kMostAlone = 64;
+  static constexpr unsigned kMostAlone = 16;
   /// More than the first few messages since the last call of progress(), and no others are due before the next.
   [[nodiscard]] bool is_burst() noexcept;
   /// The same, without counting one more.

@@ -11,6 +11,7 @@
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_scan.h"
+#include "common/ports/software_device.h"
 #include "contrib/fabric_info/explain.h"
 #include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -185,6 +186,7 @@ Json device(ibv_device* found, const Question& question) {
   result["firmware"] = attributes.fw_ver;
   result["atomics"] = name_of(attributes.atomic_cap);
   result["max_inline"] = max_inline;
+  result["coalesces_bursts"] = is_software_device(attributes.vendor_id);
   result["max_queue_pairs"] = attributes.max_qp;
   result["max_queue_pair_entries"] = attributes.max_qp_wr;
   result["max_completion_queue_entries"] = attributes.max_cqe;

@@ -44,6 +44,22 @@ static void exchange(MPI_Comm peers, int self, int first_peer, int round) {
   }
 }
 
+/* A burst of small messages one way, each of which MPI says is sent. */
+static void say_last_words(MPI_Comm peers, int is_sender) {
+  enum { kWords = 40 };
+  int peer_count;
+  MPI_Comm_remote_size(peers, &peer_count);
+  for (int i = 0; i < kWords; ++i) {
+    int word = i;
+    for (int peer = 0; is_sender && peer < peer_count; ++peer) MPI_Send(&word, 1, MPI_INT, peer, i, peers);
+    if (!is_sender) MPI_Recv(&word, 1, MPI_INT, 0, i, peers, MPI_STATUS_IGNORE);
+    if (word != i) {
+      printf("check_disconnect: word %d is %d\n", i, word);
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+  }
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const int rounds = atoi(argv[1]);
@@ -75,6 +91,7 @@ int main(int argc, char** argv) {
       MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &peers);
       exchange(peers, 1 + rank, 0, round);
     }
+    say_last_words(peers, is_parent);
     MPI_Comm_disconnect(&peers);
   }
   MPI_Comm_disconnect(&family);

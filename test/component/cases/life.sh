@@ -117,7 +117,8 @@ case_all_ports_are_connected_at_once() {
 # What a process says last, to tell a peer that its memory was read, has left before it waits for all to disconnect.
 case_disconnect_again_and_again() {
   stock check_disconnect || return 1
-  fabric 1 --mca btl_fabric_receive_queues P,256,1:P,65536,2 "$programs/check_disconnect" 20 && says 'check_disconnect: 20 rounds'
+  fabric 1 --mca btl_fabric_receive_queues P,256,1:P,65536,2 "$programs/check_disconnect" 20 && says 'check_disconnect: 20 rounds' &&
+    fabric 1 "$programs/check_disconnect" 5 && says 'check_disconnect: 5 rounds'
 }
 
 # A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of

@@ -2,7 +2,7 @@
 //
 // What contrib/bench/peers measures, over whatever transport mpirun is told to use:
 //   mpirun -np N peers SECONDS OPERATION:BYTES...
-// Prints a line for each: the operation, bytes, and the figure of rank 0. Microseconds: latency (half a round trip), put, get and
+// Prints a line for each: the operation, bytes, the figure of rank 0 and its unit. Microseconds: latency (half a round trip), put, get and
 // fop (an 8-byte fetch-and-add), each with a flush; allreduce and alltoall of so many bytes (to each). Millions of bytes per second,
 // 1 window of messages at a time: bandwidth, and bidirectional (both directions together). Thousands of messages per second: rate.
 // Those of two processes are between ranks 0 and 1.
@@ -80,19 +80,20 @@ static void alltoall(int bytes) {
 
 struct operation {
   const char* name;
+  const char* unit;
   void (*once)(int bytes);
   int is_one_sided;
 };
 static const struct operation operations[] = {
-    {"latency", latency, 0},
-    {"bandwidth", bandwidth, 0},
-    {"bidirectional", bidirectional, 0},
-    {"rate", bandwidth, 0},
-    {"put", put, 1},
-    {"get", get, 1},
-    {"fop", fop, 1},
-    {"allreduce", allreduce, 0},
-    {"alltoall", alltoall, 0},
+    {"latency", "us", latency, 0},
+    {"bandwidth", "MB/s", bandwidth, 0},
+    {"bidirectional", "MB/s", bidirectional, 0},
+    {"rate", "thousand/s", bandwidth, 0},
+    {"put", "us", put, 1},
+    {"get", "us", get, 1},
+    {"fop", "us", fop, 1},
+    {"allreduce", "us", allreduce, 0},
+    {"alltoall", "us", alltoall, 0},
 };
 
 // Seconds that `count` of them take; on rank 0.
@@ -127,7 +128,9 @@ static void measure(const struct operation* operation, int bytes, double seconds
     count = took > seconds / 1000 ? (long)((double)count * seconds / 9 / took) + 1 : count * 8;
   }
   const double took = timed(operation, bytes, count);
-  if (rank == 0) printf("%s %d %.4f\n", operation->name, bytes, figure(operation->name, bytes, took / (double)count));
+  if (rank == 0)
+    printf("%s %d %.4f %s\n", operation->name, bytes, figure(operation->name, bytes, took / (double)count),
+           operation->unit);
 }
 
 int main(int argc, char** argv) {

@@ -337,6 +337,20 @@ START_TEST(callbacks_make_progress_and_fail_the_link) {
 }
 END_TEST
 
+START_TEST(what_callbacks_send_leaves_at_once) {
+  PathBench bench(kCoalescing);
+  Link& link = bench.connect();
+  bench.on_message = [&] {
+    send_many(bench, link, 6);
+    ck_assert_uint_eq(posted(bench, link), 6);
+  };
+  bench.receive(link);
+  bench.path->progress();
+  ck_assert_uint_eq(bench.messages, 1);
+  ck_assert_uint_eq(bench.counters.packets_coalesced, 0);
+}
+END_TEST
+
 START_TEST(messages_may_be_empty_or_fill_the_packet) {
   PathBench bench(kCoalescing);
   Link& link = bench.connect();
@@ -420,6 +434,7 @@ int main() {
                                        a_packet_fails_for_each_of_its_messages,
                                        packets_of_one_message_are_avoided,
                                        callbacks_make_progress_and_fail_the_link,
+                                       what_callbacks_send_leaves_at_once,
                                        messages_may_be_empty_or_fill_the_packet,
                                        what_is_no_message_fails_the_link,
                                        packets_go_through_shared_senders});

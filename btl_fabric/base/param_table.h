@@ -146,8 +146,8 @@ inline constexpr std::array kParamTable = {
                  "Entries of a completion queue at first. It grows with the number of connections"),
     number_param(
         "cq_resize", &Params::cq_resize, 1, 0, 1, 7,
-        "0 has further completion queues made instead of resizing the first. So it is done in any case where a "
-        "device cannot resize them, or one is as large as the device makes them"),
+        "1 resizes a completion queue that is full. 0 makes another one, as is done anyway where the device cannot resize "
+        "them, or makes none that is larger"),
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
     number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6,
                  "Message buffers of each size made at first"),

@@ -80,7 +80,7 @@ bool Link::open_packet() noexcept {
   parts_ = 0;
   queue.waiting.push_back(fragment);
   open_packet_ = fragment;
-  path_.close_later(*this);
+  path_.post_later(*this);
   return true;
 }
 
@@ -113,20 +113,20 @@ void Link::end_burst() noexcept {
   post_packet();
 }
 
-void PacketPath::close_later(Link& link) noexcept {
-  if (!link.is_to_close_) {
-    link.is_to_close_ = is_more_to_do_ = true;
-    link.next_to_close_ = first_to_close_;
-    first_to_close_ = &link;
+void PacketPath::post_later(Link& link) noexcept {
+  if (!link.is_to_post_) {
+    link.is_to_post_ = is_more_to_do_ = true;
+    link.next_to_post_ = first_to_post_;
+    first_to_post_ = &link;
   }
 }
 
 /// Those that find no room wait for it like other messages, and take more of them.
-void PacketPath::close_packets() noexcept {
-  while (first_to_close_ != nullptr) {
-    Link& link = *first_to_close_;
-    first_to_close_ = link.next_to_close_;
-    link.is_to_close_ = false;
+void PacketPath::post_packets() noexcept {
+  while (first_to_post_ != nullptr) {
+    Link& link = *first_to_post_;
+    first_to_post_ = link.next_to_post_;
+    link.is_to_post_ = false;
     link.end_burst();
   }
 }

@@ -125,9 +125,9 @@ class Link {
   /// before the next.
   static constexpr unsigned kFewestAlone = 4;
   static constexpr unsigned kMostAlone = 16;
-  /// More than the first few messages since the last call of progress(), and no others are due before the next.
+  /// Counts a message. True if as many as may leave at once have been sent since the last call of progress().
   [[nodiscard]] bool is_burst() noexcept;
-  /// The same, without counting one more.
+  /// The same question, without counting one; false in a callback.
   [[nodiscard]] bool in_burst() const noexcept;
   /// Appends a small message to the open packet, with which it ends. False, and nothing has happened, for others.
   [[nodiscard]] bool join_packet(Fragment& fragment) noexcept;
@@ -136,6 +136,7 @@ class Link {
   void post_packet() noexcept;
   /// The same, and it takes no more.
   void close_packet() noexcept;
+  /// progress() posts the open packet, and learns how many messages go together.
   void end_burst() noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
@@ -179,8 +180,8 @@ class Link {
   Fragment* open_packet_ = nullptr;
   Fragment* last_part_ = nullptr;  ///< of it
   unsigned parts_ = 0;             ///< so many
-  bool is_to_close_ = false;
-  Link* next_to_close_ = nullptr;  ///< in the list of PacketPath
+  bool is_to_post_ = false;
+  Link* next_to_post_ = nullptr;  ///< in the list of PacketPath
 
   // Its place among those that PacketPath tries again
   bool is_to_retry_ = false;

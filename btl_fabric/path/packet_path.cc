@@ -131,9 +131,9 @@ void PacketPath::forget(Link& link) noexcept {
   if (link.is_to_retry_) {
     take_off_list(link);
   }
-  for (Link** at = &first_to_close_; *at != nullptr; at = &(*at)->next_to_close_) {
+  for (Link** at = &first_to_post_; *at != nullptr; at = &(*at)->next_to_post_) {
     if (*at == &link) {
-      *at = link.next_to_close_;
+      *at = link.next_to_post_;
       break;
     }
   }
@@ -171,12 +171,12 @@ void PacketPath::forget(Link& link) noexcept {
 
 [[gnu::cold]] void PacketPath::do_the_rest() noexcept {
   ++depth_;
-  close_packets();
+  post_packets();
   if (first_to_retry_ != nullptr || shared_queues_short_) {
     retry();
   }
   --depth_;
-  is_more_to_do_ = first_to_retry_ != nullptr || shared_queues_short_ || first_to_close_ != nullptr;
+  is_more_to_do_ = first_to_retry_ != nullptr || shared_queues_short_ || first_to_post_ != nullptr;
 }
 
 }  // namespace fabric

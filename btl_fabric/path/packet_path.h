@@ -137,7 +137,7 @@ class PacketPath {
   /// The link lacks something that has nothing to do with its own completions: every call of progress() tries again.
   void retry_later(Link& link) noexcept;
   /// The link has an open packet, which leaves at the end of the next call of progress().
-  void close_later(Link& link) noexcept;
+  void post_later(Link& link) noexcept;
   /// The link goes.
   void forget(Link& link) noexcept;
   /// How often progress() was called.
@@ -152,7 +152,7 @@ class PacketPath {
   int take_batch() noexcept;
   void do_the_rest() noexcept;
   void retry() noexcept;
-  void close_packets() noexcept;
+  void post_packets() noexcept;
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
   void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
@@ -184,7 +184,7 @@ class PacketPath {
   bool is_more_to_do_ = false;        ///< for one of the next three, or more of them
   bool shared_queues_short_ = false;  ///< of buffers
   Link* first_to_retry_ = nullptr;
-  Link* first_to_close_ = nullptr;  ///< these have open packets
+  Link* first_to_post_ = nullptr;  ///< these have open packets
   Link* last_to_retry_ = nullptr;
   // What has been polled and not handled yet
   unsigned batch_next_ = 0;

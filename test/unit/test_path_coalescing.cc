@@ -39,6 +39,12 @@ std::size_t posted(PathBench& bench, Link& link, std::size_t queue = 0) {
   return bench.pair(link, queue).all_sends.size();
 }
 
+void complete_all(PathBench& bench, Link& link) {
+  while (!bench.pair(link).sends.empty()) {
+    bench.device.complete_send(bench.pair(link));
+  }
+}
+
 /// The packet that was posted last comes in over the same queue pair. Gives the first bytes of the messages in it.
 std::vector<int> come_back(PathBench& bench, Link& link) {
   std::vector<int> seen;
@@ -70,9 +76,7 @@ START_TEST(the_first_few_leave_at_once_and_the_others_together) {
   ck_assert_uint_eq(posted(bench, link), kAlone + 1);
   ck_assert_uint_eq(bench.pair(link).all_sends.back().bytes.size(), PacketHeader::kSize + 3 * kRecord);
   ck_assert(bench.sends_ended.empty());
-  while (!bench.pair(link).sends.empty()) {
-    bench.device.complete_send(bench.pair(link));
-  }
+  complete_all(bench, link);
   bench.path->progress();
   ck_assert(bench.sends_ended == std::vector<int>(3, OPAL_SUCCESS));
   ck_assert(come_back(bench, link) == std::vector<int>({4, 5, 6}));
@@ -130,9 +134,7 @@ START_TEST(only_messages_that_wait_go_together) {
   send_many(bench, link, 10);
   const std::size_t alone = posted(bench, link);
   ck_assert_uint_le(alone, 8);
-  while (!bench.pair(link).sends.empty()) {
-    bench.device.complete_send(bench.pair(link));
-  }
+  complete_all(bench, link);
   bench.receive(link, {.credits = 4, .explicit_seen = 0});
   bench.path->progress();
   ck_assert_uint_eq(posted(bench, link), alone + 1);
@@ -174,9 +176,7 @@ START_TEST(a_packet_waits_for_credits_as_any_message) {
   bench.receive(link, {.credits = 4, .explicit_seen = 0});
   bench.path->progress();
   bench.path->progress();
-  while (!bench.pair(link).sends.empty()) {
-    bench.device.complete_send(bench.pair(link));
-  }
+  complete_all(bench, link);
   bench.path->progress();
   ck_assert(!link.has_waiting());
   ck_assert_uint_gt(bench.counters.packets_coalesced, 1);

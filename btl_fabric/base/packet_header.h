@@ -21,22 +21,27 @@ enum class PacketKind : std::uint8_t {
   kAtomicReply = 4,  ///< an AtomicReply
   kGoodbye = 5,      ///< the last message of a link
   kMessages = 6,     ///< several messages, each behind a RecordHeader
+  kRing = 7,         ///< a RingOffer
+  kRingLeft = 8,     ///< the answer to one that takes the ring back: nothing more is written there
 };
-inline constexpr PacketKind kLastPacketKind = PacketKind::kMessages;
+inline constexpr PacketKind kLastPacketKind = PacketKind::kRingLeft;
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
-/// CTS, which grants nothing, its number), and two bytes of zeros.
+/// CTS, which grants nothing, its number), and slots of the receiver's ring that may be written again.
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
   std::uint8_t tag = 0;  ///< MCA_BTL_TAG_*: whose message it is
   CreditGrant grant;
+  std::uint16_t ring_slots = 0;
 
   static constexpr std::size_t kSize = 8;
 
   /// A CTS with this number: cpc::Linked::cts.
   [[nodiscard]] static constexpr PacketHeader clear_to_send(std::uint32_t number) noexcept {
-    return {
-        PacketKind::kClearToSend, 0, {static_cast<std::uint16_t>(number >> 16U), static_cast<std::uint16_t>(number)}};
+    return {PacketKind::kClearToSend,
+            0,
+            {static_cast<std::uint16_t>(number >> 16U), static_cast<std::uint16_t>(number)},
+            0};
   }
   /// Of a CTS.
   [[nodiscard]] constexpr std::uint32_t cts_number() const noexcept {
@@ -48,7 +53,7 @@ struct PacketHeader {
     to[1] = static_cast<std::byte>(tag);
     store_be(to + 2, grant.credits);
     store_be(to + 4, grant.explicit_seen);
-    store_be(to + 6, std::uint16_t{0});
+    store_be(to + 6, ring_slots);
   }
 
   /// False if this is not a header of ours.
@@ -60,6 +65,7 @@ struct PacketHeader {
     tag = static_cast<std::uint8_t>(from[1]);
     grant.credits = load_be<std::uint16_t>(from + 2);
     grant.explicit_seen = load_be<std::uint16_t>(from + 4);
+    ring_slots = load_be<std::uint16_t>(from + 6);
     return true;
   }
 };

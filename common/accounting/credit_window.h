@@ -81,17 +81,23 @@ class CreditWindow {
   /// gives more than it ever took, or sent without a credit; the window is then left as it was.
   [[nodiscard]] bool receive(CreditGrant grant, bool is_explicit) noexcept {
     Receives& consumed = is_explicit ? reserved_ : messages_;
-    if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_ ||
-        !consumed.can_arrive()) {
+    if (!consumed.can_arrive() || !receive(grant)) {
+      return false;
+    }
+    ++consumed.missing;
+    is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
+    check_ledgers();
+    return true;
+  }
+  /// The same of a message that took no receive.
+  [[nodiscard]] bool receive(CreditGrant grant) noexcept {
+    if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_) {
       return false;
     }
     send_credits_ += grant.credits;
     explicit_left_ += grant.explicit_seen;
-    ++consumed.missing;
     message_ledger_.returned(grant.credits);
     reserved_ledger_.returned(grant.explicit_seen);
-    is_explicit ? reserved_ledger_.arrived(1) : message_ledger_.arrived(1);
-    check_ledgers();
     return true;
   }
 

@@ -27,7 +27,7 @@ namespace fabric {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x46414249;
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kHeaderSize = 4 + 2 + 4;
 constexpr std::size_t kMaxReceiveQueues = 4096;
 constexpr std::size_t kMaxOffers = 16;

@@ -20,6 +20,8 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t messages_sent_in_place = 0;
   std::uint64_t messages_coalesced = 0;
   std::uint64_t packets_coalesced = 0;
+  std::uint64_t messages_by_eager_rdma = 0;
+  std::uint64_t eager_rdma_rings = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
@@ -60,6 +62,9 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"messages_sent_in_place", &Counters::messages_sent_in_place, "Messages sent from the user's memory"},
     CounterSpec{"messages_coalesced", &Counters::messages_coalesced, "Messages sent in packets with others"},
     CounterSpec{"packets_coalesced", &Counters::packets_coalesced, "Those packets"},
+    CounterSpec{"messages_by_eager_rdma", &Counters::messages_by_eager_rdma,
+                "Of the messages that the device copied: those written into a ring of the peer's"},
+    CounterSpec{"eager_rdma_rings", &Counters::eager_rdma_rings, "Rings given to peers that talk much"},
     CounterSpec{"bytes_sent", &Counters::bytes_sent, "Bytes in all these, headers of the PML included"},
     CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
     CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},

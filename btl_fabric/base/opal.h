@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
 
@@ -161,6 +162,17 @@ inline void pack_all(opal_convertor_t& convertor, std::span<std::byte> to) noexc
   std::size_t packed = to.size();
   opal_convertor_pack(&convertor, &data, &count, &packed);
   assert(packed == to.size());
+}
+
+/// The same, but the convertor may stay where it is.
+inline void copy_all(opal_convertor_t& convertor, std::span<std::byte> to) noexcept {
+  if (needs_packing(convertor)) [[unlikely]] {
+    pack_all(convertor, to);
+    return;
+  }
+  void* start = nullptr;
+  opal_convertor_get_current_pointer(&convertor, &start);
+  std::memcpy(to.data(), start, to.size());
 }
 
 }  // namespace fabric

@@ -17,6 +17,10 @@ Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
     : path_(path), upper_(upper), is_xrc_(is_xrc), rdma_(*this, path, make_queues()) {}
 
 Link::~Link() {
+  if (ring_in_.is_open()) {
+    path_.remove_ring(*this);
+    path_.rings().put(ring_in_.close());
+  }
   path_.forget(*this);
   if (SendShare* const share = queues_.front().share; share != nullptr) {
     share->link = nullptr;
@@ -29,6 +33,9 @@ LinkQueue& Link::make_queues() {
     queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i),
                          path_.settings().max_inline,
                          is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i));
+  }
+  if (!is_xrc_ && path_.settings().eager_rdma != EagerRdma::kOff) {
+    ring_queue().until_ring = path_.settings().eager_rdma_threshold;
   }
   return rdma_queue();
 }
@@ -197,7 +204,12 @@ void Link::take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noe
   open_packet_ = nullptr;
   for (LinkQueue& queue : queues_) {
     while (!queue.waiting.empty()) {
-      messages.push_back(queue.waiting.pop_front());
+      Fragment* const fragment = queue.waiting.pop_front();
+      if (fragment->kind == PacketKind::kRing || fragment->kind == PacketKind::kRingLeft) {
+        put_back(fragment);  // about this link's rings
+      } else {
+        messages.push_back(fragment);
+      }
     }
   }
   rdma_.take_waiting(requests);
@@ -256,6 +268,9 @@ void Link::retry() noexcept {
     }
   }
   say_goodbyes();
+  if (owes_ring_left_ && is_up()) {
+    leave_ring();
+  }
   while (!replies_.empty()) {
     const AtomicReply first = replies_.front();
     if (!send_reply(first)) {

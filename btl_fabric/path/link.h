@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "btl_fabric/base/upper_layer.h"
+#include "btl_fabric/path/eager_ring.h"
 #include "btl_fabric/path/link_queue.h"
 #include "btl_fabric/path/link_rdma.h"
 #include "common/base/result.h"
@@ -138,6 +139,19 @@ class Link {
   void close_packet() noexcept;
   /// progress() posts the open packet, and learns how many messages go together.
   void end_burst() noexcept;
+  // Eager RDMA (eager_rdma.cc)
+  /// The queue whose queue pair rings are written through.
+  [[nodiscard]] LinkQueue& ring_queue() noexcept;
+  [[nodiscard]] bool send_by_ring(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                                  std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  [[nodiscard]] bool take_offer(const std::byte* packet, std::size_t length) noexcept;
+  void leave_ring() noexcept;
+  void think_of_ring() noexcept;
+  [[nodiscard]] bool offer_ring(const RingOffer& offer) noexcept;
+  /// Takes what has come, at most once around. Gives the number of messages.
+  int take_from_ring() noexcept;
+  [[nodiscard]] bool ring_left() noexcept;
+  void give_ring_back() noexcept;
   [[nodiscard]] int post_fragment(LinkQueue& queue, Fragment& fragment) noexcept;
   /// Posts the first that waits on a queue. There must be one, and room.
   void send_one(LinkQueue& queue) noexcept;
@@ -173,9 +187,13 @@ class Link {
   LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them
 
-  std::uint64_t burst_epoch_ = 0;  ///< PacketPath::epoch() of
-  unsigned burst_ = 0;             ///< messages that have been sent alone since, up to
-  unsigned alone_ = kFewestAlone;  ///< so many
+  RingSender ring_out_;                ///< to the peer's ring for us
+  RingReceiver ring_in_;               ///< ours for the peer
+  std::uint64_t thought_of_ring_ = 0;  ///< when as many messages had come from all peers
+  bool owes_ring_left_ = false;        ///< there was no buffer to say so
+  std::uint64_t burst_epoch_ = 0;      ///< PacketPath::epoch() of
+  unsigned burst_ = 0;                 ///< messages that have been sent alone since, up to
+  unsigned alone_ = kFewestAlone;      ///< so many
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
   Fragment* last_part_ = nullptr;  ///< of it

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/packet_header.h"
@@ -37,6 +38,9 @@ enum class SendTag : std::uint64_t {
 inline constexpr std::uint64_t kSendTagMask = 7;
 static_assert(kSendTagMask == (1U << cpc::kHandshakeTagBits) - 1);
 static_assert(cpc::kHandshakeBytes == PacketHeader::kSize);
+
+/// The most that is packed on the stack to be copied by the device; the max_inline_data parameter allows no more.
+inline constexpr std::size_t kMaxInline = 1024;
 
 /// Why a message cannot be posted now.
 enum class Room { kYes, kNoCredit, kNoSlot };
@@ -70,10 +74,14 @@ struct LinkQueue {
   CreditWindow credits;            ///< of a P queue; unused on a shared one
   ReceiveBuffers receives;         ///< of a P queue
   SendQueue own_sends;             ///< of a P or S queue; one without room for an X queue
-  std::uint32_t in_flight = 0;     ///< fragments posted whose completions are to come
-  std::uint32_t qpn = 0;           ///< of `qp`, which it outlives; 0: none
-  ibv_qp* qp = nullptr;            ///< the connection owns it; an X queue has none of its own
-  SendShare* share = nullptr;      ///< of an X queue, when connected
+  /// Of the queue for the smallest messages: slots of the peer's ring to us that the peer may write again and does not know of,
+  /// and messages that are to come until it is thought of giving the peer a ring (0: never).
+  std::uint16_t ring_slots = 0;
+  std::uint32_t until_ring = 0;
+  std::uint32_t in_flight = 0;  ///< fragments posted whose completions are to come
+  std::uint32_t qpn = 0;        ///< of `qp`, which it outlives; 0: none
+  ibv_qp* qp = nullptr;         ///< the connection owns it; an X queue has none of its own
+  SendShare* share = nullptr;   ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
   bool is_enqueued = false;   ///< in the wait list of the shared send queue
   bool said_goodbye = false;  ///< the peer has: it sends nothing more over this queue
@@ -100,17 +108,24 @@ struct LinkQueue {
     pieces_[0] = {reinterpret_cast<std::uintptr_t>(packet.data()), static_cast<std::uint32_t>(packet.size()), 0};
     pieces_[1] = {reinterpret_cast<std::uintptr_t>(data.data()), static_cast<std::uint32_t>(data.size()), 0};
     const int count = data.empty() ? 1 : 2;
-    SendQueue& queue = *sends;
-    const std::uint64_t bytes = queue.tx.space().needed_inline(static_cast<std::uint32_t>(packet.size() + data.size()));
-    if (queue.unsignaled + 1 < queue.signal_batch) {
-      ++queue.unsignaled;
-      (void)queue.tx.take_unsignaled(bytes);
-      // Nobody hears of it unless it fails.
-      return post(count, batch_id, IBV_SEND_INLINE);
-    }
-    queue.unsignaled = 0;
-    queue.batches.push(queue.tx.take_signaled(bytes, &queue));
-    return post(count, batch_id, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+    return post(count, batch_id, take_inline_room(packet.size() + data.size()));
+  }
+
+  /// Writes bytes that the device copies at once to `address` at the peer. There must be room. 0, or what verbs returned when
+  /// it refused.
+  [[nodiscard]] int post_inline_write(std::span<const std::byte> bytes, std::uint64_t address,
+                                      std::uint32_t rkey) noexcept {
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
+    ibv_send_wr request{};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = take_inline_room(bytes.size());
+    request.wr_id = batch_id;
+    request.wr.rdma.remote_addr = address;
+    request.wr.rdma.rkey = rkey;
+    ibv_send_wr* refused = nullptr;
+    return ibv_post_send(sends->qp, &request, &refused);
   }
 
   /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room. 0, or what
@@ -146,7 +161,7 @@ struct LinkQueue {
 
   /// The header of the message that goes out now, with the credits that the peer is owed.
   [[nodiscard]] PacketHeader next_header(PacketKind kind, mca_btl_base_tag_t tag) noexcept {
-    PacketHeader header{kind, tag, {}};
+    PacketHeader header{kind, tag, {}, std::exchange(ring_slots, {})};
     if (!is_shared) {
       header.grant = credits.take_grant();
     }
@@ -160,6 +175,10 @@ struct LinkQueue {
     }
     return credits.receive(header.grant, header.kind == PacketKind::kCredits);
   }
+  /// The same of a message that came through a ring.
+  [[nodiscard]] bool accept_from_ring(const PacketHeader& header) noexcept {
+    return is_shared ? header.grant == CreditGrant{} : credits.receive(header.grant);
+  }
 
  private:
   template <class T>
@@ -167,10 +186,25 @@ struct LinkQueue {
     return reinterpret_cast<std::uintptr_t>(object) | static_cast<std::uint64_t>(tag);
   }
 
-  [[nodiscard]] int post(int pieces, std::uint64_t id, int flags) noexcept {
+  /// Accounts for an operation that the device copies at once, and says how it is posted: now and then one has a completion.
+  /// Nobody hears of the others unless they fail.
+  [[nodiscard]] unsigned take_inline_room(std::size_t size) noexcept {
+    SendQueue& queue = *sends;
+    const std::uint64_t bytes = queue.tx.space().needed_inline(static_cast<std::uint32_t>(size));
+    if (queue.unsignaled + 1 < queue.signal_batch) {
+      ++queue.unsignaled;
+      (void)queue.tx.take_unsignaled(bytes);
+      return IBV_SEND_INLINE;
+    }
+    queue.unsignaled = 0;
+    queue.batches.push(queue.tx.take_signaled(bytes, &queue));
+    return IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+  }
+
+  [[nodiscard]] int post(int pieces, std::uint64_t id, unsigned flags) noexcept {
     request_.wr_id = id;
     request_.num_sge = pieces;
-    request_.send_flags = static_cast<unsigned>(flags);
+    request_.send_flags = flags;
     ibv_send_wr* refused = nullptr;
     return ibv_post_send(sends->qp, &request_, &refused);
   }

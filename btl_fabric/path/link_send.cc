@@ -15,9 +15,6 @@ namespace fabric {
 
 namespace {
 
-/// The most that sendi packs on the stack; the max_inline_data parameter allows no more.
-constexpr std::size_t kMaxInline = 1024;
-
 /// What btl_send() answers for a fragment whose bytes are out of the upper layer's hands. Where the upper layer wants a
 /// callback in any case, it has had it (or gets it); otherwise 1 stands for the callback.
 int finished(const Fragment& fragment) noexcept {
@@ -117,6 +114,9 @@ bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std
   const std::size_t size = header_size + payload_size;
   if (path_.coalesces_bursts_of(size) && is_burst()) {
     return false;  // it goes with others, by send()
+  }
+  if (ring_out_.takes(size)) {
+    return send_by_ring(convertor, header, header_size, payload_size, tag);
   }
   const std::size_t index = path_.queue_for(size);
   if (index == queues_.size()) {

@@ -47,7 +47,12 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
       largest_coalesced_(largest_of(packet_size_)),
       largest_in_burst_(settings.coalesces_bursts ? largest_coalesced_ : 0),
       queues_(std::move(queues)),
-      parts_(parts) {
+      parts_(parts),
+      eager_rdma_(settings.eager_rdma) {
+  assert((settings.eager_rdma == EagerRdma::kOff) == (queues_.rings == nullptr));
+  if (queues_.rings) {
+    ringed_.reserve(queues_.rings->sizes().rings);
+  }
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);
 }
 

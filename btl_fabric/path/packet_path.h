@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/rdma_request.h"
+#include "btl_fabric/path/ring_memory.h"
 #include "btl_fabric/path/shared_queue.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "common/accounting/completion_queue_set.h"
@@ -29,6 +31,13 @@ namespace fabric {
 class Link;
 class PathEvents;
 
+/// Whether peers may write small messages into rings of ours, which are polled.
+enum class EagerRdma : std::uint8_t {
+  kOff,
+  kWhereInOrder,  ///< if verbs says of a queue pair that a message's bytes are stored in order (ibv_query_qp_data_in_order(3))
+  kOn,
+};
+
 /// How a port's packet path runs. Never changes.
 struct PathSettings {
   const ReceiveQueues* queues = nullptr;  ///< outlives the path
@@ -36,9 +45,11 @@ struct PathSettings {
   DeviceCosts costs;
   std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way on a queue pair
   RdmaLimits rdma_limits;
-  int poll_batch = 1;               ///< completions taken at once, at most kMaxPollBatch
-  std::uint32_t coalesce_size = 0;  ///< bytes of a packet of several messages; 0: each goes alone
-  bool coalesces_bursts = false;    ///< not only messages that have to wait anyway
+  int poll_batch = 1;                       ///< completions taken at once, at most kMaxPollBatch
+  std::uint32_t coalesce_size = 0;          ///< bytes of a packet of several messages; 0: each goes alone
+  bool coalesces_bursts = false;            ///< not only messages that have to wait anyway
+  EagerRdma eager_rdma = EagerRdma::kOff;   ///< not without PathQueues::rings
+  std::uint32_t eager_rdma_threshold = 16;  ///< small messages of a peer before it is given a ring
   /// The upper layer's functions for messages, by tag.
   const mca_btl_active_message_callback_t* receivers = nullptr;
 };
@@ -49,6 +60,7 @@ struct PathQueues {
   std::vector<std::unique_ptr<FragmentPool>> send_pools;
   std::vector<std::unique_ptr<FragmentPool>> receive_pools;
   std::unique_ptr<FragmentPool> credit_pool;  ///< of make_credit_pool()
+  std::unique_ptr<RingMemory> rings;          ///< null: no eager RDMA
   std::unique_ptr<CompletionQueueSet> completion_queues;
   std::optional<XrcDomain> xrc_domain;                      ///< of X queues
   std::vector<std::unique_ptr<SharedQueue>> shared_queues;  ///< null for P queues
@@ -145,11 +157,21 @@ class PacketPath {
   /// Messages of `size` bytes may go in packets with others, if they have to wait, or follow others.
   [[nodiscard]] bool coalesces(std::size_t size) const noexcept { return size <= largest_coalesced_; }
   [[nodiscard]] bool coalesces_bursts_of(std::size_t size) const noexcept { return size <= largest_in_burst_; }
+  [[nodiscard]] std::size_t smallest_queue() const noexcept { return smallest_queue_; }
+  // Rings (eager_rdma.cc)
+  [[nodiscard]] RingMemory& rings() noexcept { return *queues_.rings; }
+  /// `queue_pair`: one that peers would write through.
+  [[nodiscard]] bool may_have_rings(ibv_qp* queue_pair) noexcept;
+  /// The link's ring is polled from now on.
+  void add_ring(Link& link) noexcept;
+  void remove_ring(const Link& link) noexcept;
+  void take_back_a_ring(std::uint64_t took) noexcept;
   /// What packets of several messages go over, and their bytes.
   [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
 
   int take_batch() noexcept;
+  int poll_rings() noexcept;
   void do_the_rest() noexcept;
   void retry() noexcept;
   void post_packets() noexcept;
@@ -159,10 +181,12 @@ class PacketPath {
   void deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
   void deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message, std::size_t size,
                        mca_btl_base_tag_t tag) noexcept;
+  void deliver_from_ring(LinkQueue& queue, std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept;
+  void deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<const std::byte> packet) noexcept;
   void deliver_several(LinkQueue& queue, Fragment& fragment, std::uint32_t length) noexcept;
-  void take_atomic(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
-  void take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
-  void bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept;
+  [[nodiscard]] bool take_atomic(LinkQueue& queue, std::span<const std::byte> body) noexcept;
+  [[nodiscard]] bool take_atomic_reply(LinkQueue& queue, std::span<const std::byte> body) noexcept;
+  void bad_packet(LinkQueue& queue, std::span<const std::byte> packet) noexcept;
   void send_completed(const ibv_wc& completion) noexcept;
   void room_freed(LinkQueue& queue) noexcept;
   void last_receive_completed(const ibv_wc& completion) noexcept;
@@ -183,6 +207,8 @@ class PacketPath {
   unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
   bool is_more_to_do_ = false;        ///< for one of the next three, or more of them
   bool shared_queues_short_ = false;  ///< of buffers
+  EagerRdma eager_rdma_;
+  std::vector<Link*> ringed_;  ///< whose rings are polled; has room for all
   Link* first_to_retry_ = nullptr;
   Link* first_to_post_ = nullptr;  ///< these have open packets
   Link* last_to_retry_ = nullptr;

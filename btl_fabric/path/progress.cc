@@ -69,6 +69,9 @@ int PacketPath::take_batch() noexcept {
 int PacketPath::progress() noexcept {
   ++epoch_;
   int total = batch_next_ < batch_end_ ? take_batch() : 0;
+  if (!ringed_.empty()) [[unlikely]] {
+    total += poll_rings();
+  }
   const CompletionQueueSet& completion_queues = *queues_.completion_queues;
   const std::size_t queues = completion_queues.count();
   for (std::size_t i = 0; i < queues; ++i) {
@@ -129,6 +132,15 @@ void PacketPath::receive_completed(const ibv_wc& completion, Fragment* fragment)
   }
 }
 
+/// The message is in our memory, but in no fragment: an upper layer sees only these fields.
+void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept {
+  Fragment fragment;
+  fragment.des_segments = fragment.segments;
+  fragment.des_segment_count = 1;
+  fragment.des_flags = 0;
+  deliver_message(queue, fragment, message.data(), message.size(), tag);
+}
+
 /// Each of the messages, in order, whatever becomes of the link meanwhile: all have come.
 void PacketPath::deliver_several(LinkQueue& queue, Fragment& fragment, std::uint32_t length) noexcept {
   std::byte* at = fragment.packet + PacketHeader::kSize;
@@ -136,7 +148,7 @@ void PacketPath::deliver_several(LinkQueue& queue, Fragment& fragment, std::uint
   while (left > 0) {
     RecordHeader record;
     if (!record.read(at, left)) [[unlikely]] {
-      bad_packet(queue, fragment, length);
+      bad_packet(queue, {fragment.packet, length});
       return;
     }
     deliver_message(queue, fragment, at + RecordHeader::kSize, record.size, record.tag);
@@ -153,8 +165,9 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
     events().cts_received(queue, {fragment->packet, length});
     return;
   }
-  if (!readable || !queue.accept(header)) [[unlikely]] {
-    bad_packet(queue, *fragment, length);
+  if (!readable || !queue.accept(header) ||
+      (header.ring_slots != 0 && !queue.link.ring_out_.give_back(header.ring_slots))) [[unlikely]] {
+    bad_packet(queue, {fragment->packet, length});
     return;
   }
   if (queue.link.is_silent_) [[unlikely]] {
@@ -163,19 +176,40 @@ void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t len
   }
   if (header.kind == PacketKind::kMessage) [[likely]] {
     deliver_message(queue, *fragment, fragment->packet + PacketHeader::kSize, length - PacketHeader::kSize, header.tag);
+    if (--queue.until_ring == 0) [[unlikely]] {
+      queue.link.think_of_ring();
+    }
   } else if (header.kind == PacketKind::kMessages) {
     deliver_several(queue, *fragment, length);
-  } else if (header.kind == PacketKind::kAtomic) [[unlikely]] {
-    take_atomic(queue, *fragment, length);
-  } else if (header.kind == PacketKind::kAtomicReply) [[unlikely]] {
-    take_atomic_reply(queue, *fragment, length);
-  } else if (header.kind == PacketKind::kGoodbye) [[unlikely]] {
-    if (queue.link.hear_goodbye(queue, fragment->packet, length)) {
-      events().goodbye_arrived(queue.link);
-    }
+  } else if (header.kind != PacketKind::kCredits) [[unlikely]] {
+    deliver_to_link(queue, header.kind, {fragment->packet, length});
   }
   if (!queue.waiting.empty()) {
     queue.link.send_waiting(queue);
+  }
+}
+
+/// What the component itself says to its peer. Of rings and goodbyes: what the peer has written into a ring before is taken first.
+void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<const std::byte> packet) noexcept {
+  Link& link = queue.link;
+  const std::span<const std::byte> body = packet.subspan(PacketHeader::kSize);
+  bool is_good = true;
+  if (kind == PacketKind::kAtomic) {
+    is_good = take_atomic(queue, body);
+  } else if (kind == PacketKind::kAtomicReply) {
+    is_good = take_atomic_reply(queue, body);
+  } else if (link.ring_in_.is_open()) {
+    (void)link.take_from_ring();
+  }
+  if (kind == PacketKind::kGoodbye && link.hear_goodbye(queue, packet.data(), packet.size())) {
+    events().goodbye_arrived(link);
+  } else if (kind == PacketKind::kRing) {
+    is_good = &queue == &link.ring_queue() && link.take_offer(body.data(), body.size());
+  } else if (kind == PacketKind::kRingLeft) {
+    is_good = &queue == &link.ring_queue() && link.ring_left();
+  }
+  if (!is_good) {
+    bad_packet(queue, packet);
   }
 }
 
@@ -302,10 +336,10 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
 
 // ---- What goes wrong
 
-[[gnu::cold]] void PacketPath::bad_packet(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+[[gnu::cold]] void PacketPath::bad_packet(LinkQueue& queue, std::span<const std::byte> packet) noexcept {
   events().link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket,
                                     .qpn = queue.qp != nullptr ? queue.qp->qp_num : queue.link.target_qpn_,
-                                    .packet = {fragment.packet, length}});
+                                    .packet = packet});
 }
 
 /// A receive failed, and its buffer is free. Gives the queue whose message it was to be, if that is known.
@@ -371,26 +405,23 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
 
 // ---- Atomics that come as messages
 
-void PacketPath::take_atomic(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+bool PacketPath::take_atomic(LinkQueue& queue, std::span<const std::byte> body) noexcept {
   AtomicMessage message;
-  if (!message.read(fragment.packet + PacketHeader::kSize, length - PacketHeader::kSize)) {
-    bad_packet(queue, fragment, length);
-    return;
+  if (!message.read(body.data(), body.size())) {
+    return false;
   }
   const AtomicReply reply = parts_.targets.execute(message);
   ++counters().atomics_executed;
   queue.link.reply(reply);
+  return true;
 }
 
-void PacketPath::take_atomic_reply(LinkQueue& queue, const Fragment& fragment, std::uint32_t length) noexcept {
+bool PacketPath::take_atomic_reply(LinkQueue& queue, std::span<const std::byte> body) noexcept {
   if (!queue.link.is_up()) {
-    return;  // it was on its way when the link failed, and whoever waited for it has been told
+    return true;  // it was on its way when the link failed, and whoever waited for it has been told
   }
   AtomicReply reply;
-  if (!reply.read(fragment.packet + PacketHeader::kSize, length - PacketHeader::kSize) ||
-      !queue.link.rdma().replied(reply)) {
-    bad_packet(queue, fragment, length);
-  }
+  return reply.read(body.data(), body.size()) && queue.link.rdma().replied(reply);
 }
 
 }  // namespace fabric

@@ -27,7 +27,13 @@ int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
     }
     device.posts_before_error -= device.send_error != 0 ? 1 : 0;
     FakeSend send{request->wr_id, request->opcode, request->send_flags, {}, request->qp_type.xrc.remote_srqn};
-    for (int i = 0; request->opcode == IBV_WR_SEND && i < request->num_sge; ++i) {
+    const bool is_write = request->opcode == IBV_WR_RDMA_WRITE;
+    if (is_write) {
+      send.remote_address = request->wr.rdma.remote_addr;
+      send.rkey = request->wr.rdma.rkey;
+    }
+    const bool is_copied = is_write && (request->send_flags & IBV_SEND_INLINE) != 0;
+    for (int i = 0; (request->opcode == IBV_WR_SEND || is_copied) && i < request->num_sge; ++i) {
       const auto* bytes = reinterpret_cast<const std::byte*>(request->sg_list[i].addr);
       send.bytes.insert(send.bytes.end(), bytes, bytes + request->sg_list[i].length);
     }
@@ -224,6 +230,9 @@ int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* /*attributes*/) 
 }
 int ibv_query_qp(ibv_qp* /*qp*/, ibv_qp_attr* /*attributes*/, int /*mask*/, ibv_qp_init_attr* /*initial*/) {
   return ENOSYS;
+}
+int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode /*opcode*/, std::uint32_t /*flags*/) {
+  return FakeDevice::of(qp->context).writes_in_order ? 1 : 0;
 }
 int ibv_dealloc_pd(ibv_pd* /*pd*/) {
   return 0;

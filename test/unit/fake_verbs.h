@@ -30,8 +30,10 @@ struct FakeSend {
   std::uint64_t id = 0;
   ibv_wr_opcode opcode{};
   unsigned flags = 0;
-  std::vector<std::byte> bytes;  ///< of a send: all pieces
+  std::vector<std::byte> bytes;  ///< of a send, or a write that is copied: all pieces
   std::uint32_t remote_srqn = 0;
+  std::uint64_t remote_address = 0;  ///< of a write
+  std::uint32_t rkey = 0;
 };
 
 struct FakeReceive {
@@ -102,6 +104,7 @@ class FakeDevice {
   unsigned posts_before_error = 0;
   int receive_error = 0;           ///< if not 0, posts of receives are refused
   bool registers = true;           ///< false: no memory can be registered
+  bool writes_in_order = false;    ///< as ibv_query_qp_data_in_order() says
   std::deque<ibv_wc> completions;  ///< to be polled
   unsigned regions = 0;            ///< registered now
   std::list<FakeQueuePair> queue_pairs;

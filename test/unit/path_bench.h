@@ -35,6 +35,9 @@ struct BenchOptions {
   int poll_batch = 16;
   std::uint32_t coalesce_size = 0;
   bool coalesces_bursts = true;
+  EagerRdma eager_rdma = EagerRdma::kOff;
+  RingSizes rings{.rings = 1, .slots = 4, .slot_size = 64};
+  std::uint32_t eager_rdma_threshold = 2;
 };
 
 class PathBench final : private PathEvents {
@@ -47,8 +50,13 @@ class PathBench final : private PathEvents {
     settings.poll_batch = options.poll_batch;
     settings.coalesce_size = options.coalesce_size;
     settings.coalesces_bursts = options.coalesces_bursts;
+    settings.eager_rdma = options.eager_rdma;
+    settings.eager_rdma_threshold = options.eager_rdma_threshold;
     settings.receivers = receivers_.data();
     PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
+    if (options.eager_rdma != EagerRdma::kOff) {
+      made.rings = std::make_unique<RingMemory>(buffers.source(), options.rings);
+    }
     room_ = made.completion_queues->reserve(512).value();
     path.emplace(settings, std::move(made), PathParts{rdma_, targets, counters, *this});
     for (auto& receiver : receivers_) {

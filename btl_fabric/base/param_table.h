@@ -28,6 +28,10 @@ struct Params {
   int max_inline_data = 0;
   int in_place_size = 0;
   int coalesce_size = 0;
+  int eager_rdma = 0;
+  int eager_rdma_peers = 0;
+  int eager_rdma_slots = 0;
+  int eager_rdma_threshold = 0;
   int rdma_depth = 0;
   int device_atomics = 0;
   int force_mr = 0;
@@ -127,6 +131,16 @@ inline constexpr std::array kParamTable = {
         "sent without waiting for any. The last packet of a burst leaves with the next call that waits or tests; till then "
         "its messages are not complete. -1: 2048, and bursts only on devices in software (rxe, siw, softhca): "
         "adapters send a message in less time than Open MPI takes to complete one later"),
+    number_param(
+        "eager_rdma", &Params::eager_rdma, -1, -1, 1, 4,
+        "1 has peers write their small messages into memory of this process, which it polls: no receive and no completion. Never "
+        "on iWARP. 0 does not. -1: where the last byte of a write is known to be stored last, by the driver of the adapter "
+        "(ibv_query_qp_data_in_order) or by a table, and that is no slower (not on softhca)"),
+    number_param("eager_rdma_peers", &Params::eager_rdma_peers, 16, 1, 1024, 5,
+                 "Most peers, of a port, that may do so at the same time: those that send most"),
+    number_param("eager_rdma_slots", &Params::eager_rdma_slots, 32, 2, 4096, 6, "Messages that each may write ahead"),
+    number_param("eager_rdma_threshold", &Params::eager_rdma_threshold, 16, 1, kNoLimit, 6,
+                 "Small messages from a peer before it is asked to do so"),
     number_param("rdma_depth", &Params::rdma_depth, 64, 1, 16384, 5,
                  "RDMA reads, writes and atomics under way to one peer; more wait"),
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,

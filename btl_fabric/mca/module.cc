@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "btl_fabric/base/params.h"
+#include "btl_fabric/base/ring_message.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
 #include "common/ports/software_device.h"
+#include "common/ports/write_order.h"
 
 namespace fabric {
 
@@ -182,6 +184,7 @@ Result<PathQueues> Module::make_queues() const {
     return tl::unexpected(credits.error());
   }
   made.credit_pool = std::move(*credits);
+  made.rings = make_rings(fit_.queues);
   for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
     const QueueSpec& spec = fit_.queues[i];
     const auto queue = static_cast<std::uint8_t>(i);
@@ -206,6 +209,35 @@ Result<PathQueues> Module::make_queues() const {
   return made;
 }
 
+EagerRdma Module::eager_rdma() const noexcept {
+  const ibv_device_attr& device = port_.device->attributes;
+  if (params().eager_rdma == 0 || port_.address.link == Transport::kIwarp) {
+    return EagerRdma::kOff;
+  }
+  if (params().eager_rdma == 1) {
+    return EagerRdma::kOn;
+  }
+  if (const WriteOrder* known = write_order(device.vendor_id, device.vendor_part_id); known != nullptr) {
+    return known->is_fast ? EagerRdma::kOn : EagerRdma::kOff;
+  }
+  return EagerRdma::kWhereInOrder;
+}
+
+/// Slots for the messages that the device copies, as far as the smallest receive queue takes them.
+std::unique_ptr<RingMemory> Module::make_rings(const ReceiveQueues& queues) const {
+  const Params& values = params();
+  const std::uint32_t max_inline = port_.device->max_inline;
+  if (eager_rdma() == EagerRdma::kOff || queues.has_xrc() || max_inline <= RingTrailer::kSize) {
+    return nullptr;
+  }
+  const std::size_t largest =
+      std::min<std::size_t>(max_inline - RingTrailer::kSize, queues[queues.smallest_fitting(0)].size);
+  const RingSizes sizes{static_cast<std::uint32_t>(values.eager_rdma_peers),
+                        static_cast<std::uint32_t>(values.eager_rdma_slots),
+                        static_cast<std::uint32_t>(RingTrailer::room_for(largest) + RingTrailer::kSize)};
+  return std::make_unique<RingMemory>(cache_.buffers(), sizes);
+}
+
 /// Bytes of a packet of several messages, unless the user says something else.
 constexpr std::uint32_t kCoalesceSize = 2048;
 
@@ -222,6 +254,10 @@ void Module::make_path(PathQueues queues) {
   const int coalesce_size = params().coalesce_size;
   settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
   settings.coalesces_bursts = coalesce_size > 0 || is_software_device(port_.device->attributes.vendor_id);
+  if (queues.rings) {
+    settings.eager_rdma = eager_rdma();
+    settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);
+  }
   settings.receivers = mca_btl_base_active_message_trigger;
   endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
                        counters[place_.context]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads the component's counters as any MPI program would, through MPI_T, around traffic whose amount it knows:
-//   mpirun -np 2 check_counters [--one-sided | --at-once] [NAME=LEAST | NAME=LEAST-MOST]...
+//   mpirun -np 2 check_counters [--one-sided | --at-once | --in-turns] [NAME=LEAST | NAME=LEAST-MOST]...
 // With --one-sided each process adds to a number of the other one 100 times, and writes and reads 4 KiB of its memory 100 times. Prints every counter that is not zero, summed over the processes. Status 1 if what was counted is not what was done, or
 // a named sum is out of its range.
 #include <mpi.h>
@@ -20,7 +20,8 @@ enum {
   crossing_size = 1 << 16,
   crossing_count = 100,
   block_size = 4096,
-  one_sided_count = 100
+  one_sided_count = 100,
+  turns = 1000
 };
 
 static const char prefix[] = "btl_fabric_";
@@ -163,6 +164,24 @@ static void cross(void) {
   free(buffer);
 }
 
+// Small messages there and back, one after the other.
+static void take_turns(void) {
+  unsigned char message[small_size], answer[small_size];
+  for (int i = 0; i < turns; i++) {
+    const int size = i % small_size + 1;
+    MPI_Status status;
+    int got;
+    memset(message, i + rank, sizeof message);
+    if (rank == 0) MPI_Send(message, size, MPI_BYTE, 1, i, MPI_COMM_WORLD);
+    MPI_Recv(answer, sizeof answer, MPI_BYTE, !rank, i, MPI_COMM_WORLD, &status);
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    memset(message, i + !rank, sizeof message);
+    if (got != size || memcmp(answer, message, (size_t)size) != 0) fail("another message was received than sent");
+    memset(message, i + rank, sizeof message);
+    if (rank == 1) MPI_Send(message, size, MPI_BYTE, 0, i, MPI_COMM_WORLD);
+  }
+}
+
 static int expect(int good, const char* what) {
   if (!good) printf("wrong: rank %d: %s\n", rank, what);
   return !good;
@@ -205,7 +224,8 @@ static int check_range(const char* text) {
 int main(int argc, char** argv) {
   const int one_sided = argc > 1 && strcmp(argv[1], "--one-sided") == 0;
   const int at_once = argc > 1 && strcmp(argv[1], "--at-once") == 0;
-  const int is_other = one_sided || at_once;
+  const int in_turns = argc > 1 && strcmp(argv[1], "--in-turns") == 0;
+  const int is_other = one_sided || at_once || in_turns;
   int size, provided, bad, any;
   MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Init(&argc, &argv);
@@ -214,7 +234,7 @@ int main(int argc, char** argv) {
   if (size != 2) fail("it takes two processes");
   find_counters();
   meet();
-  one_sided ? access_windows() : at_once ? cross() : exchange();
+  one_sided ? access_windows() : at_once ? cross() : in_turns ? take_turns() : exchange();
   read_counters();
   bad = is_other ? 0 : check_traffic();
   for (int i = 1 + is_other; i < argc; i++) bad += check_range(argv[i]);

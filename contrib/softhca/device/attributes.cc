@@ -26,7 +26,8 @@ ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned 
   a.node_guid = a.sys_image_guid = htobe64(node_guid_of(node, device));
   a.max_mr_size = UINT64_MAX;
   a.page_size_cap = 0xfffff000;
-  a.vendor_id = 0xffffff;  // no vendor
+  a.vendor_id = 0xffffff;                         // no vendor
+  a.vendor_part_id = config.chaos_order ? 2 : 1;  // who polls memory must not take one for the other
   a.max_qp = limit(config.max_qps, kQpsPerSlot - 2);
   a.max_qp_wr = static_cast<int>(config.max_wr);
   a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "common/base/identity.h"
 #include "cpc/core/cpc_traits.h"
@@ -21,7 +22,10 @@ struct ConnectionSettings {
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
   std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open
   CpcSet cpcs = kEveryCpc;                ///< those that the user lets be used
-  Trace* trace = nullptr;                 ///< hears of every transition; outlives the manager. Null: none is kept
+  /// Called on the progress thread every tick_ms after ConnectionManager::start_ticks(), until it says false.
+  std::function<bool()> tick;
+  unsigned tick_ms = 2;
+  Trace* trace = nullptr;  ///< hears of every transition; outlives the manager. Null: none is kept
 };
 
 }  // namespace fabric::cpc

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpc/loop/async_events.h"
+#include "cpc/loop/event_loop.h"
 #include "cpc/loop/event_queue.h"
 #include "cpc/loop/progress_thread.h"
 #include "cpc/manager/connections.h"
@@ -41,6 +42,10 @@ class ConnectionManager::Impl {
   // Main thread
   [[nodiscard]] Status start();
   void put(Input input);
+  void start_ticks() noexcept {
+    ticks_are_wanted_.store(true, std::memory_order_release);
+    thread_->wake();
+  }
   [[nodiscard]] const CpcServices& services() const noexcept { return services_; }
 
   EventQueue<Upcall> upcalls;
@@ -49,6 +54,7 @@ class ConnectionManager::Impl {
   [[nodiscard]] Status set_up(event_base* loop);
   void tear_down();
   void handle_inputs();
+  void tick() noexcept;
   void handle(const AddPort& input);
   void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
@@ -57,10 +63,12 @@ class ConnectionManager::Impl {
   const QueuePairMaker maker_;
   const XrcMaker xrc_maker_;
   EventQueue<Input> inputs_;
+  std::atomic<bool> ticks_are_wanted_ = false;
   CpcServices services_;
 
   ConnectionEnvironment environment_;
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
+  std::optional<Timer> ticks_;
   std::optional<AsyncEvents> async_events_;
   std::optional<XrcSenders> senders_;
   Connections connections_{environment_};
@@ -86,6 +94,7 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.port = [this](std::uint16_t index) { return port(index); };
   environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
+  ticks_.emplace(loop, [this] { tick(); });
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
   services_.start({loop, &settings_,
                    [this](std::unique_ptr<Channel> channel, Message request) {
@@ -99,6 +108,7 @@ void ConnectionManager::Impl::tear_down() {
   connections_.clear();
   senders_.reset();
   async_events_.reset();
+  ticks_.reset();
   services_.stop();
 }
 
@@ -107,7 +117,16 @@ void ConnectionManager::Impl::put(Input input) {
   thread_->wake();
 }
 
+void ConnectionManager::Impl::tick() noexcept {
+  if (settings_.tick()) {
+    ticks_->start(settings_.tick_ms);
+  }
+}
+
 void ConnectionManager::Impl::handle_inputs() {
+  if (ticks_are_wanted_.exchange(false, std::memory_order_acquire) && !ticks_->running()) {
+    ticks_->start(settings_.tick_ms);
+  }
   for (Input& input : inputs_.take()) {
     run_or_lose([&] { std::visit([this](auto& one) { handle(std::move(one)); }, input); });
   }
@@ -160,6 +179,9 @@ std::vector<std::string> ConnectionManager::remarks() const {
   return impl_->services().remarks();
 }
 
+void ConnectionManager::start_ticks() noexcept {
+  impl_->start_ticks();
+}
 void ConnectionManager::submit(Command command) {
   impl_->put(std::move(command));
 }

@@ -45,6 +45,9 @@ class ConnectionManager {
   /// Queues a command for the progress thread and wakes it.
   void submit(Command command);
 
+  /// ConnectionSettings::tick is called from now on. For any thread; allocates nothing.
+  void start_ticks() noexcept;
+
   /// True if take_upcalls() would return something: one relaxed load, for the packet path.
   [[nodiscard]] bool has_upcalls() const noexcept { return has_upcalls_.load(std::memory_order_relaxed); }
   /// Everything that the progress thread had to say, in order.

@@ -126,11 +126,10 @@ inline constexpr std::array kParamTable = {
         "being copied; 0 always copies"),
     number_param(
         "coalesce_size", &Params::coalesce_size, -1, -1, 65536, 4,
-        "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. In packets go "
-        "messages that must wait for a credit or for room anyway, and bursts: those behind the first four that are "
-        "sent without waiting for any. The last packet of a burst leaves with the next call that waits or tests; till then "
-        "its messages are not complete. -1: 2048, and bursts only on devices in software (rxe, siw, softhca): "
-        "adapters send a message in less time than Open MPI takes to complete one later"),
+        "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. -1: 2048. In packets go "
+        "messages that must wait for a credit or for room anyway, and those behind the first four that are sent with no call "
+        "in between that waits or tests. What such a packet delays: it leaves when it is full, with the next call that waits or "
+        "tests, or after 4 milliseconds"),
     number_param(
         "eager_rdma", &Params::eager_rdma, -1, -1, 1, 4,
         "1 has peers write their small messages into memory of this process, which it polls: no receive and no completion. Never "

@@ -51,6 +51,9 @@ class Component {
   /// Connection set-up, while there are modules.
   [[nodiscard]] cpc::ConnectionManager& connections() const noexcept { return *connections_; }
 
+  /// Of the packets of all links.
+  [[nodiscard]] PacketWatch& packet_watch() noexcept { return packet_watch_; }
+
   /// The timeline of connection set-up, or null.
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_.get(); }
 
@@ -132,9 +135,11 @@ class Component {
   mca_btl_base_module_t limits_{};                  ///< of every module
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
-  std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other
   std::unique_ptr<cpc::Trace> trace_;
+  // In this order: both the progress thread and the links know the watch.
+  PacketWatch packet_watch_{[this] { connections_->start_ticks(); }};
   std::unique_ptr<cpc::ConnectionManager> connections_;
+  std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other
   std::mutex peers_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::chrono::steady_clock::duration goodbyes_took_{0};

@@ -234,6 +234,7 @@ Status Component::start_connections() {
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);
   settings.cpcs = cpcs_;
   settings.trace = trace_.get();
+  settings.tick = [this] { return packet_watch_.tick(); };
   auto connections = cpc::ConnectionManager::start(settings, std::move(methods_), cpc::make_rc_queue_pairs);
   if (!connections) {
     return tl::unexpected(connections.error());

@@ -9,10 +9,10 @@
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/base/ring_message.h"
+#include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
-#include "common/ports/software_device.h"
 #include "common/ports/write_order.h"
 
 namespace fabric {
@@ -253,14 +253,13 @@ void Module::make_path(PathQueues queues) {
   settings.poll_batch = params().cq_poll_batch;
   const int coalesce_size = params().coalesce_size;
   settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
-  settings.coalesces_bursts = coalesce_size > 0 || is_software_device(port_.device->attributes.vendor_id);
   if (queues.rings) {
     settings.eager_rdma = eager_rdma();
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);
   }
   settings.receivers = mca_btl_base_active_message_trigger;
   endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
-                       counters[place_.context]);
+                       counters[place_.context], &Component::get().packet_watch());
 }
 
 void Module::set_family(std::span<const std::unique_ptr<Module>> family) {

@@ -3,11 +3,12 @@
 // Small messages that go to a peer in one packet: one credit, one request and one completion for all of them. The first few
 // between two calls of progress() leave at once, so that whoever waits for an answer waits for nothing else. What comes after
 // them is appended to an open packet. It stands among the messages that wait, and leaves when it is full, when another
-// message is to go over its queue, with the next completion there, or at the end of progress(). So do messages that have to wait
-// for room anyway.
+// message is to go over its queue, with the next completion there, or with the next call of progress(). So do messages that have
+// to wait for room anyway.
 //
-// None of its messages is complete before the packet is. So a program that waits for what it has sent, however it does that, calls
-// progress(), and the packet leaves: what is held back is never a message that a program may believe sent.
+// What Open MPI calls complete must arrive though its sender makes no progress any more. So messages are complete at once only in a
+// packet that is promised: it has room and a credit, and the progress thread posts it if it lies (packet_watch.h). Messages
+// in other packets, and those that Open MPI wants to hear of, are complete when the packet is.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -38,6 +39,17 @@ bool Link::in_burst() const noexcept {
   return burst_ == alone_ && burst_epoch_ == path_.epoch() && !path_.is_in_progress();
 }
 
+std::byte* Link::add_record(std::size_t size, std::size_t needed, mca_btl_base_tag_t tag) noexcept {
+  std::byte* const at = open_packet_->packet + PacketHeader::kSize + open_packet_->segments[0].seg_len;
+  std::memset(at + needed - RecordHeader::kSize, 0, RecordHeader::kSize);  // what is beyond the message
+  RecordHeader{static_cast<std::uint16_t>(size), tag}.write(at);
+  open_packet_->segments[0].seg_len += needed;
+  ++parts_;
+  ++path_.counters().messages_coalesced;
+  path_.counters().bytes_sent += size;
+  return at + RecordHeader::kSize;
+}
+
 bool Link::join_packet(Fragment& fragment) noexcept {
   const std::size_t size = fragment.segments[0].seg_len;
   if (!path_.coalesces(size) || fragment.kind != PacketKind::kMessage || fragment.user_memory != nullptr) {
@@ -47,23 +59,119 @@ bool Link::join_packet(Fragment& fragment) noexcept {
   if (open_packet_ != nullptr && open_packet_->segments[0].seg_len + needed > path_.packet_size()) {
     close_packet();
   }
+  if (is_promised_ && !watched_.take()) {
+    post_promised();
+  }
   if (open_packet_ == nullptr && !open_packet()) {
     return false;
   }
-  std::byte* const at = open_packet_->packet + PacketHeader::kSize + open_packet_->segments[0].seg_len;
-  std::memset(at + needed - RecordHeader::kSize, 0, RecordHeader::kSize);  // what is beyond the message
-  RecordHeader{static_cast<std::uint16_t>(size), fragment.tag}.write(at);
-  std::memcpy(at + RecordHeader::kSize, fragment.packet + PacketHeader::kSize, size);
-  open_packet_->segments[0].seg_len += needed;
+  std::memcpy(add_record(size, needed, fragment.tag), fragment.packet + PacketHeader::kSize, size);
   fragment.callback_due = true;
   fragment.next = nullptr;
   (open_packet_->parts == nullptr ? open_packet_->parts : last_part_->next) = &fragment;
   last_part_ = &fragment;
-  ++parts_;
-  ++path_.counters().messages_coalesced;
-  path_.counters().bytes_sent += size;
+  if (is_promised_) {
+    watched_.grow(needed);
+    watched_.give();
+  }
   return true;
 }
+
+// ---- Packets whose messages are complete as soon as they are in it
+
+bool Link::join_promised(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                         std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
+  const std::size_t size = header_size + payload_size;
+  const std::size_t needed = RecordHeader::room_for(size);
+  if (open_packet_ != nullptr && !is_promised_) {
+    return false;
+  }
+  bool is_new = !is_promised_;
+  if (is_promised_ && (open_packet_->segments[0].seg_len + needed > path_.packet_size() || !watched_.take())) {
+    post_promised();
+    is_new = true;
+  }
+  if (is_new && !open_promised()) {
+    return false;
+  }
+  std::byte* const at = add_record(size, needed, tag);
+  std::memcpy(at, header, header_size);
+  if (payload_size > 0) {
+    copy_all(*convertor, {at + header_size, payload_size});
+  }
+  watched_.grow(needed);
+  watched_.give();
+  if (is_new) {
+    path_.watch()->opened();
+  }
+  return true;
+}
+
+bool Link::open_promised() noexcept {
+  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  if (is_xrc_ || path_.watch() == nullptr || path_.is_in_progress() || !is_up() || !queue.waiting.empty() ||
+      queue.room() != Room::kYes) {
+    return false;
+  }
+  if (!is_watched_ && !path_.watch()->add(watched_)) {
+    return false;
+  }
+  is_watched_ = true;
+  if (!open_packet()) {
+    return false;
+  }
+  is_promised_ = true;
+  Fragment& fragment = *open_packet_;
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  const PacketHeader header = queue.next_header(PacketKind::kMessages, 0);
+  header.write(fragment.packet);
+  promised_grant_ = header.grant;
+  watched_.open(queue.sends->qp,
+                {reinterpret_cast<std::uintptr_t>(fragment.packet), static_cast<std::uint32_t>(PacketHeader::kSize),
+                 fragment.lkey},
+                queue.take_registered_room(fragment));
+  return true;
+}
+
+/// Or takes note that it has been posted.
+void Link::post_promised() noexcept {
+  const int error = watched_.post();
+  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  Fragment* const fragment = queue.waiting.pop_front();
+  assert(fragment == open_packet_);
+  open_packet_ = nullptr;
+  is_promised_ = false;
+  ++path_.counters().packets_coalesced;
+  if (error == 0) [[likely]] {
+    ++queue.in_flight;
+    return;
+  }
+  post_refused(queue, error);
+  end_send(upper_, fragment, OPAL_ERR_UNREACH);
+}
+
+void Link::take_promise_back() noexcept {
+  if (!is_promised_) {
+    return;
+  }
+  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  is_promised_ = false;
+  if (watched_.close()) {
+    (void)queue.waiting.pop_front();
+    ++queue.in_flight;
+  } else {
+    queue.sends->tx.completed(open_packet_->carried, open_packet_);
+    if (!queue.is_shared) {
+      queue.credits.return_credit();
+      queue.credits.return_grant(promised_grant_);
+    }
+  }
+  open_packet_ = nullptr;
+}
+
+// ---- Their beginning and end
 
 bool Link::open_packet() noexcept {
   LinkQueue& queue = queues_[path_.coalescing_queue()];
@@ -86,6 +194,10 @@ bool Link::open_packet() noexcept {
 
 void Link::post_packet() noexcept {
   if (open_packet_ == nullptr) {
+    return;
+  }
+  if (is_promised_) {
+    post_promised();
     return;
   }
   LinkQueue& queue = queues_[path_.coalescing_queue()];
@@ -115,7 +227,7 @@ void Link::end_burst() noexcept {
 
 void PacketPath::post_later(Link& link) noexcept {
   if (!link.is_to_post_) {
-    link.is_to_post_ = is_more_to_do_ = true;
+    link.is_to_post_ = true;
     link.next_to_post_ = first_to_post_;
     first_to_post_ = &link;
   }
@@ -123,12 +235,14 @@ void PacketPath::post_later(Link& link) noexcept {
 
 /// Those that find no room wait for it like other messages, and take more of them.
 void PacketPath::post_packets() noexcept {
+  ++depth_;
   while (first_to_post_ != nullptr) {
     Link& link = *first_to_post_;
     first_to_post_ = link.next_to_post_;
     link.is_to_post_ = false;
     link.end_burst();
   }
+  --depth_;
 }
 
 }  // namespace fabric

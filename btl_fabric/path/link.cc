@@ -17,6 +17,9 @@ Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
     : path_(path), upper_(upper), is_xrc_(is_xrc), rdma_(*this, path, make_queues()) {}
 
 Link::~Link() {
+  if (is_watched_) {
+    path_.watch()->remove(watched_);
+  }
   if (ring_in_.is_open()) {
     path_.remove_ring(*this);
     path_.rings().put(ring_in_.close());
@@ -164,6 +167,7 @@ void Link::start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
 
 void Link::stop(State how) noexcept {
   assert(how != State::kOpening && how != State::kUp && how != State::kLeaving);
+  take_promise_back();
   state_ = how;
   leave_wait_lists();
 }

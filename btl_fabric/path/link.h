@@ -12,6 +12,7 @@
 #include "btl_fabric/path/eager_ring.h"
 #include "btl_fabric/path/link_queue.h"
 #include "btl_fabric/path/link_rdma.h"
+#include "btl_fabric/path/packet_watch.h"
 #include "common/base/result.h"
 #include "cpc/core/cpc.h"
 
@@ -132,7 +133,17 @@ class Link {
   [[nodiscard]] bool in_burst() const noexcept;
   /// Appends a small message to the open packet, with which it ends. False, and nothing has happened, for others.
   [[nodiscard]] bool join_packet(Fragment& fragment) noexcept;
+  /// The same of a message that is complete then. False, and nothing has happened, if it cannot be promised that it leaves.
+  [[nodiscard]] bool join_promised(opal_convertor_t* convertor, const void* header, std::size_t header_size,
+                                   std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
   [[nodiscard]] bool open_packet() noexcept;
+  /// One with room and a credit, which nobody else knows of yet.
+  [[nodiscard]] bool open_promised() noexcept;
+  void post_promised() noexcept;
+  /// Nothing more is posted: what is open waits as other messages do.
+  void take_promise_back() noexcept;
+  /// The place of a message of `size` bytes at the end of the open packet, which is `needed` bytes longer then.
+  [[nodiscard]] std::byte* add_record(std::size_t size, std::size_t needed, mca_btl_base_tag_t tag) noexcept;
   /// Posts the open packet, if there is room; otherwise it waits for it, and still takes messages.
   void post_packet() noexcept;
   /// The same, and it takes no more.
@@ -197,7 +208,11 @@ class Link {
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
   Fragment* last_part_ = nullptr;  ///< of it
-  unsigned parts_ = 0;             ///< so many
+  unsigned parts_ = 0;             ///< messages in it
+  bool is_promised_ = false;       ///< it leaves, whatever this thread does: some of its messages are complete
+  bool is_watched_ = false;
+  CreditGrant promised_grant_;
+  OpenPacket watched_;
   bool is_to_post_ = false;
   Link* next_to_post_ = nullptr;  ///< in the list of PacketPath
 

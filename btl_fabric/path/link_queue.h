@@ -128,13 +128,21 @@ struct LinkQueue {
     return ibv_post_send(sends->qp, &request, &refused);
   }
 
-  /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room. 0, or what
-  /// verbs returned when it refused.
-  [[nodiscard]] int post_registered(Fragment& fragment) noexcept {
+  /// Accounts for a packet in registered memory that is going to be posted. Gives its wr_id.
+  [[nodiscard]] std::uint64_t take_registered_room(Fragment& fragment) noexcept {
     SendQueue& queue = *sends;
     const auto pieces = static_cast<std::uint32_t>(fragment.des_segment_count);
     fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
     queue.unsignaled = 0;
+    fragment.posted_on = this;
+    return tagged(&fragment, SendTag::kFragment);
+  }
+
+  /// Posts a packet from registered memory; it belongs to the device until the completion. There must be room. 0, or what
+  /// verbs returned when it refused.
+  [[nodiscard]] int post_registered(Fragment& fragment) noexcept {
+    const std::uint64_t id = take_registered_room(fragment);
+    const std::size_t pieces = fragment.des_segment_count;
     const auto [ours, users] = fragment.segments;
     pieces_[0] = {reinterpret_cast<std::uintptr_t>(fragment.packet),
                   static_cast<std::uint32_t>(PacketHeader::kSize + ours.seg_len), fragment.lkey};
@@ -142,8 +150,7 @@ struct LinkQueue {
       pieces_[1] = {reinterpret_cast<std::uintptr_t>(users.seg_addr.pval), static_cast<std::uint32_t>(users.seg_len),
                     fragment.user_lkey};
     }
-    fragment.posted_on = this;
-    const int error = post(static_cast<int>(pieces), tagged(&fragment, SendTag::kFragment), IBV_SEND_SIGNALED);
+    const int error = post(static_cast<int>(pieces), id, IBV_SEND_SIGNALED);
     in_flight += error == 0 ? 1 : 0;
     return error;
   }

@@ -112,8 +112,8 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
 bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
                             std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
   const std::size_t size = header_size + payload_size;
-  if (path_.coalesces_bursts_of(size) && is_burst()) {
-    return false;  // it goes with others, by send()
+  if (path_.coalesces(size) && is_burst()) {
+    return join_promised(convertor, header, header_size, payload_size, tag);  // or it goes with others by send()
   }
   if (ring_out_.takes(size)) {
     return send_by_ring(convertor, header, header_size, payload_size, tag);
@@ -195,6 +195,9 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
   }
   if (rdma_.has_held()) {
     rdma_.tell_held();
+  }
+  if (is_promised_ && queue.index == path_.coalescing_queue()) {
+    post_promised();
   }
   while (!queue.waiting.empty() && may_post() && queue.room() == Room::kYes) {
     send_one(queue);

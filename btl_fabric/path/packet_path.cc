@@ -45,7 +45,6 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
       coalescing_queue_(queue_for_packets(settings)),
       packet_size_(std::min<std::size_t>(settings.coalesce_size, (*settings.queues)[coalescing_queue_].size)),
       largest_coalesced_(largest_of(packet_size_)),
-      largest_in_burst_(settings.coalesces_bursts ? largest_coalesced_ : 0),
       queues_(std::move(queues)),
       parts_(parts),
       eager_rdma_(settings.eager_rdma) {
@@ -176,12 +175,11 @@ void PacketPath::forget(Link& link) noexcept {
 
 [[gnu::cold]] void PacketPath::do_the_rest() noexcept {
   ++depth_;
-  post_packets();
   if (first_to_retry_ != nullptr || shared_queues_short_) {
     retry();
   }
   --depth_;
-  is_more_to_do_ = first_to_retry_ != nullptr || shared_queues_short_ || first_to_post_ != nullptr;
+  is_more_to_do_ = first_to_retry_ != nullptr || shared_queues_short_;
 }
 
 }  // namespace fabric

@@ -29,6 +29,7 @@
 namespace fabric {
 
 class Link;
+class PacketWatch;
 class PathEvents;
 
 /// Whether peers may write small messages into rings of ours, which are polled.
@@ -47,7 +48,6 @@ struct PathSettings {
   RdmaLimits rdma_limits;
   int poll_batch = 1;                       ///< completions taken at once, at most kMaxPollBatch
   std::uint32_t coalesce_size = 0;          ///< bytes of a packet of several messages; 0: each goes alone
-  bool coalesces_bursts = false;            ///< not only messages that have to wait anyway
   EagerRdma eager_rdma = EagerRdma::kOff;   ///< not without PathQueues::rings
   std::uint32_t eager_rdma_threshold = 16;  ///< small messages of a peer before it is given a ring
   /// The upper layer's functions for messages, by tag.
@@ -79,6 +79,7 @@ struct PathParts {
   const AtomicTargets& targets;  ///< of atomics that come as messages
   Counters& counters;
   PathEvents& events;
+  PacketWatch* watch = nullptr;  ///< null: no message is complete before its packet is
 };
 
 /// Everything here belongs to whoever holds the lock of the context.
@@ -105,6 +106,7 @@ class PacketPath {
   [[nodiscard]] Counters& counters() const noexcept { return parts_.counters; }
   [[nodiscard]] DeviceRdma& rdma() const noexcept { return parts_.rdma; }
   [[nodiscard]] PathEvents& events() const noexcept { return parts_.events; }
+  [[nodiscard]] PacketWatch* watch() const noexcept { return parts_.watch; }
 
   /// The queue for messages of `size` bytes; receive_queues().count() if none takes them.
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept {
@@ -154,9 +156,8 @@ class PacketPath {
   void forget(Link& link) noexcept;
   /// How often progress() was called.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
-  /// Messages of `size` bytes may go in packets with others, if they have to wait, or follow others.
+  /// Messages of `size` bytes may go in packets with others.
   [[nodiscard]] bool coalesces(std::size_t size) const noexcept { return size <= largest_coalesced_; }
-  [[nodiscard]] bool coalesces_bursts_of(std::size_t size) const noexcept { return size <= largest_in_burst_; }
   [[nodiscard]] std::size_t smallest_queue() const noexcept { return smallest_queue_; }
   // Rings (eager_rdma.cc)
   [[nodiscard]] RingMemory& rings() noexcept { return *queues_.rings; }
@@ -200,12 +201,11 @@ class PacketPath {
   const std::size_t coalescing_queue_;
   const std::size_t packet_size_;
   const std::size_t largest_coalesced_;  ///< bytes
-  const std::size_t largest_in_burst_;
   PathQueues queues_;
   const PathParts parts_;
   std::uint64_t epoch_ = 0;
   unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
-  bool is_more_to_do_ = false;        ///< for one of the next three, or more of them
+  bool is_more_to_do_ = false;        ///< for one of the next two, or both
   bool shared_queues_short_ = false;  ///< of buffers
   EagerRdma eager_rdma_;
   std::vector<Link*> ringed_;  ///< whose rings are polled; has room for all

@@ -68,6 +68,9 @@ int PacketPath::take_batch() noexcept {
 /// that the order stays, and it lies in one place however deep the calls are.
 int PacketPath::progress() noexcept {
   ++epoch_;
+  if (first_to_post_ != nullptr) [[unlikely]] {
+    post_packets();  // before their completions are looked for: the progress thread may have posted some
+  }
   int total = batch_next_ < batch_end_ ? take_batch() : 0;
   if (!ringed_.empty()) [[unlikely]] {
     total += poll_rings();
@@ -274,6 +277,7 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
 [[gnu::cold]] void PacketPath::poll_goodbyes() noexcept {
   std::array<ibv_wc, 16> completions;
   const int most = std::min(settings_.poll_batch, static_cast<int>(completions.size()));
+  post_packets();
   for (std::size_t i = 0; i < queues_.completion_queues->count(); ++i) {
     const int count = ibv_poll_cq(queues_.completion_queues->queue(i), most, completions.data());
     for (int k = 0; k < count; ++k) {

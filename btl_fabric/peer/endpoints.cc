@@ -12,8 +12,8 @@
 namespace fabric {
 
 void Endpoints::make_path(const PathSettings& settings, PathQueues queues, DeviceRdma& rdma,
-                          const AtomicTargets& targets, Counters& counters) {
-  path_.emplace(settings, std::move(queues), PathParts{rdma, targets, counters, *this});
+                          const AtomicTargets& targets, Counters& counters, PacketWatch* watch) {
+  path_.emplace(settings, std::move(queues), PathParts{rdma, targets, counters, *this, watch});
 }
 
 void Endpoints::set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module) {

@@ -36,7 +36,7 @@ class Endpoints final : private PathEvents {
   // ---- Set-up, in this order. What is set never changes, and belongs to all threads.
 
   void make_path(const PathSettings& settings, PathQueues queues, DeviceRdma& rdma, const AtomicTargets& targets,
-                 Counters& counters);
+                 Counters& sums, PacketWatch* watch = nullptr);
   /// The endpoints of the same port in all contexts, by number; all are there before the first is used. `upper_module`:
   /// Open MPI's name of the port.
   void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);

@@ -11,7 +11,7 @@
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_scan.h"
-#include "common/ports/software_device.h"
+#include "common/ports/write_order.h"
 #include "contrib/fabric_info/explain.h"
 #include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -186,7 +186,9 @@ Json device(ibv_device* found, const Question& question) {
   result["firmware"] = attributes.fw_ver;
   result["atomics"] = name_of(attributes.atomic_cap);
   result["max_inline"] = max_inline;
-  result["coalesces_bursts"] = is_software_device(attributes.vendor_id);
+  const WriteOrder* const order = write_order(attributes.vendor_id, attributes.vendor_part_id);
+  result["eager_rdma"] = order != nullptr ? (order->is_fast ? "yes" : "on request") : "ask the driver";
+  result["eager_rdma_source"] = order != nullptr ? order->source : "ibv_query_qp_data_in_order(3)";
   result["max_queue_pairs"] = attributes.max_qp;
   result["max_queue_pair_entries"] = attributes.max_qp_wr;
   result["max_completion_queue_entries"] = attributes.max_cqe;

@@ -72,9 +72,8 @@ void add_device(std::string& text, const Json& device) {
   }
   add(text, "  inline up to %llu bytes, %llu reads under way, atomics %s\n", number(device["max_inline"]),
       number(device["max_reads"]), device["atomics"].get<std::string>().c_str());
-  add(text, "  small messages that follow others go %s\n",
-      device["coalesces_bursts"].get<bool>() ? "in packets of several: the device is made of software"
-                                             : "alone, unless they wait: btl_fabric_coalesce_size changes that");
+  add(text, "  eager RDMA: %s (%s)\n", device["eager_rdma"].get<std::string>().c_str(),
+      device["eager_rdma_source"].get<std::string>().c_str());
   const Json& costs = device["queue_costs"];
   if (costs["fixed_entries"].get<bool>()) {
     add(text, "  queues have entries of one size (%llu)\n", number(costs["alignment"]));

@@ -34,7 +34,7 @@ struct BenchOptions {
   std::uint32_t rdma_depth = 4;
   int poll_batch = 16;
   std::uint32_t coalesce_size = 0;
-  bool coalesces_bursts = true;
+  bool watches_packets = false;
   EagerRdma eager_rdma = EagerRdma::kOff;
   RingSizes rings{.rings = 1, .slots = 4, .slot_size = 64};
   std::uint32_t eager_rdma_threshold = 2;
@@ -49,7 +49,6 @@ class PathBench final : private PathEvents {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.coalesce_size = options.coalesce_size;
-    settings.coalesces_bursts = options.coalesces_bursts;
     settings.eager_rdma = options.eager_rdma;
     settings.eager_rdma_threshold = options.eager_rdma_threshold;
     settings.receivers = receivers_.data();
@@ -58,7 +57,8 @@ class PathBench final : private PathEvents {
       made.rings = std::make_unique<RingMemory>(buffers.source(), options.rings);
     }
     room_ = made.completion_queues->reserve(512).value();
-    path.emplace(settings, std::move(made), PathParts{rdma_, targets, counters, *this});
+    path.emplace(settings, std::move(made),
+                 PathParts{rdma_, targets, counters, *this, options.watches_packets ? &watch : nullptr});
     for (auto& receiver : receivers_) {
       receiver.cbfunc = received<>;
     }
@@ -178,6 +178,8 @@ class PathBench final : private PathEvents {
   }
 
   FakeDevice device;
+  PacketWatch watch{[this] { ++ticks_started; }};
+  int ticks_started = 0;
   ReceiveQueues queues_;
   FakeBuffers buffers;
   AtomicTargets targets;

@@ -246,6 +246,11 @@ std::uint8_t path_mtu(const ibv_port_attr& port, int wanted) noexcept {
   return static_cast<std::uint8_t>(std::clamp<int>(port.active_mtu, IBV_MTU_256, most));
 }
 
+std::uint64_t longest_message(const ibv_port_attr& port) noexcept {
+  constexpr std::uint64_t kMost = 1U << 30;
+  return port.max_msg_sz == 0 ? kMost : std::min<std::uint64_t>(kMost, port.max_msg_sz);
+}
+
 bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding) {
   if (topology == nullptr || binding == nullptr) {
     return true;

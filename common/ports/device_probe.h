@@ -48,6 +48,14 @@ struct PartitionKey {
 /// that is.
 [[nodiscard]] std::uint8_t path_mtu(const ibv_port_attr& port, int wanted) noexcept;
 
+/// What a code of enum ibv_mtu stands for; 0 if it is none that is known.
+[[nodiscard]] constexpr std::uint32_t mtu_bytes(std::uint8_t code) noexcept {
+  return code >= IBV_MTU_256 && code <= IBV_MTU_4096 ? 128U << code : 0;
+}
+
+/// Bytes of the longest message of the port, at most 1 GiB: what fits a work request's length, and pins no more than that at once.
+[[nodiscard]] std::uint64_t longest_message(const ibv_port_attr& port) noexcept;
+
 /// True if the device hangs off a processor of `binding`, or if that cannot be told.
 [[nodiscard]] bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding);
 

@@ -48,6 +48,25 @@ START_TEST(every_code_gives_an_mtu) {
 }
 END_TEST
 
+START_TEST(an_mtu_has_bytes) {
+  ck_assert_uint_eq(fabric::mtu_bytes(IBV_MTU_256), 256);
+  ck_assert_uint_eq(fabric::mtu_bytes(IBV_MTU_4096), 4096);
+  ck_assert_uint_eq(fabric::mtu_bytes(0), 0);
+  ck_assert_uint_eq(fabric::mtu_bytes(6), 0);
+}
+END_TEST
+
+/// A port that does not say how long its messages may be takes any.
+START_TEST(the_longest_message_is_a_gibibyte) {
+  ibv_port_attr port{};
+  ck_assert_uint_eq(fabric::longest_message(port), 1U << 30);
+  port.max_msg_sz = 1U << 31;
+  ck_assert_uint_eq(fabric::longest_message(port), 1U << 30);
+  port.max_msg_sz = 8U << 20;
+  ck_assert_uint_eq(fabric::longest_message(port), 8U << 20);
+}
+END_TEST
+
 /// Old drivers do not say what their link layer is.
 START_TEST(an_unknown_link_layer_is_infinibands) {
   ibv_device device{};
@@ -68,6 +87,7 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("device_probe", {known_speeds_are_told_apart, every_code_gives_a_bandwidth,
-                                                  every_code_gives_an_mtu, an_unknown_link_layer_is_infinibands});
+  return fabric::test::run_suite(
+      "device_probe", {known_speeds_are_told_apart, every_code_gives_a_bandwidth, every_code_gives_an_mtu,
+                       an_mtu_has_bytes, the_longest_message_is_a_gibibyte, an_unknown_link_layer_is_infinibands});
 }

@@ -121,9 +121,9 @@ inline constexpr std::array kParamTable = {
     number_param("max_inline_data", &Params::max_inline_data, -1, -1, 1024, 5,
                  "Largest message copied into the work request, bytes; -1 asks the device, up to 256"),
     number_param(
-        "in_place_size", &Params::in_place_size, 16384, 0, kNoLimit, 4,
+        "in_place_size", &Params::in_place_size, -1, -1, kNoLimit, 4,
         "Fragments of at least this many bytes are sent from the user's memory, which is registered for it, instead of "
-        "being copied; 0 always copies"),
+        "being copied; 0 always copies; -1 chooses by what registrations cost: 16384 or more"),
     number_param(
         "coalesce_size", &Params::coalesce_size, -1, -1, 65536, 4,
         "Bytes of a packet that carries several small messages to one peer; 0 sends each message alone. -1: 2048. In packets go "

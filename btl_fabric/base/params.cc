@@ -59,6 +59,9 @@ void check_number(const mca_base_component_t* component, const ParamSpec& spec, 
   }
 }
 
+/// Of what ompi_info shows as defaults, whatever devices there are.
+constexpr PortFacts kAnyPort{.max_message = SIZE_MAX, .largest_queue = SIZE_MAX};
+
 void check_pair(const std::string& prefix, const char* include, const char* exclude, std::vector<std::string>& wrong) {
   if (include != nullptr && exclude != nullptr) {
     wrong.push_back("btl_fabric_" + prefix + "include (" + include + ") and btl_fabric_" + prefix + "exclude (" +
@@ -70,18 +73,30 @@ void check_pair(const std::string& prefix, const char* include, const char* excl
 /// 4.1, more in 5.0.
 constexpr size_t kLeastMessage = 128;
 
-/// Lowers a limit to what the largest queue takes, unless the user asked for more.
-Status fit(const mca_base_component_t* component, const char* name, size_t largest, size_t& limit) {
-  if (limit <= largest) {
-    return {};
+/// Where Open MPI has put the value of a parameter that every BTL has.
+size_t mca_btl_base_module_t::*field_of(Limit limit) noexcept {
+  switch (limit) {
+    case Limit::kEager:
+      return &mca_btl_base_module_t::btl_eager_limit;
+    case Limit::kRndvEager:
+      return &mca_btl_base_module_t::btl_rndv_eager_limit;
+    case Limit::kMaxSend:
+      return &mca_btl_base_module_t::btl_max_send_size;
+    case Limit::kGet:
+      return &mca_btl_base_module_t::btl_get_limit;
+    case Limit::kPut:
+      return &mca_btl_base_module_t::btl_put_limit;
+    case Limit::kPipelineSend:
+      return &mca_btl_base_module_t::btl_rdma_pipeline_send_length;
+    case Limit::kPipelineFragment:
+      return &mca_btl_base_module_t::btl_rdma_pipeline_frag_size;
+    case Limit::kLeastPipeline:
+      return &mca_btl_base_module_t::btl_min_rdma_pipeline_size;
+    case Limit::kInline:
+    case Limit::kInPlace:
+      break;
   }
-  if (set_by_user(component, name)) {
-    return failure("btl_fabric_" + std::string(name) + " is " + std::to_string(limit) +
-                   ", but the largest queue of btl_fabric_receive_queues takes " + std::to_string(largest) +
-                   " bytes: raise the size of a queue or lower the limit");
-  }
-  limit = largest;
-  return {};
+  return nullptr;
 }
 
 }  // namespace
@@ -113,12 +128,7 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
   }
 
   limits = offered;
-  limits.btl_eager_limit = 12 * 1024;
-  limits.btl_rndv_eager_limit = 12 * 1024;
-  limits.btl_max_send_size = 64 * 1024;
-  limits.btl_rdma_pipeline_send_length = 0;
-  limits.btl_rdma_pipeline_frag_size = 1024 * 1024;
-  limits.btl_min_rdma_pipeline_size = 0;
+  set_limits(limits, choose_limits(kAnyPort, {}));
   limits.btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT;
   limits.btl_flags |= MCA_BTL_FLAGS_SEND;
   limits.btl_latency = 2;    // microseconds: less than tcp, more than shared memory
@@ -168,26 +178,41 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   return wrong;
 }
 
-Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues, mca_btl_base_module_t& module) {
+void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept {
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    if (const auto field = field_of(limit); field != nullptr) {
+      module.*field = chosen[limit].value;
+    }
+  }
+}
+
+LimitWishes limit_wishes(const mca_base_component_t* component) {
+  LimitWishes wishes;
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    const auto field = field_of(limit);
+    if (field != nullptr && set_by_user(component, parameter_of(limit))) {
+      wishes[limit] = limits.*field;
+    }
+  }
+  if (values.max_inline_data >= 0) {
+    wishes[Limit::kInline] = static_cast<std::uint64_t>(values.max_inline_data);
+  }
+  if (values.in_place_size >= 0) {
+    wishes[Limit::kInPlace] = static_cast<std::uint64_t>(values.in_place_size);
+  }
+  return wishes;
+}
+
+Status check_queues(const ReceiveQueues& queues, const LimitWishes& wishes) {
   const size_t largest = queues.largest();
   if (largest < kLeastMessage) {
     return failure("btl_fabric_receive_queues is " + queues.canonical() + ", and its largest queue takes " +
                    std::to_string(largest) + " bytes, but one queue at least must take " +
                    std::to_string(kLeastMessage) + ": the headers of Open MPI's own messages");
   }
-  struct Limit {
-    const char* name;
-    size_t* value;
-  };
-  const Limit all[] = {{"eager_limit", &module.btl_eager_limit},
-                       {"rndv_eager_limit", &module.btl_rndv_eager_limit},
-                       {"max_send_size", &module.btl_max_send_size}};
-  for (const Limit& limit : all) {
-    if (auto fitted = fit(component, limit.name, largest, *limit.value); !fitted) {
-      return fitted;
-    }
-  }
-  return {};
+  return check_limits(wishes, largest);
 }
 
 }  // namespace fabric

@@ -10,13 +10,14 @@
 #include "btl_fabric/base/param_table.h"
 #include "common/accounting/receive_queues.h"
 #include "common/base/result.h"
+#include "common/ports/protocol_limits.h"
 
 namespace fabric {
 
 /// The values in force, valid after register_params().
 [[nodiscard]] const Params& params() noexcept;
 
-/// The limits and flags that Open MPI's own btl_* parameters set, copied into every module.
+/// What Open MPI's own btl_* parameters set, copied into every module; what the user has left alone, a module chooses.
 [[nodiscard]] const mca_btl_base_module_t& module_template() noexcept;
 
 /// Registers all parameters with Open MPI. `offered`: the functions, flags and handle size of a module that can do
@@ -28,9 +29,11 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 
 /// Checks all values against the table. Each text names a parameter, what the user wrote, and the rule that it breaks.
 [[nodiscard]] std::vector<std::string> check_params(const mca_base_component_t* component);
-/// Checks that the receive queues take Open MPI's headers, and the limits of `module` against the queues, and lowers those that
-/// the user did not set. The error is such a text.
-[[nodiscard]] Status fit_limits(const mca_base_component_t* component, const ReceiveQueues& queues,
-                                mca_btl_base_module_t& module);
+/// Puts those of them that Open MPI reads there into a module.
+void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept;
+/// The limits of protocols that the user has set, here or among the parameters that every BTL has.
+[[nodiscard]] LimitWishes limit_wishes(const mca_base_component_t* component);
+/// Checks that the receive queues take Open MPI's headers, and what the user wishes. The error is such a text.
+[[nodiscard]] Status check_queues(const ReceiveQueues& queues, const LimitWishes& wishes);
 
 }  // namespace fabric

@@ -14,6 +14,7 @@
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/process_info.h"
+#include "common/ports/registration_cost.h"
 #include "cpc/queue_pairs/handshake_slab.h"
 
 namespace fabric {
@@ -40,6 +41,8 @@ class RegistrationCache {
   /// Who executes atomics on this process's memory: one executor, as the device's and the processor's may not know of each
   /// other. Peers learn it with the handle.
   void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
+  /// What registrations cost, found by making some.
+  [[nodiscard]] const RegistrationCost& cost() const noexcept { return cost_; }
   /// The memory on which peers may have atomics executed by this process's processor.
   [[nodiscard]] const AtomicTargets& atomic_targets() const noexcept { return atomic_targets_; }
 
@@ -51,7 +54,7 @@ class RegistrationCache {
 
  private:
   RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
-      : device_(std::move(device)), transport_(transport) {}
+      : device_(std::move(device)), cost_(measure_registration(device_->pd.get())), transport_(transport) {}
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
@@ -59,6 +62,7 @@ class RegistrationCache {
   void unlist(const Registration& registration) noexcept;
 
   std::shared_ptr<OpenDevice> device_;
+  const RegistrationCost cost_;
   mca_rcache_base_module_t* rcache_ = nullptr;
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context

@@ -143,9 +143,8 @@ size_t whole_elements(const opal_convertor_t& convertor, size_t size) noexcept {
 }
 
 /// Large blocks of data go out from where they are.
-bool wants_in_place(const opal_convertor_t& convertor, size_t size) noexcept {
-  const auto limit = static_cast<size_t>(params().in_place_size);
-  return limit != 0 && size >= limit && !needs_packing(convertor);
+bool wants_in_place(const Module& module, const opal_convertor_t& convertor, size_t size) noexcept {
+  return module.sends_in_place(size) && !needs_packing(convertor);
 }
 
 /// Makes `size` bytes at the convertor's position the second segment of a fragment, and moves the convertor on. False,
@@ -183,7 +182,7 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
   if (fragment == nullptr) [[unlikely]] {
     return nullptr;
   }
-  if (wants_in_place(*convertor, packed) && put_in_place(module, *fragment, *convertor, reserve, packed)) {
+  if (wants_in_place(module, *convertor, packed) && put_in_place(module, *fragment, *convertor, reserve, packed)) {
     *size = packed;
     return fragment;
   }

@@ -18,6 +18,7 @@
 #include "common/accounting/context_locks.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/process_info.h"
+#include "common/ports/protocol_limits.h"
 #include "cpc/core/trace.h"
 #include "cpc/manager/connection_manager.h"
 
@@ -132,7 +133,8 @@ class Component {
   ReceiveQueues queues_;
   cpc::CpcSet cpcs_ = cpc::kEveryCpc;
   std::vector<std::unique_ptr<cpc::Cpc>> methods_;  ///< until they are started
-  mca_btl_base_module_t limits_{};                  ///< of every module
+  mca_btl_base_module_t template_{};                ///< of every module
+  LimitWishes wishes_;
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
   std::unique_ptr<cpc::Trace> trace_;

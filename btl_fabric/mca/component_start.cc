@@ -111,11 +111,12 @@ Result<PortChoice> Component::read_params() {
     }
     return result.has_value();
   };
-  limits_ = module_template();
-  limits_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
+  template_ = module_template();
+  template_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
+  wishes_ = limit_wishes(&component_->btl_version);
   if (take(ReceiveQueues::parse(values.receive_queues == nullptr ? "" : values.receive_queues), queues_)) {
-    if (Status fitted = fit_limits(&component_->btl_version, queues_, limits_); !fitted) {
-      wrong.push_back(fitted.error().text);
+    if (Status checked = check_queues(queues_, wishes_); !checked) {
+      wrong.push_back(checked.error().text);
     }
   }
   PortChoice choice;
@@ -208,7 +209,7 @@ Status Component::add_modules(const UsablePort& port) {
   const std::size_t before = modules_.size();
   for (unsigned context = 0; context < locks_->contexts(); ++context) {
     const auto index = static_cast<std::uint16_t>(modules_.size());
-    auto module = Module::make(port, *cache, queues_, {index, context, locks_->contexts()}, limits_);
+    auto module = Module::make(port, *cache, queues_, {index, context, locks_->contexts()}, template_, wishes_);
     if (!module) {
       modules_.resize(before);
       return tl::unexpected(module.error());

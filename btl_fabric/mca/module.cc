@@ -90,8 +90,8 @@ unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int
 }
 
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
-               const mca_btl_base_module_t& limits)
-    : mca_btl_base_module_t(limits),
+               const mca_btl_base_module_t& table, const LimitWishes& wishes)
+    : mca_btl_base_module_t(table),
       port_(port),
       cache_(cache),
       place_(place),
@@ -103,6 +103,7 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
   }
   set_btl_functions(*this);
   learn_rdma_limits();
+  choose_protocols(wishes);
   fit_rdma(*this);
 }
 
@@ -110,7 +111,7 @@ Module::~Module() = default;
 
 Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, RegistrationCache& cache,
                                              const ReceiveQueues& queues, const ModulePlace& place,
-                                             const mca_btl_base_module_t& limits) {
+                                             const mca_btl_base_module_t& table, const LimitWishes& wishes) {
   const ReceiveQueues run = queues_of(port, queues);
   const ResourceManager manager = share_device(port, run, place.contexts);
   auto fit =
@@ -120,7 +121,7 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
     return tl::unexpected(fit.error());
   }
   const std::string changes = explain(fit->changes);
-  std::unique_ptr<Module> module(new Module(port, cache, place, std::move(*fit), limits));
+  std::unique_ptr<Module> module(new Module(port, cache, place, std::move(*fit), table, wishes));
   auto made = module->make_queues();
   if (!made) {
     return tl::unexpected(made.error());
@@ -129,6 +130,7 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
   module->make_path(std::move(*made));
   if (place.context == 0) {  // the same for all
     report_resources(*module, manager.explain());
+    report_limits(*module);
   }
   if (place.context == 0 && !changes.empty()) {
     report_resources_changed(*module, changes);

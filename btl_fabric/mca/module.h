@@ -15,6 +15,7 @@
 #include "btl_fabric/peer/endpoints.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/port_scan.h"
+#include "common/ports/protocol_limits.h"
 #include "cpc/queue_pairs/queue_fit.h"
 
 namespace fabric {
@@ -33,7 +34,8 @@ class Module final : public mca_btl_base_module_t {
   /// Makes a module of `port`. `cache` outlives it.
   [[nodiscard]] static Result<std::unique_ptr<Module>> make(const UsablePort& port, RegistrationCache& cache,
                                                             const ReceiveQueues& queues, const ModulePlace& place,
-                                                            const mca_btl_base_module_t& limits);
+                                                            const mca_btl_base_module_t& table,
+                                                            const LimitWishes& wishes);
   /// The connections must be gone: ConnectionManager destroyed, so that no queue pair is left.
   ~Module();
 
@@ -51,6 +53,10 @@ class Module final : public mca_btl_base_module_t {
   void set_family(std::span<const std::unique_ptr<Module>> family);
   [[nodiscard]] Module& in_context(unsigned number) const noexcept { return *family_[number]; }
 
+  /// The port's limits of protocols, and why.
+  [[nodiscard]] const ProtocolLimits& limits() const noexcept { return limits_; }
+  /// True if so many bytes of a message that lie in one piece are to be sent from where they are.
+  [[nodiscard]] bool sends_in_place(std::size_t size) const noexcept { return size >= in_place_size_; }
   /// Bytes of the longest message of the port, at most 1 GiB.
   [[nodiscard]] std::uint64_t max_message() const noexcept { return max_message_; }
   /// True if the device can execute atomics.
@@ -77,7 +83,7 @@ class Module final : public mca_btl_base_module_t {
 
  private:
   Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
-         const mca_btl_base_module_t& limits);
+         const mca_btl_base_module_t& table, const LimitWishes& wishes);
   [[nodiscard]] Result<PathQueues> make_queues() const;
   [[nodiscard]] EagerRdma eager_rdma() const noexcept;
   [[nodiscard]] std::unique_ptr<RingMemory> make_rings(const ReceiveQueues& queues) const;
@@ -85,6 +91,7 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] Result<std::unique_ptr<SharedQueue>> make_shared_queue(const QueueSpec& spec,
                                                                        const PathQueues& queues) const;
   void learn_rdma_limits() noexcept;
+  void choose_protocols(const LimitWishes& wishes);
   void make_path(PathQueues queues);
   void fill_context(const PathQueues& queues);
   [[nodiscard]] bool is_of_port(const cpc::AsyncEvent& event) const noexcept;
@@ -98,6 +105,8 @@ class Module final : public mca_btl_base_module_t {
   const cpc::QueueFit fit_;
   cpc::PortContext context_;
   std::uint64_t max_message_ = 0;
+  ProtocolLimits limits_;
+  std::size_t in_place_size_ = SIZE_MAX;
   bool atomics_by_device_ = false;
   ModuleServices services_;
   Endpoints endpoints_;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a module can do with RDMA, and the way to ourselves.
+// What a module can do with RDMA, by which protocols messages go, and the way to ourselves.
 #include <algorithm>
 #include <cstring>
 
+#include "btl_fabric/base/packet_header.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/module.h"
+#include "common/ports/device_probe.h"
+#include "common/ports/software_device.h"
 
 namespace fabric {
 
@@ -42,17 +45,33 @@ std::uint32_t job_size() noexcept {
 }
 
 void Module::learn_rdma_limits() noexcept {
-  constexpr std::uint64_t kMost = 1U << 30;  // what fits a work request's length, and pins no more than that at once
   ibv_port_attr attributes{};
-  max_message_ = kMost;
-  if (ibv_query_port(port_.device->context.get(), port_.port_num, &attributes) == 0 && attributes.max_msg_sz > 0) {
-    max_message_ = std::min<std::uint64_t>(kMost, attributes.max_msg_sz);
-  }
+  (void)ibv_query_port(port_.device->context.get(), port_.port_num, &attributes);
+  max_message_ = longest_message(attributes);
   // Open MPI 4.1's osc/rdma, when all processes of a window are on one host, mixes our atomics with the processor's: a
   // compare and swap of a process on its own memory is then its own.
   const int wanted = params().device_atomics;
   atomics_by_device_ = has_atomics() && (wanted == 1 || (wanted < 0 && !is_on_one_host()));
   cache_.set_atomics_by_device(atomics_by_device_);
+}
+
+void Module::choose_protocols(const LimitWishes& wishes) {
+  const OpenDevice& device = *port_.device;
+  const PortFacts facts{.link = port_.address.link,
+                        .is_soft_iwarp = is_soft_iwarp(device.attributes.vendor_id),
+                        .in_software = is_software_device(device.attributes.vendor_id),
+                        .mtu = mtu_bytes(port_.address.mtu),
+                        .mbit_per_second = port_.bandwidth,
+                        .max_inline = device.max_inline,
+                        .wanted_inline = kAutoInline,
+                        .max_message = max_message_,
+                        .largest_queue = fit_.queues.largest(),
+                        .packet_header = PacketHeader::kSize,
+                        .registration = cache_.cost()};
+  limits_ = choose_limits(facts, wishes);
+  set_limits(*this, limits_);
+  const std::uint64_t in_place = limits_[Limit::kInPlace].value;
+  in_place_size_ = in_place == 0 ? SIZE_MAX : in_place;
 }
 
 Endpoint* Module::self_endpoint(opal_proc_t* self) {

@@ -322,8 +322,6 @@ void fit_rdma(Module& module) noexcept {
   // several hosts, osc/rdma would then keep what goes to the same host to itself, and its compare and swap there is a
   // comparison and a copy under a lock that compare and swap of other hosts does not take.
   module.btl_atomic_flags = module.atomics_by_device() ? kDeviceAtomics : kMessageAtomics;
-  module.btl_get_limit = std::min<size_t>(module.btl_get_limit, module.max_message());
-  module.btl_put_limit = std::min<size_t>(module.btl_put_limit, module.max_message());
   module.btl_get_alignment = 0;
   module.btl_put_alignment = 0;
   module.btl_get_local_registration_threshold = 0;

@@ -205,6 +205,16 @@ void report_resources(const Module& module, const std::string& explanation) {
                       explanation.c_str());
 }
 
+void report_limits(const Module& module) {
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    const ChosenLimit& chosen = module.limits()[limit];
+    opal_output_verbose(10, opal_btl_base_framework.framework_output, "btl:fabric: %s: %s %s: %s",
+                        module.name().c_str(), parameter_of(limit), std::to_string(chosen.value).c_str(),
+                        chosen.reason.c_str());
+  }
+}
+
 void report_fewer_contexts(std::size_t contexts) {
   opal_output_verbose(
       5, opal_btl_base_framework.framework_output,

@@ -8,8 +8,10 @@
 #include <iostream>
 
 #include "btl_fabric/base/param_table.h"
+#include "common/ports/port_scan.h"
 #include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/report.h"
+#include "contrib/fabric_info/settings.h"
 
 namespace {
 
@@ -23,9 +25,44 @@ const fabric::ParamSpec& param(std::string_view name) {
   std::abort();  // the table has it
 }
 
+/// A parameter that is a number, unless an option of the command line has set it.
+template <class T>
+fabric::Status take(const fabric::info::Settings& settings, const char* name, const CLI::Option* option, T& into) {
+  const auto value = settings.number(name);
+  if (!value) {
+    return tl::unexpected(value.error());
+  }
+  if (*value && (option == nullptr || option->count() == 0)) {
+    into = static_cast<T>(**value);
+  }
+  return {};
+}
+
+/// The parameters that the user has set, but for those that options stand for, and the receive queues.
+fabric::Status apply(const fabric::info::Settings& settings, fabric::info::Question& question, const CLI::Option* depth,
+                     const CLI::Option* cq_size) {
+  int max_inline = param("max_inline_data").default_number;
+  for (const fabric::Status& taken :
+       {take(settings, "rdma_depth", depth, question.rdma_depth), take(settings, "cq_size", cq_size, question.cq_size),
+        take(settings, "mtu", nullptr, question.mtu), take(settings, "max_inline_data", nullptr, max_inline)}) {
+    if (!taken) {
+      return taken;
+    }
+  }
+  question.wanted_inline = max_inline < 0 ? fabric::kAutoInline : static_cast<std::uint32_t>(max_inline);
+  auto wishes = settings.limit_wishes();
+  if (!wishes) {
+    return tl::unexpected(wishes.error());
+  }
+  question.limits = *wishes;
+  return fabric::check_limits(question.limits, question.queues.largest());
+}
+
 int run(int argc, char** argv) {
   std::string list = param("receive_queues").default_text;
   fabric::info::Question question;
+  fabric::info::Settings settings = fabric::info::Settings::in_environment(environ);
+  std::vector<std::pair<std::string, std::string>> mca;
   question.node.cores = sysconf(_SC_NPROCESSORS_ONLN);
   question.rdma_depth = static_cast<std::uint32_t>(param("rdma_depth").default_number);
   question.cq_size = static_cast<std::uint32_t>(param("cq_size").default_number);
@@ -34,31 +71,48 @@ int run(int argc, char** argv) {
 
   CLI::App app("Shows the RDMA devices of this host as btl_fabric sees them, and what its queues take.", "fabric_info");
   app.set_version_flag("--version", "fabric_info " FABRIC_VERSION);
-  app.add_option("-q,--receive-queues", list, "the parameter btl_fabric_receive_queues")->capture_default_str();
+  const CLI::Option* const queues_option =
+      app.add_option("-q,--receive-queues", list, "the parameter btl_fabric_receive_queues")->capture_default_str();
   app.add_option("-n,--processes", question.node.processes, "processes of the job on this host")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("-o,--hosts", question.hosts, "hosts of the job")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("-t,--tx-contexts", question.contexts.tx_ctx_cnt, "transmit contexts per endpoint; -1: the most")
       ->capture_default_str();
-  app.add_option("--rdma-depth", question.rdma_depth, "the parameter btl_fabric_rdma_depth")->capture_default_str();
-  app.add_option("--cq-size", question.cq_size, "the parameter btl_fabric_cq_size")->capture_default_str();
+  const CLI::Option* const depth_option =
+      app.add_option("--rdma-depth", question.rdma_depth, "the parameter btl_fabric_rdma_depth")->capture_default_str();
+  const CLI::Option* const cq_size_option =
+      app.add_option("--cq-size", question.cq_size, "the parameter btl_fabric_cq_size")->capture_default_str();
+  app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun; those in the environment count too");
   app.add_option("-e,--explain", operations,
                  "operations to show the plans of: KIND:BYTES[:unregistered], KIND being write, read, add or swap");
   app.add_flag("-j,--json", json, "JSON instead of tables");
   CLI11_PARSE(app, argc, argv);
 
+  const auto refuse = [](const fabric::Error& error) {
+    std::cerr << "fabric_info: " << error.text << "\n";
+    return 2;
+  };
+  for (const auto& [name, value] : mca) {
+    if (const fabric::Status added = settings.add(name, value); !added) {
+      return refuse(added.error());
+    }
+  }
+  if (queues_option->count() == 0) {
+    list = settings.text("receive_queues").value_or(list);
+  }
   auto queues = fabric::ReceiveQueues::parse(list);
   if (!queues) {
-    std::cerr << "fabric_info: " << queues.error().text << "\n";
-    return 2;
+    return refuse(queues.error());
   }
   question.queues = std::move(*queues);
+  if (const fabric::Status applied = apply(settings, question, depth_option, cq_size_option); !applied) {
+    return refuse(applied.error());
+  }
   for (const std::string& text : operations) {
     const auto operation = fabric::info::parse_operation(text);
     if (!operation) {
-      std::cerr << "fabric_info: " << operation.error().text << "\n";
-      return 2;
+      return refuse(operation.error());
     }
     question.operations.push_back(*operation);
   }

@@ -13,6 +13,7 @@
 #include "common/ports/port_scan.h"
 #include "common/ports/write_order.h"
 #include "contrib/fabric_info/explain.h"
+#include "contrib/fabric_info/limits.h"
 #include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
@@ -87,20 +88,22 @@ Json port(ibv_context* device, std::uint8_t number) {
   return result;
 }
 
-/// How the operations that the user asks about would go through a port.
-void add_plans(Json& port, ibv_pd* pd, const ibv_device_attr& attributes, const Question& question,
-               const DeviceCosts& costs, std::uint32_t max_inline) {
+/// Which protocols messages would go by through a port, and how the operations that the user asks about would.
+void add_protocols(Json& port, ibv_pd* pd, const DeviceFacts& device, const Question& question,
+                   const DeviceCosts& costs) {
   ibv_port_attr state{};
   const auto number = port["port"].get<std::uint8_t>();
   if (pd == nullptr || ibv_query_port(pd->context, number, &state) != 0) {
     return;
   }
   const std::optional<Transport> link = link_of(pd->context, state);
+  if (!link) {
+    return;
+  }
+  add_limits(port, state, *link, device, question);
   for (const PlannedOperation& operation : question.operations) {
-    if (link) {
-      const PortLimits limits{pd, *link, state.max_msg_sz, max_inline, attributes.max_qp_init_rd_atom};
-      port["plans"].push_back(explain(question, operation, limits, costs));
-    }
+    const PortLimits limits{pd, *link, state.max_msg_sz, device.max_inline, device.attributes->max_qp_init_rd_atom};
+    port["plans"].push_back(explain(question, operation, limits, costs));
   }
 }
 
@@ -180,7 +183,8 @@ Json device(ibv_device* found, const Question& question) {
     return result;
   }
   const ProtectionDomain pd(ibv_alloc_pd(context.get()));
-  const Result<std::uint32_t> probed = pd ? probe_inline(pd.get(), kAutoInline) : failure("no protection domain");
+  const Result<std::uint32_t> probed =
+      pd ? probe_inline(pd.get(), question.wanted_inline) : failure("no protection domain");
   const std::uint32_t max_inline = probed.value_or(0);
   const DeviceCosts costs = device_costs(name);
   result["firmware"] = attributes.fw_ver;
@@ -223,10 +227,11 @@ Json device(ibv_device* found, const Question& question) {
   }
   add_fit(result, context.get(), attributes, question, costs, max_inline, manager.completion_queues());
   result["queues"] = std::move(needs);
+  const DeviceFacts facts{&attributes, max_inline, pd ? measure_registration(pd.get()) : RegistrationCost{}};
   result["ports"] = Json::array();
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
     Json one = port(context.get(), static_cast<std::uint8_t>(number));
-    add_plans(one, pd.get(), attributes, question, costs, max_inline);
+    add_protocols(one, pd.get(), facts, question, costs);
     result["ports"].push_back(std::move(one));
   }
   return result;

@@ -11,6 +11,7 @@
 #include "common/accounting/contexts.h"
 #include "common/accounting/queue_space.h"
 #include "common/accounting/receive_queues.h"
+#include "common/ports/protocol_limits.h"
 #include "common/rdma/rdma_planner.h"
 
 namespace fabric::info {
@@ -31,6 +32,9 @@ struct Question {
   std::uint32_t rdma_depth = 0;
   std::uint32_t cq_size = 0;
   std::vector<PlannedOperation> operations;
+  int mtu = 0;                      ///< the parameter btl_fabric_mtu
+  std::uint32_t wanted_inline = 0;  ///< bytes to ask devices for
+  LimitWishes limits;
 };
 
 /// What one queue of the list takes, for the process and for each peer.

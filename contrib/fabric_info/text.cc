@@ -54,6 +54,12 @@ void add_port(std::string& text, const Json& port) {
     add(text, "    GID %-3llu %-40s %s%s\n", number(gid["index"]), gid["gid"].get<std::string>().c_str(),
         gid["type"].get<std::string>().c_str(), gid["chosen"].get<bool>() ? "  <- chosen" : "");
   }
+  if (port.contains("limits")) {
+    for (const Json& limit : port["limits"]) {
+      add(text, "    %-26s%12llu  %s\n", limit["limit"].get<std::string>().c_str(), number(limit["value"]),
+          limit["reason"].get<std::string>().c_str());
+    }
+  }
   if (port.contains("plans")) {
     for (const Json& plan : port["plans"]) {
       text += "    " + plan.get<std::string>() + "\n";

@@ -3,7 +3,9 @@
 #include <string>
 
 #include "contrib/fabric_info/explain.h"
+#include "contrib/fabric_info/limits.h"
 #include "contrib/fabric_info/report.h"
+#include "contrib/fabric_info/settings.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::info {
@@ -124,6 +126,69 @@ START_TEST(plans_are_the_planners) {
 }
 END_TEST
 
+START_TEST(settings_are_read_as_by_mpirun) {
+  const char* const environment[] = {"HOME=/",
+                                     "OMPI_MCA_btl=fabric,self",
+                                     "OMPI_MCA_btl_fabric_eager_limit=4k",
+                                     "OMPI_MCA_btl_fabric_mtu=3",
+                                     "OMPI_MCA_btl_fabric_get_limit=5",
+                                     nullptr};
+  Settings settings = Settings::in_environment(environment);
+  ck_assert(settings.add("btl_fabric_get_limit", "0x10"));  // stronger than the environment
+  ck_assert(settings.add("btl_fabric_in_place_size", "-1"));
+  ck_assert(settings.add("btl_tcp_eager_limit", "what tcp takes"));
+  ck_assert(settings.add("btl_fabric_flags", "1"));
+  const LimitWishes wishes = *settings.limit_wishes();
+  ck_assert_uint_eq(*wishes[Limit::kEager], 4096);
+  ck_assert_uint_eq(*wishes[Limit::kGet], 16);
+  ck_assert(!wishes[Limit::kInPlace]);
+  ck_assert(!wishes[Limit::kPut]);
+  ck_assert_int_eq(static_cast<int>(**settings.number("mtu")), 3);
+  ck_assert(!*settings.number("rdma_depth"));
+  ck_assert(!settings.text("receive_queues"));
+}
+END_TEST
+
+START_TEST(bad_settings_are_named) {
+  Settings settings;
+  test::check_error_has(settings.add("btl_fabric_egaer_limit", "1"),
+                        "--mca btl_fabric_egaer_limit 1: btl_fabric has no such parameter");
+  ck_assert(settings.add("btl_fabric_mtu", "6"));
+  test::check_error_has(settings.number("mtu"), "btl_fabric_mtu is 6, but must be between 0 and 5");
+  ck_assert(settings.add("btl_fabric_put_limit", "-1"));
+  test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is -1, but must be at least 0");
+  ck_assert(settings.add("btl_fabric_put_limit", "12x"));
+  test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is \"12x\", but must be a number");
+}
+END_TEST
+
+START_TEST(every_port_has_limits_with_reasons) {
+  ibv_device_attr attributes{};
+  ibv_port_attr state{};
+  state.active_mtu = IBV_MTU_4096;
+  state.max_msg_sz = 1U << 20;
+  Question asked = question("P,120,16:S,65536,16");
+  asked.wanted_inline = 256;
+  asked.limits[Limit::kGet] = 4U << 20;
+  nlohmann::ordered_json port;
+  add_limits(port, state, Transport::kRoce, {&attributes, 64, RegistrationCost{}}, asked);
+  ck_assert_uint_eq(port["limits"].size(), kLimits);
+  const auto& inlined = port["limits"][0];
+  ck_assert_uint_eq(inlined["value"].get<unsigned>(), 64);
+  test::check_text(inlined["limit"].get<std::string>(), "max_inline_data");
+  for (const auto& limit : port["limits"]) {
+    ck_assert(!limit["reason"].get<std::string>().empty());
+    if (limit["limit"] == "get_limit") {
+      ck_assert_uint_eq(limit["value"].get<unsigned>(), 1U << 20);
+      test::check_text_has(limit["reason"].get<std::string>(), "set by btl_fabric_get_limit, but the port's longest");
+    }
+    if (limit["limit"] == "max_send_size") {
+      ck_assert_uint_eq(limit["value"].get<unsigned>(), 65528);
+    }
+  }
+}
+END_TEST
+
 START_TEST(text_has_the_numbers) {
   const auto all = report(question("P,120,16,8,4,4"));
   const std::string text = as_text(all);
@@ -141,5 +206,6 @@ int main() {
   return test::run_suite("fabric_info",
                          {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums,
                           queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues, every_context_has_queue_pairs,
-                          operations_are_read_as_written, plans_are_the_planners, text_has_the_numbers});
+                          operations_are_read_as_written, plans_are_the_planners, settings_are_read_as_by_mpirun,
+                          bad_settings_are_named, every_port_has_limits_with_reasons, text_has_the_numbers});
 }

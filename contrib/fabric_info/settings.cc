@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/fabric_info/settings.h"
+
+#include <string_view>
+
+#include "btl_fabric/base/param_reader.h"
+
+namespace fabric::info {
+
+namespace {
+
+constexpr std::string_view kPrefix = "btl_fabric_";
+
+bool is_limit(const std::string& name) {
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    if (name == parameter_of(static_cast<Limit>(i))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Those that every BTL has, and that choose nothing here.
+bool is_of_every_btl(const std::string& name) {
+  for (const char* const known :
+       {"exclusivity", "flags", "atomic_flags", "get_alignment", "put_alignment", "latency", "bandwidth"}) {
+    if (name == known) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Settings Settings::in_environment(const char* const* environment) {
+  const std::string begin = "OMPI_MCA_" + std::string(kPrefix);
+  Settings found;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = entry.find('=');
+    if (entry.substr(0, begin.size()) == begin && equals != std::string_view::npos) {
+      found.values_[std::string(entry.substr(begin.size(), equals - begin.size()))] = entry.substr(equals + 1);
+    }
+  }
+  return found;
+}
+
+Status Settings::add(const std::string& name, const std::string& value) {
+  if (name.compare(0, kPrefix.size(), kPrefix) != 0) {
+    return {};
+  }
+  const std::string ours = name.substr(kPrefix.size());
+  if (ParamReader::find(ours) == nullptr && !is_limit(ours) && !is_of_every_btl(ours)) {
+    return failure("--mca " + name + " " + value + ": btl_fabric has no such parameter");
+  }
+  values_[ours] = value;
+  return {};
+}
+
+std::optional<std::string> Settings::text(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Result<std::optional<std::int64_t>> Settings::number(const std::string& name) const {
+  const auto written = text(name);
+  if (!written) {
+    return std::optional<std::int64_t>();
+  }
+  const std::string is = std::string(kPrefix) + name + " is ";
+  const std::optional<std::int64_t> value = read_number(written->c_str());
+  const ParamSpec* const spec = ParamReader::find(name);
+  if (!value) {
+    return failure(is + '"' + *written + "\", but must be a number");
+  }
+  if (const std::string rule = spec != nullptr ? broken_rule(*spec, *value)
+                               : *value < 0    ? "must be at least 0"
+                                               : "";
+      !rule.empty()) {
+    return failure(is + *written + ", but " + rule);
+  }
+  return value;
+}
+
+Result<LimitWishes> Settings::limit_wishes() const {
+  LimitWishes wishes;
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    const auto value = number(parameter_of(limit));
+    if (!value) {
+      return tl::unexpected(value.error());
+    }
+    if (*value && **value >= 0) {  // -1: to be chosen
+      wishes[limit] = static_cast<std::uint64_t>(**value);
+    }
+  }
+  return wishes;
+}
+
+}  // namespace fabric::info

@@ -23,11 +23,10 @@ struct Fragment : mca_btl_base_descriptor_t {
   /// What the upper layer sees: the bytes after our header, and, of a send in place, those in the user's memory.
   mca_btl_base_segment_t segments[2];
   mca_rcache_base_registration_t* user_memory;  ///< of a send in place: held until it completes; otherwise null
-  std::uint32_t user_lkey;
-  FragmentPool* pool;      ///< that it goes back to
-  std::byte* packet;       ///< our header, then the segment
-  std::uint32_t capacity;  ///< bytes after the header
+  FragmentPool* pool;                           ///< that it goes back to
+  std::byte* packet;                            ///< our header, then the segment
   std::uint32_t lkey;
+  std::uint32_t user_lkey;
   std::uint8_t queue;  ///< index in receive_queues
   bool is_receive;
   PacketKind kind;              ///< of a send: kMessage unless the component itself speaks

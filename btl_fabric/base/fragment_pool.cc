@@ -40,7 +40,6 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
 
   fragment->pool = &pool;
   fragment->packet = static_cast<std::byte*>(item->ptr);
-  fragment->capacity = pool.capacity_;
   fragment->lkey = mr->lkey;
   fragment->queue = pool.queue_;
   fragment->is_receive = pool.receives_;

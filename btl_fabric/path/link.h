@@ -181,40 +181,41 @@ class Link {
   /// Tries again what has found no buffer or no memory region.
   void retry() noexcept;
 
+  // What every small message touches comes first.
   PacketPath& path_;
   const UpperHandles upper_;
   State state_ = State::kOpening;
   const bool is_xrc_;
-  bool is_silent_ = true;            ///< no message has come from the peer
-  std::size_t goodbyes_to_say_ = 0;  ///< over so many queues, the last ones
-  std::size_t goodbyes_out_ = 0;     ///< ours that have not arrived
+  bool is_silent_ = true;          ///< no message has come from the peer
+  bool answers_first_ = false;     ///< messages that are sent now go before what waits
+  bool is_promised_ = false;       ///< open_packet_ leaves, whatever this thread does: messages in it are complete
+  bool is_to_post_ = false;        ///< it is in the list of PacketPath
+  unsigned alone_ = kFewestAlone;  ///< messages that leave alone between two calls of progress()
+  std::uint64_t burst_epoch_ = 0;  ///< PacketPath::epoch() of
+  unsigned burst_ = 0;             ///< messages that have left alone since
+  unsigned parts_ = 0;             ///< messages in
+  /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
+  Fragment* open_packet_ = nullptr;
+  Fragment* last_part_ = nullptr;  ///< of it, that ends with it
+  std::deque<LinkQueue> queues_;   ///< one per receive queue; a deque, because work requests point at them
+  RingSender ring_out_;            ///< to the peer's ring for us
+  RingReceiver ring_in_;           ///< ours for the peer
+  OpenPacket watched_;             ///< open_packet_, if it is promised
+  LinkRdma rdma_;
+
+  CreditGrant promised_grant_;
+  bool is_watched_ = false;
+  std::uint64_t thought_of_ring_ = 0;  ///< when as many messages had come from all peers
+  bool owes_ring_left_ = false;        ///< there was no buffer to say so
+  bool is_to_ourselves_ = false;       ///< it carries no messages
+  std::size_t goodbyes_to_say_ = 0;    ///< over so many queues, the last ones
+  std::size_t goodbyes_out_ = 0;       ///< ours that have not arrived
   std::uint32_t target_qpn_ = 0;
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;
   std::uint32_t outgoing_incarnation_ = 0;
-  bool is_to_ourselves_ = false;  ///< it carries no messages
-  bool answers_first_ = false;    ///< messages that are sent now go before what waits
-  std::deque<LinkQueue> queues_;  ///< one per receive queue; a deque, because work requests point at them
-  LinkRdma rdma_;
   std::vector<AtomicReply> replies_;  ///< there was no buffer for them
-
-  RingSender ring_out_;                ///< to the peer's ring for us
-  RingReceiver ring_in_;               ///< ours for the peer
-  std::uint64_t thought_of_ring_ = 0;  ///< when as many messages had come from all peers
-  bool owes_ring_left_ = false;        ///< there was no buffer to say so
-  std::uint64_t burst_epoch_ = 0;      ///< PacketPath::epoch() of
-  unsigned burst_ = 0;                 ///< messages that have been sent alone since, up to
-  unsigned alone_ = kFewestAlone;      ///< so many
-  /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
-  Fragment* open_packet_ = nullptr;
-  Fragment* last_part_ = nullptr;  ///< of it
-  unsigned parts_ = 0;             ///< messages in it
-  bool is_promised_ = false;       ///< it leaves, whatever this thread does: some of its messages are complete
-  bool is_watched_ = false;
-  CreditGrant promised_grant_;
-  OpenPacket watched_;
-  bool is_to_post_ = false;
-  Link* next_to_post_ = nullptr;  ///< in the list of PacketPath
+  Link* next_to_post_ = nullptr;      ///< in the list of PacketPath
 
   // Its place among those that PacketPath tries again
   bool is_to_retry_ = false;

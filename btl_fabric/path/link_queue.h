@@ -221,4 +221,31 @@ struct LinkQueue {
   ibv_send_wr request_ = {};
 };
 
+/// What the wr_id of a send stands for.
+[[nodiscard]] inline SendTag tag_of(std::uint64_t id) noexcept {
+  return static_cast<SendTag>(id & kSendTagMask);
+}
+
+template <class T>
+[[nodiscard]] T* object_of(std::uint64_t id) noexcept {
+  return reinterpret_cast<T*>(id & ~kSendTagMask);
+}
+
+/// True if the completion belongs to a receive of a message. Only wr_id tells: a failed completion has no opcode.
+[[nodiscard]] inline bool is_receive(std::uint64_t id) noexcept {
+  return tag_of(id) == SendTag::kFragment && object_of<Fragment>(id)->is_receive;
+}
+
+/// Where a send's completion came from.
+[[nodiscard]] inline LinkQueue& send_queue(std::uint64_t id) noexcept {
+  if (tag_of(id) == SendTag::kFragment) {
+    return *object_of<Fragment>(id)->posted_on;
+  }
+  return *object_of<LinkQueue>(id);
+}
+
+[[nodiscard]] inline bool is_rdma(SendTag tag) noexcept {
+  return tag == SendTag::kRdma || tag == SendTag::kRdmaPart;
+}
+
 }  // namespace fabric

@@ -1,45 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Completions: where messages come in, and where those that went out end.
-#include <algorithm>
-#include <array>
-
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 
 namespace fabric {
-
-namespace {
-
-/// What the wr_id of a send stands for.
-SendTag tag_of(std::uint64_t id) noexcept {
-  return static_cast<SendTag>(id & kSendTagMask);
-}
-
-template <class T>
-T* object_of(std::uint64_t id) noexcept {
-  return reinterpret_cast<T*>(id & ~kSendTagMask);
-}
-
-/// True if the completion belongs to a receive of a message. Only wr_id tells: a failed completion has no opcode.
-bool is_receive(std::uint64_t id) noexcept {
-  return tag_of(id) == SendTag::kFragment && object_of<Fragment>(id)->is_receive;
-}
-
-/// Where a send's completion came from.
-LinkQueue& send_queue(std::uint64_t id) noexcept {
-  if (tag_of(id) == SendTag::kFragment) {
-    return *object_of<Fragment>(id)->posted_on;
-  }
-  return *object_of<LinkQueue>(id);
-}
-
-bool is_rdma(SendTag tag) noexcept {
-  return tag == SendTag::kRdma || tag == SendTag::kRdmaPart;
-}
-
-}  // namespace
 
 /// Takes what has been polled and is not handled yet. A callback may put other completions in the place of the one that is
 /// handled: whoever calls it has taken out what it needs.
@@ -269,141 +235,6 @@ void PacketPath::room_freed(LinkQueue& queue) noexcept {
   }
   if (queue.link.rdma().has_waiting()) {
     queue.link.rdma().send_waiting();
-  }
-}
-
-// ---- The end
-
-[[gnu::cold]] void PacketPath::poll_goodbyes() noexcept {
-  std::array<ibv_wc, 16> completions;
-  const int most = std::min(settings_.poll_batch, static_cast<int>(completions.size()));
-  post_packets();
-  for (std::size_t i = 0; i < queues_.completion_queues->count(); ++i) {
-    const int count = ibv_poll_cq(queues_.completion_queues->queue(i), most, completions.data());
-    for (int k = 0; k < count; ++k) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(k)];
-      if (is_receive(completion.wr_id)) {
-        last_receive_completed(completion);
-      } else {
-        last_send_completed(completion);
-      }
-    }
-  }
-  do_the_rest();
-}
-
-/// A goodbye of ours may wait for the credits that have come with it, and the peer's for those that we owe, or for a receive.
-[[gnu::cold]] void PacketPath::last_receive_completed(const ibv_wc& completion) noexcept {
-  if (completion.status != IBV_WC_SUCCESS) {
-    return;
-  }
-  auto* fragment = object_of<Fragment>(completion.wr_id);
-  LinkQueue* const own = fragment->posted_on;
-  LinkQueue* const queue = own != nullptr ? own : queue_of(completion.qp_num, *fragment);
-  PacketHeader header;
-  if (queue != nullptr && header.read(fragment->packet, completion.byte_len) &&
-      header.kind != PacketKind::kClearToSend && queue->accept(header) && header.kind == PacketKind::kGoodbye &&
-      queue->link.hear_goodbye(*queue, fragment->packet, completion.byte_len)) {
-    events().goodbye_arrived(queue->link);
-  }
-  if (own != nullptr) {
-    own->receives.completed();
-    own->link.receive_done(*own, fragment);
-    return;
-  }
-  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed();
-  if (!shared.give_back(fragment)) {
-    shared_queues_short_ = is_more_to_do_ = true;
-  }
-}
-
-/// A goodbye of ours has arrived, or waits for the room and the buffer that are free now.
-[[gnu::cold]] void PacketPath::last_send_completed(const ibv_wc& completion) noexcept {
-  const SendTag tag = tag_of(completion.wr_id);
-  Fragment* const fragment = tag == SendTag::kFragment ? object_of<Fragment>(completion.wr_id) : nullptr;
-  const bool is_goodbye = fragment != nullptr && fragment->kind == PacketKind::kGoodbye;
-  if (completion.status != IBV_WC_SUCCESS) {
-    if (is_goodbye) {
-      fragment->posted_on->link.goodbye_ended();
-    }
-    return;
-  }
-  if (fragment != nullptr && !is_goodbye) {
-    forget_caller(*fragment);
-  }
-  if (tag == SendTag::kRdma) {
-    object_of<RdmaRequest>(completion.wr_id)->callback = nullptr;
-  }
-  send_completed(completion);
-}
-
-// ---- What goes wrong
-
-[[gnu::cold]] void PacketPath::bad_packet(LinkQueue& queue, std::span<const std::byte> packet) noexcept {
-  events().link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket,
-                                    .qpn = queue.qp != nullptr ? queue.qp->qp_num : queue.link.target_qpn_,
-                                    .packet = packet});
-}
-
-/// A receive failed, and its buffer is free. Gives the queue whose message it was to be, if that is known.
-[[gnu::cold]] LinkQueue* PacketPath::receive_failed(const ibv_wc& completion) noexcept {
-  Fragment* fragment = object_of<Fragment>(completion.wr_id);
-  if (LinkQueue* queue = fragment->posted_on; queue != nullptr) {
-    queue->receives.completed();
-    queue->receives.give_back(fragment);
-    return queue;
-  }
-  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed();
-  if (!shared.give_back(fragment)) {
-    shared_queues_short_ = is_more_to_do_ = true;
-  }
-  return queue_pairs_.find(completion.qp_num);
-}
-
-[[gnu::cold]] void PacketPath::completion_failed(const ibv_wc completion) noexcept {
-  const SendTag tag = tag_of(completion.wr_id);
-  if (tag == SendTag::kHandshake) {
-    events().handshake_completed(completion);
-    return;
-  }
-  LinkFailure failure{
-      .kind = LinkFailure::Kind::kCompletion, .qpn = completion.qp_num, .is_missed = false, .completion = completion};
-  if (is_receive(completion.wr_id)) {
-    if (LinkQueue* queue = receive_failed(completion); queue != nullptr) {
-      events().link_failed(queue->link, failure);
-    }
-    return;
-  }
-  if (tag == SendTag::kSharedBatch) {
-    const SendShare& share = *object_of<SendShare>(completion.wr_id);
-    events().sender_failed(share.sends, share.link, failure);
-    return;
-  }
-  Fragment* fragment = tag == SendTag::kFragment ? object_of<Fragment>(completion.wr_id) : nullptr;
-  RdmaRequest* request = is_rdma(tag) ? object_of<RdmaRequest>(completion.wr_id) : nullptr;
-  LinkQueue& queue = request != nullptr ? request->link->rdma_queue() : send_queue(completion.wr_id);
-  Link& link = queue.link;
-  if (tag == SendTag::kDrain) {
-    queue.drained = true;
-  }
-  failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due);
-  failure.goodbye_carried = fragment != nullptr && fragment->kind == PacketKind::kGoodbye ? fragment->carried : 0;
-  if (queue.share != nullptr) {
-    events().sender_failed(queue.share->sends, &link, failure);
-  } else {
-    events().link_failed(link, failure);
-  }
-  if (tag == SendTag::kRdma) {
-    link.rdma().completed(request, false);
-  }
-  if (fragment != nullptr) {
-    --queue.in_flight;
-    if (link.state() != Link::State::kFailed) {
-      forget_caller(*fragment);  // the upper layer has taken its leave of the peer
-    }
-    end_send(link.upper(), fragment, OPAL_ERR_UNREACH);
   }
 }
 

@@ -36,7 +36,7 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
 int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noexcept {
   auto& pool = *static_cast<FragmentPool*>(context);
   auto* fragment = static_cast<Fragment*>(static_cast<void*>(item));
-  const ibv_mr* mr = static_cast<const Registration*>(item->registration)->mr;
+  const ibv_mr* mr = static_cast<const Registration*>(item->registration)->memory.front().mr;
 
   fragment->pool = &pool;
   fragment->packet = static_cast<std::byte*>(item->ptr);

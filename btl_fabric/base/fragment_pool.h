@@ -8,15 +8,10 @@
 #include <string>
 
 #include "btl_fabric/base/fragment.h"
-#include "btl_fabric/base/registration.h"
+#include "btl_fabric/base/region_cache.h"
 #include "common/base/result.h"
 
 namespace fabric {
-
-/// Ends what RegistrationCache::hold() and hold_handle() have begun.
-inline void let_go(mca_rcache_base_registration_t* registration) noexcept {
-  registration->rcache->rcache_deregister(registration->rcache, registration);
-}
 
 /// Where message buffers come from: memory, and its registration with a device.
 struct BufferSource {

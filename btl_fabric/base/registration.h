@@ -1,20 +1,62 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The registration cache's record of one memory region, and the handle to it that travels to peers.
+// The record that a RegionCache keeps of a memory region, and the handle to it that travels to peers.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstdint>
 
 #include "btl_fabric/base/opal.h"
 #include "common/rdma/access_flags.h"
 
+namespace fabric {
+
+/// Most devices that a region can be registered with at once, and a handle has keys of: it travels in each of ob1's messages
+/// about a large one.
+inline constexpr std::size_t kMostDevices = 4;
+
+/// By what a peer reaches a region through one device. The ports of a device are next to each other in the modex.
+struct DeviceKey {
+  std::uint32_t rkey = 0;
+  std::uint8_t first_port = 0;  ///< in the modex
+  std::uint8_t ports = 0;       ///< how many, of all contexts and paths; 0: this is no key
+  std::uint8_t device_atomics =
+      0;  ///< 1: the device executes atomics on it, 0: the processor of the process whose it is
+  std::uint8_t unused = 0;
+
+  /// The region is reached through this port of the peer's.
+  [[nodiscard]] bool is_for(std::uint16_t port) const noexcept {
+    return port >= first_port && port - first_port < ports;
+  }
+  /// Those ports, a bit each.
+  [[nodiscard]] std::uint64_t mask() const noexcept {
+    const std::uint64_t low = ports < 64 ? (std::uint64_t{1} << ports) - 1 : ~std::uint64_t{0};
+    return low << (first_port % 64);
+  }
+};
+
+}  // namespace fabric
+
 /// Open MPI declares the type and leaves it to the component. Peers get the bytes.
 struct mca_btl_base_registration_handle_t {
-  std::uint64_t ports;  ///< which of its process's ports it is for, a bit each: those of one device
-  std::uint32_t rkey;
-  std::uint32_t device_atomics;  ///< 1: the device executes atomics on it, 0: the processor of the process whose it is
+  fabric::DeviceKey home;  ///< of the device that it was registered with: atomics go there, to one executor
+  /// Other devices that know the region too, for large reads and writes.
+  std::array<fabric::DeviceKey, fabric::kMostDevices - 1> others;
+
+  /// The key for a port of the process whose region it is, or null.
+  [[nodiscard]] const fabric::DeviceKey* key_for(std::uint16_t port) const noexcept {
+    if (home.is_for(port)) {
+      return &home;
+    }
+    for (const fabric::DeviceKey& other : others) {
+      if (other.is_for(port)) {
+        return &other;
+      }
+    }
+    return nullptr;
+  }
 };
 
 namespace fabric {
@@ -30,12 +72,28 @@ struct OwnHandle : mca_btl_base_registration_handle_t {
   Registration* registration;
 };
 
-struct Registration : mca_rcache_base_registration_t {
-  ibv_mr* mr;
+/// A region as one device knows it.
+struct DeviceMemory {
+  ibv_mr* mr;       ///< null: it does not
   unsigned access;  ///< what it was registered for
   OwnHandle handle;
-  Registration* newer;  ///< of those that the RegistrationCache has: a list
+};
+
+struct Registration : mca_rcache_base_registration_t {
+  std::array<DeviceMemory, kMostDevices>
+      memory;           ///< by the device's place in the cache; that of message buffers is the first
+  Registration* newer;  ///< of those that the RegionCache has: a list
   Registration* older;
+
+  /// As the device of a protection domain knows it, or null.
+  [[nodiscard]] DeviceMemory* with(const ibv_pd* pd) noexcept {
+    for (DeviceMemory& one : memory) {
+      if (one.mr != nullptr && one.mr->pd == pd) {
+        return &one;
+      }
+    }
+    return nullptr;
+  }
 };
 
 [[nodiscard]] inline Registration* registration_of(mca_btl_base_registration_handle_t* handle) noexcept {

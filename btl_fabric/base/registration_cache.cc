@@ -2,98 +2,68 @@
 #include "btl_fabric/base/registration_cache.h"
 
 #include "btl_fabric/base/counter_table.h"
-#include "btl_fabric/base/heap_hook.h"
 
 namespace fabric {
 
-/// Called by the cache. Message buffers, which bypass it, are only read and written by this host's own requests;
-/// everything else for what it was asked for.
-int RegistrationCache::register_region(void* context, void* base, size_t size,
-                                       mca_rcache_base_registration_t* registration) noexcept {
-  if (in_forked_child) {
-    return OPAL_ERR_NOT_AVAILABLE;
-  }
-  auto& cache = *static_cast<RegistrationCache*>(context);
-  auto* ours = static_cast<Registration*>(registration);
-  takes_over(ours);
-  const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
-  const MemoryRoles roles =
-      is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
-  ours->access = access_flags(roles, cache.transport_);
-  ours->mr = ibv_reg_mr(cache.device_->pd.get(), base, size, static_cast<int>(ours->access));
-  if (ours->mr == nullptr) {
-    return OPAL_ERR_OUT_OF_RESOURCE;
+bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::size_t size,
+                                        MemoryRoles roles) noexcept {
+  memory.access = access_flags(roles, transport_);
+  memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
+  if (memory.mr == nullptr) {
+    return false;
   }
   ++registrations;
-  cache.list(*ours);
-  ours->handle = {{cache.ports_, ours->mr->rkey, cache.atomics_by_device_ ? 1U : 0U}, ours};
+  memory.handle.home = {memory.mr->rkey, first_port_, ports_, static_cast<std::uint8_t>(atomics_by_device_ ? 1 : 0), 0};
   if (roles.has(MemoryRole::kAtomicTarget)) {
     try {
       const auto first = reinterpret_cast<std::uintptr_t>(base);
-      cache.atomic_targets_.add(ours->mr->rkey, first, first + size - 1);
+      atomic_targets_.add(memory.mr->rkey, first, first + size - 1);
     } catch (...) {
-      (void)deregister_region(context, registration);
-      return OPAL_ERR_OUT_OF_RESOURCE;
+      (void)deregister_region(memory);
+      return false;
     }
   }
-  gives_away(ours);
-  return OPAL_SUCCESS;
+  return true;
 }
 
-int RegistrationCache::deregister_region(void* context, mca_rcache_base_registration_t* registration) noexcept {
-  if (in_forked_child) {
-    return OPAL_SUCCESS;
+bool RegistrationCache::deregister_region(DeviceMemory& memory) noexcept {
+  if (memory.mr == nullptr) {
+    return true;
   }
-  auto* ours = static_cast<Registration*>(registration);
-  takes_over(ours);
-  if (ours->mr != nullptr) {
-    auto& cache = *static_cast<RegistrationCache*>(context);
-    cache.atomic_targets_.remove(ours->mr->rkey, reinterpret_cast<std::uintptr_t>(ours->mr->addr));
-    if (ibv_dereg_mr(ours->mr) != 0) {
-      return OPAL_ERROR;
-    }
-    cache.unlist(*ours);
+  atomic_targets_.remove(memory.mr->rkey, reinterpret_cast<std::uintptr_t>(memory.mr->addr));
+  if (ibv_dereg_mr(memory.mr) != 0) {
+    return false;
   }
-  ours->mr = nullptr;
-  gives_away(ours);
-  return OPAL_SUCCESS;
-}
-
-void RegistrationCache::list(Registration& registration) noexcept {
-  const std::lock_guard guard(list_mutex_);
-  registration.newer = nullptr;
-  registration.older = newest_;
-  if (newest_ != nullptr) {
-    newest_->newer = &registration;
-  }
-  newest_ = &registration;
-}
-
-void RegistrationCache::unlist(const Registration& registration) noexcept {
-  const std::lock_guard guard(list_mutex_);
-  (registration.newer != nullptr ? registration.newer->older : newest_) = registration.older;
-  if (registration.older != nullptr) {
-    registration.older->newer = registration.newer;
-  }
+  memory.mr = nullptr;
+  return true;
 }
 
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
                                                                    Transport transport) {
   std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport));
-  std::string name = "fabric." + cache->device_->name;
-  mca_rcache_base_resources_t resources{};
-  resources.cache_name = name.data();
-  resources.reg_data = cache.get();
-  resources.sizeof_reg = sizeof(Registration);
-  resources.register_mem = register_region;
-  resources.deregister_mem = deregister_region;
-  cache->rcache_ = mca_rcache_base_module_create("grdma", cache->device_.get(), &resources);
-  if (cache->rcache_ == nullptr) {
-    return failure("Open MPI has no registration cache \"grdma\"");
+  auto own = RegionCache::make("fabric." + cache->device_->name, {cache.get()});
+  if (!own) {
+    return tl::unexpected(own.error());
   }
-  hook_heap();
+  cache->own_ = std::move(*own);
   cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get());
   return cache;
+}
+
+Result<std::unique_ptr<RegionCache>> RegistrationCache::share_large(const std::vector<RegistrationCache*>& caches,
+                                                                    std::size_t least) {
+  std::string name = "fabric";
+  std::vector<MemoryDevice*> devices;
+  for (RegistrationCache* cache : caches) {
+    name += "." + cache->device_->name;
+    devices.push_back(cache);
+  }
+  auto shared = RegionCache::make(std::move(name), std::move(devices));
+  for (RegistrationCache* cache : caches) {
+    cache->shared_ = shared ? shared->get() : nullptr;
+    cache->shared_least_ = least;
+  }
+  return shared;
 }
 
 DeviceRdma& RegistrationCache::rdma(unsigned context) {
@@ -103,40 +73,33 @@ DeviceRdma& RegistrationCache::rdma(unsigned context) {
   return *rdma_[context];
 }
 
-/// Open MPI's cache forgets, without deregistering them, regions that somebody still holds: whoever calls MPI_Finalize when
-/// its peer has read a message, but before the peer's word of that has arrived.
-RegistrationCache::~RegistrationCache() {
-  while (newest_ != nullptr && deregister_region(this, newest_) == OPAL_SUCCESS) {
-  }
-  if (rcache_ != nullptr) {
-    mca_rcache_base_module_destroy(rcache_);
-  }
-}
-
 BufferSource RegistrationCache::buffers() const {
-  return {mca_mpool_base_module_lookup(nullptr), rcache_, device_->name};
+  return {mca_mpool_base_module_lookup(nullptr), own_->records(), device_->name};
 }
 
 mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t size,
                                                         std::uint32_t& lkey) const noexcept {
   constexpr std::int32_t kSendOnly = 0;
-  mca_rcache_base_registration_t* registration = nullptr;
-  if (rcache_->rcache_register(rcache_, base, size, 0, kSendOnly, &registration) != OPAL_SUCCESS) {
-    return nullptr;
+  Registration* const registration = own_->hold(base, size, kSendOnly);
+  if (registration != nullptr) {
+    lkey = registration->memory.front().mr->lkey;
   }
-  takes_over(registration);
-  lkey = static_cast<const Registration*>(registration)->mr->lkey;
   return registration;
 }
 
 mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, std::size_t size,
                                                                    std::int32_t access) const noexcept {
-  mca_rcache_base_registration_t* registration = nullptr;
-  if (rcache_->rcache_register(rcache_, base, size, 0, access, &registration) != OPAL_SUCCESS) {
-    return nullptr;
+  if (shared_ != nullptr && size >= shared_least_) {
+    Registration* const registration = shared_->hold(base, size, access);
+    if (registration != nullptr) {
+      if (DeviceMemory* const memory = registration->with(device_->pd.get()); memory != nullptr) {
+        return &memory->handle;
+      }
+      let_go(registration);
+    }
   }
-  takes_over(registration);
-  return &static_cast<Registration*>(registration)->handle;
+  Registration* const registration = own_->hold(base, size, access);
+  return registration != nullptr ? &registration->memory.front().handle : nullptr;
 }
 
 }  // namespace fabric

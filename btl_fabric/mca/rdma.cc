@@ -55,11 +55,11 @@ struct Call {
 /// gives, unless peers have several devices and put them in different orders.
 Endpoint* route(Module& module, mca_btl_base_endpoint_t* endpoint, const Handle* handle) noexcept {
   auto* given = static_cast<Endpoint*>(endpoint);
-  if (given == nullptr || handle == nullptr || (handle->ports >> given->key().remote_port & 1) != 0) {
+  if (given == nullptr || handle == nullptr || handle->home.is_for(given->key().remote_port)) {
     return given;
   }
   const auto guard = Component::get().locks().lock(0);
-  return Component::get().endpoint_to(given->key().peer, handle->ports, module);
+  return Component::get().endpoint_to(given->key().peer, handle->home.mask(), module);
 }
 
 /// A request on its way. Without a request, `error` says why.
@@ -85,7 +85,7 @@ Started new_request(Module& module, const Call& call, int order) noexcept try {
     return started;
   }
   request->operation.remote_address = call.remote_address;
-  request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->rkey : 0;
+  request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->home.rkey : 0;
   request->callback = call.callback;
   request->local_address = call.local_address;
   request->local_handle = call.local_handle;
@@ -104,10 +104,10 @@ void set_local(const Endpoint& endpoint, RdmaRequest& request, void* address, st
   piece.address = address;
   piece.length = length;
   // A registration with another device is none; the planner then sees to it.
-  const Registration* registration = handle != nullptr ? registration_of(handle) : nullptr;
-  if (registration != nullptr && registration->mr->pd == endpoint.owner().port().pd) {
-    piece.mr = registration->mr;
-    piece.access = registration->access;
+  const DeviceMemory* memory = handle != nullptr ? registration_of(handle)->with(endpoint.owner().port().pd) : nullptr;
+  if (memory != nullptr) {
+    piece.mr = memory->mr;
+    piece.access = memory->access;
   }
 }
 
@@ -198,7 +198,7 @@ bool can(bool by_device, const Atomic& atomic, std::uint64_t remote_address) noe
 int execute_here(mca_btl_base_module_t* btl, const Atomic& atomic, const Call& call) noexcept {
   AtomicMessage message;
   message.address = call.remote_address;
-  message.rkey = call.remote_handle->rkey;
+  message.rkey = call.remote_handle->home.rkey;
   message.op = atomic.is_swap ? static_cast<std::uint16_t>(AtomicOp::kCompareSwap)
                               : static_cast<std::uint16_t>(atomic.op);  // AtomicOp has Open MPI's values
   message.operand = atomic.operand;
@@ -224,7 +224,7 @@ int execute(mca_btl_base_module_t* btl, const Atomic& atomic, int order, const C
   if (call.endpoint == nullptr || call.remote_handle == nullptr) {
     return OPAL_ERR_NOT_SUPPORTED;
   }
-  const bool by_device = call.remote_handle->device_atomics != 0 && module.has_atomics();  // its owner's choice
+  const bool by_device = call.remote_handle->home.device_atomics != 0 && module.has_atomics();  // its owner's choice
   if (!can(by_device, atomic, call.remote_address)) {
     return OPAL_ERR_NOT_SUPPORTED;
   }

@@ -35,7 +35,7 @@ class RingMemory {
   void put(std::byte* ring) noexcept { free_.push_back(ring); }
   /// Of what get() gave.
   [[nodiscard]] std::uint32_t rkey() const noexcept {
-    return static_cast<const Registration*>(registration_)->mr->rkey;
+    return static_cast<const Registration*>(registration_)->memory.front().mr->rkey;
   }
 
  private:

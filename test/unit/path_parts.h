@@ -52,13 +52,13 @@ class FakeBuffers {
     }
     auto* registration = static_cast<Registration*>(std::calloc(1, sizeof(Registration)));
     registration->rcache = &registrations_;
-    registration->mr = region;
+    registration->memory.front().mr = region;
     *made = registration;
     ++held;
     return OPAL_SUCCESS;
   }
   void remove(Registration* registration) {
-    ibv_dereg_mr(registration->mr);
+    ibv_dereg_mr(registration->memory.front().mr);
     std::free(registration);
     --held;
   }

@@ -39,6 +39,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t atomics_executed = 0;
   std::uint64_t rdma_queued = 0;
   std::uint64_t rdma_held = 0;
+  std::uint64_t rdma_striped = 0;
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
@@ -85,6 +86,8 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"rdma_queued", &Counters::rdma_queued, "RDMA operations that waited for a connection, room or memory"},
     CounterSpec{"rdma_held", &Counters::rdma_held,
                 "RDMA operations whose end was told later, because no message could have followed them"},
+    CounterSpec{"rdma_striped", &Counters::rdma_striped,
+                "RDMA reads and writes divided among several ports; puts and gets count each piece"},
     CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},

@@ -32,6 +32,7 @@ struct Params {
   int eager_rdma_peers = 0;
   int eager_rdma_slots = 0;
   int eager_rdma_threshold = 0;
+  int stripe_size = 0;
   int rdma_depth = 0;
   int device_atomics = 0;
   int force_mr = 0;
@@ -140,6 +141,10 @@ inline constexpr std::array kParamTable = {
     number_param("eager_rdma_slots", &Params::eager_rdma_slots, 32, 2, 4096, 6, "Messages that each may write ahead"),
     number_param("eager_rdma_threshold", &Params::eager_rdma_threshold, 16, 1, kNoLimit, 6,
                  "Small messages from a peer before it is asked to do so"),
+    number_param(
+        "stripe_size", &Params::stripe_size, 262144, 0, kNoLimit, 4,
+        "RDMA reads and writes of at least this many bytes are divided among all ports (and paths) to the peer, by their "
+        "bandwidth. For that, memory from this size on is registered with up to four devices at once; 0 divides none"),
     number_param("rdma_depth", &Params::rdma_depth, 64, 1, 16384, 5,
                  "RDMA reads, writes and atomics under way to one peer; more wait"),
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,

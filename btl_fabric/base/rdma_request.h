@@ -31,6 +31,11 @@ struct RdmaRequest {
   bool is_swap = false;      ///< compare and swap, not `op`
   std::uint32_t serial = 0;  ///< tells its reply from those of others in the same place
 
+  // One that goes in pieces, each a request of its own with a callback of ours; see Endpoint::begin_pieces()
+  std::uint32_t pieces_to_come = 0;  ///< of the whole
+  int status = OPAL_SUCCESS;         ///< of the whole, so far
+  bool is_piece = false;
+
   // For the callback
   mca_btl_base_rdma_completion_fn_t callback = nullptr;
   void* local_address = nullptr;

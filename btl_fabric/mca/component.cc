@@ -275,6 +275,7 @@ void Component::take_down() noexcept {
   while (!modules_.empty()) {
     modules_.pop_back();  // endpoints of the first context outlive those of others
   }
+  shared_caches_.clear();
   caches_.clear();
   peers_.clear();
   if (const std::unique_ptr<cpc::Trace> trace = std::move(trace_); trace != nullptr) {

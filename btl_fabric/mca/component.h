@@ -45,6 +45,9 @@ class Component {
 
   /// Those that Open MPI is to know: of the first context.
   [[nodiscard]] std::vector<Module*> modules() const;
+  /// How many these are, and one of them.
+  [[nodiscard]] std::size_t ports() const noexcept { return modules_.size() / locks_->contexts(); }
+  [[nodiscard]] Module& port(std::size_t number) const noexcept { return *modules_[number * locks_->contexts()]; }
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
   int progress() noexcept;
@@ -107,6 +110,7 @@ class Component {
   [[nodiscard]] Status open_ports(PortChoice choice);
   [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals);
   [[nodiscard]] Status add_modules(const UsablePort& port);
+  [[nodiscard]] Status share_large_memory();
   [[nodiscard]] Status start_connections();
   [[nodiscard]] Status publish();
 
@@ -137,6 +141,7 @@ class Component {
   LimitWishes wishes_;
   ProcessInfo info_;
   std::unordered_map<std::string, std::unique_ptr<RegistrationCache>> caches_;  ///< by device
+  std::vector<std::unique_ptr<RegionCache>> shared_caches_;  ///< of devices that register large memory together
   std::unique_ptr<cpc::Trace> trace_;
   // In this order: both the progress thread and the links know the watch.
   PacketWatch packet_watch_{[this] { connections_->start_ticks(); }};

@@ -193,6 +193,34 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
     all[i]->set_family(all.subspan(i - i % contexts, contexts));
   }
   active_modules_ = modules_.size() / contexts;
+  return share_large_memory();
+}
+
+/// For large reads and writes that go over several devices at once; each kMostDevices of them are by themselves.
+Status Component::share_large_memory() {
+  if (params().stripe_size == 0) {
+    return {};
+  }
+  std::vector<RegistrationCache*> together;
+  for (std::size_t i = 0; i < modules_.size(); ++i) {
+    RegistrationCache& cache = modules_[i]->cache();
+    if (together.empty() || together.back() != &cache) {
+      together.push_back(&cache);
+    }
+    const bool is_last =
+        i + 1 == modules_.size() || (together.size() == kMostDevices && &modules_[i + 1]->cache() != &cache);
+    if (!is_last) {
+      continue;
+    }
+    if (together.size() > 1) {
+      auto shared = RegistrationCache::share_large(together, static_cast<std::size_t>(params().stripe_size));
+      if (!shared) {
+        return tl::unexpected(shared.error());
+      }
+      shared_caches_.push_back(std::move(*shared));
+    }
+    together.clear();
+  }
   return {};
 }
 

@@ -48,7 +48,7 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] const cpc::PortContext& context() const noexcept { return context_; }
   [[nodiscard]] const UsablePort& port() const noexcept { return port_; }
   [[nodiscard]] std::string name() const { return port_.name(); }
-  [[nodiscard]] const RegistrationCache& cache() const noexcept { return cache_; }
+  [[nodiscard]] RegistrationCache& cache() const noexcept { return cache_; }
   /// The modules of the port, one for each context: all are there before the first is used.
   void set_family(std::span<const std::unique_ptr<Module>> family);
   [[nodiscard]] Module& in_context(unsigned number) const noexcept { return *family_[number]; }

@@ -10,6 +10,7 @@
 #include "btl_fabric/base/registration.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/striping.h"
 
 namespace fabric {
 
@@ -155,6 +156,13 @@ int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order, 
     return started.error;
   }
   Endpoint* const endpoint = started.entered.endpoint;
+  if (is_striped(size) && call.local_handle != nullptr && call.remote_handle != nullptr && !endpoint->is_self()) {
+    const Transfer whole{
+        kind, call.local_address, call.remote_address, size, *registration_of(call.local_handle), *call.remote_handle};
+    if (const auto result = submit_striped(*endpoint, request, whole); result) {
+      return *result;
+    }
+  }
   request->operation.kind = kind;
   set_local(*endpoint, *request, call.local_address, size, call.local_handle);
   return submit(*endpoint, request);

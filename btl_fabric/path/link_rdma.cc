@@ -16,7 +16,7 @@ namespace {
 /// No less than ob1's longest header.
 constexpr std::size_t kAnswerBytes = 64;
 
-/// No message of ob1's follows one.
+/// No message of ob1's follows one (nor one piece of several).
 bool is_atomic(RdmaKind kind) noexcept {
   return kind == RdmaKind::kFetchAdd || kind == RdmaKind::kCompareSwap;
 }
@@ -249,7 +249,15 @@ void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
     return;
   }
   channel_->planner.complete(request->operation);
-  if ((held_.empty() && answers_.waiting.empty() && may_tell()) || is_atomic(request->operation.kind)) [[likely]] {
+  if (is_atomic(request->operation.kind) || request->is_piece) {
+    finish(request, OPAL_SUCCESS);
+  } else {
+    tell(request);
+  }
+}
+
+void LinkRdma::tell(RdmaRequest* request) noexcept {
+  if (held_.empty() && answers_.waiting.empty() && may_tell()) [[likely]] {
     finish(request, OPAL_SUCCESS);
   } else {
     hold(request);

@@ -55,6 +55,10 @@ class LinkRdma {
   void send_waiting() noexcept;
   /// The device is done with a request.
   void completed(RdmaRequest* request, bool good) noexcept;
+  /// One that is not of this link has ended well, and its callback sends over this link: tells it as the link's own.
+  void tell(RdmaRequest* request) noexcept;
+  /// Another request may wait.
+  [[nodiscard]] bool takes_more() const noexcept { return waiting_.count() < RdmaRequestQueue::kMost; }
   /// The peer has executed an atomic that went as a message. False if no such atomic was sent.
   [[nodiscard]] bool replied(const AtomicReply& reply) noexcept;
   /// Ends everything that waits, and whatever waits for messages of the peer, with an error.

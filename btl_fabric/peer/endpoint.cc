@@ -119,6 +119,47 @@ std::uint32_t Endpoint::rdma_outstanding() noexcept {
   return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0);
 }
 
+bool Endpoint::takes_pieces() noexcept {
+  if (!link_ || !link_->is_up()) {
+    try {
+      apply(EndpointEvent::kSendWanted);
+    } catch (const std::bad_alloc&) {  // the next one tries again
+    }
+  }
+  return link_ && link_->is_up() && link_->rdma().takes_more();
+}
+
+void Endpoint::begin_pieces(RdmaRequest& whole, std::uint32_t count) noexcept {
+  whole.pieces_to_come = count;
+  ++in_pieces_;
+}
+
+void Endpoint::adopt_piece(RdmaRequest& piece, RdmaRequest& whole) noexcept {
+  piece.is_piece = true;
+  piece.context = this;
+  piece.data = &whole;
+  piece.callback = [](mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/, void* /*address*/,
+                      mca_btl_base_registration_handle_t* /*handle*/, void* context, void* data, int status) {
+    static_cast<Endpoint*>(context)->end_piece(static_cast<RdmaRequest*>(data), status);
+  };
+}
+
+void Endpoint::end_piece(RdmaRequest* whole, int status) noexcept {
+  if (whole->status == OPAL_SUCCESS) {
+    whole->status = status;
+  }
+  if (--whole->pieces_to_come > 0) {
+    return;
+  }
+  --in_pieces_;
+  if (whole->status == OPAL_SUCCESS && link_ && link_->is_up()) {
+    link_->rdma().tell(whole);
+    return;
+  }
+  end_request(upper(), whole, whole->status,
+              [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
+}
+
 bool Endpoint::has_waiting() const noexcept {
   return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
 }
@@ -161,7 +202,7 @@ bool Endpoint::has_left_for(std::chrono::milliseconds time) const noexcept {
 }
 
 bool Endpoint::is_drained() const noexcept {
-  if (alive_others_.load(std::memory_order_acquire) > 0 || ending_links_ > 0) {
+  if (alive_others_.load(std::memory_order_acquire) > 0 || ending_links_ > 0 || in_pieces_ > 0) {
     return false;  // their callbacks name this one
   }
   return directions_.all_flushed() && (!link_ || link_->is_drained());

@@ -109,6 +109,18 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// Those whose callbacks are to come.
   [[nodiscard]] std::uint32_t rdma_outstanding() noexcept;
 
+  // ---- Reads and writes in pieces, over this endpoint and others of the same peer and context
+
+  /// A piece can go at once, or soon: a link is up. Otherwise a connection is asked for.
+  [[nodiscard]] bool takes_pieces() noexcept;
+  /// `whole`, a request of this endpoint's device with the caller's callback, will go in so many pieces. This endpoint stays
+  /// until they have ended, and its link tells the caller.
+  void begin_pieces(RdmaRequest& whole, std::uint32_t count) noexcept;
+  /// Makes a request, through any endpoint, a piece of `whole`.
+  void adopt_piece(RdmaRequest& piece, RdmaRequest& whole) noexcept;
+  /// A piece has ended, or (OPAL_ERR_*) could not be started. With the last one the caller is told, once, of the first error.
+  void end_piece(RdmaRequest* whole, int status) noexcept;
+
   /// A link carries what is sent.
   [[nodiscard]] bool is_connected() const noexcept { return carrier_ != nullptr; }
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
@@ -225,6 +237,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   // Sent before the connection was up, in order
   FragmentQueue waiting_;
   RdmaRequestQueue waiting_rdma_;
+  std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
   std::unique_ptr<EndpointLink> link_;
 };
 

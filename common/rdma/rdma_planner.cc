@@ -215,8 +215,8 @@ bool RdmaPlanner::goes_inline(const RdmaOperation& operation) const noexcept {
 }
 
 bool RdmaPlanner::confirms(const RdmaOperation& operation, std::uint64_t length) const noexcept {
-  return limits_.link == Transport::kIwarp && operation.kind == RdmaKind::kWrite && operation.confirm.mr != nullptr &&
-         length > 0;
+  return (limits_.link == Transport::kIwarp || operation.reads_back) && operation.kind == RdmaKind::kWrite &&
+         operation.confirm.mr != nullptr && length > 0;
 }
 
 RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const LocalMemory& piece) const noexcept {

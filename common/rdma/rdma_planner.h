@@ -43,6 +43,9 @@ struct RdmaOperation {
   /// Of writes on iWARP, whose completion only says that the data are on their way: memory for a byte that is read back
   /// from where they go, so that the operation ends when they are there. Without it (no mr) they are not waited for.
   LocalMemory confirm{};
+  /// Does the same elsewhere. The completion says that the data are with the peer's adapter, from which they go to memory
+  /// before all that it takes later; but what another adapter of the peer's takes later may be in memory before them.
+  bool reads_back = false;
 
   /// wr_id of the last request, and of the others: those complete only when they fail.
   std::uint64_t last_id = 0;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // How a large read or write is divided among several ports.
-#include "common/rdma/stripes.h"
-
 #include <array>
 #include <cstdint>
 #include <numeric>
 #include <random>
 #include <vector>
 
+#include "common/rdma/stripes.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {
@@ -60,7 +59,9 @@ START_TEST(a_port_of_no_speed_gets_nothing) {
 }
 END_TEST
 
-START_TEST(unknown_speeds_are_equal) { check_split(1 << 20, {0, 0}, {1 << 19, 1 << 19}); }
+START_TEST(unknown_speeds_are_equal) {
+  check_split(1 << 20, {0, 0}, {1 << 19, 1 << 19});
+}
 END_TEST
 
 START_TEST(nothing_overflows) {
@@ -103,8 +104,7 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("stripes",
-                         {equal_ports_get_halves, one_port_gets_everything, a_faster_port_gets_more,
-                          what_is_less_than_a_page_goes_with_the_last, a_port_of_no_speed_gets_nothing,
-                          unknown_speeds_are_equal, nothing_overflows, any_split_is_whole_aligned_and_fair});
+  return test::run_suite("stripes", {equal_ports_get_halves, one_port_gets_everything, a_faster_port_gets_more,
+                                     what_is_less_than_a_page_goes_with_the_last, a_port_of_no_speed_gets_nothing,
+                                     unknown_speeds_are_equal, nothing_overflows, any_split_is_whole_aligned_and_fair});
 }

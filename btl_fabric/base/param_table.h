@@ -24,6 +24,7 @@ struct Params {
   int allow_different_subnets = 0;
   int ignore_locality = 0;
   int max_ports = 0;
+  int paths = 0;
   int mtu = 0;
   int max_inline_data = 0;
   int in_place_size = 0;
@@ -116,6 +117,10 @@ inline constexpr std::array kParamTable = {
     number_param("ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
                  "1 uses devices far from the process's processor too; 0 only on networks where no device is near"),
     number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),
+    number_param(
+        "paths", &Params::paths, 1, 1, 8, 4,
+        "Paths of each port, with queue pairs of their own, so that bonded links (LAG), routers (ECMP) and InfiniBand subnets with "
+        "several LIDs to a port (LMC) carry them different ways. Small messages take the first"),
     number_param("mtu", &Params::mtu, 0, 0, 5, 5,
                  "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses "
                  "that of the port"),

@@ -13,6 +13,7 @@
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/report.h"
+#include "common/ports/port_paths.h"
 #include "cpc/registry/registry.h"
 
 namespace fabric {
@@ -156,7 +157,12 @@ Status Component::open_ports(PortChoice choice) {
   if (scan.ports.empty()) {
     return failure(list_refusals(scan.refusals));
   }
-  if (Status made = make_modules(scan.ports, scan.refusals); !made) {
+  const auto paths = static_cast<unsigned>(params().paths);
+  const std::vector<UsablePort> ports = with_paths(scan.ports, paths);
+  if (ports.front().paths < paths) {
+    report_fewer_paths(ports.front().paths);
+  }
+  if (Status made = make_modules(ports, scan.refusals); !made) {
     return made;
   }
   if (scan.beyond_maximum > 0) {

@@ -3,6 +3,8 @@
 // Making a module, and taking it apart.
 #include "btl_fabric/mca/module.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
+#include "common/ports/port_paths.h"
 #include "common/ports/write_order.h"
 
 namespace fabric {
@@ -84,9 +87,10 @@ ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
 }  // namespace
 
 unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted) {
-  const ResourceManager most = share_device(port, queues_of(port, queues), wanted);
+  const std::int64_t paths = port.paths;
+  const ResourceManager most = share_device(port, queues_of(port, queues), wanted < 0 ? wanted : wanted * paths);
   const std::int64_t granted = wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(granted, 1, kMostContexts));
+  return static_cast<unsigned>(std::clamp<std::int64_t>(granted / paths, 1, kMostContexts));
 }
 
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
@@ -101,6 +105,8 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
   if (btl_bandwidth == 0) {
     btl_bandwidth = port.bandwidth;
   }
+  // ob1 sends small messages over the modules of the lowest latency alone. More paths would only put them out of order.
+  btl_latency += port.address.path;
   set_btl_functions(*this);
   learn_rdma_limits();
   choose_protocols(wishes);
@@ -113,10 +119,11 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
                                              const ReceiveQueues& queues, const ModulePlace& place,
                                              const mca_btl_base_module_t& table, const LimitWishes& wishes) {
   const ReceiveQueues run = queues_of(port, queues);
-  const ResourceManager manager = share_device(port, run, place.contexts);
+  const std::int64_t modules = std::int64_t{place.contexts} * port.paths;  // of the port
+  const ResourceManager manager = share_device(port, run, modules);
   auto fit =
       cpc::fit_queues(run, port.address.link, queue_pair_settings(port), static_cast<std::uint32_t>(params().cq_size),
-                      std::max(1U, job_size()), room_of(port, manager, place.contexts));
+                      std::max(1U, job_size()), room_of(port, manager, modules));
   if (!fit) {
     return tl::unexpected(fit.error());
   }
@@ -128,11 +135,12 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
   }
   module->fill_context(*made);
   module->make_path(std::move(*made));
-  if (place.context == 0) {  // the same for all
+  const bool is_first = place.context == 0 && port.address.path == 0;  // the same for all
+  if (is_first) {
     report_resources(*module, manager.explain());
     report_limits(*module);
   }
-  if (place.context == 0 && !changes.empty()) {
+  if (is_first && !changes.empty()) {
     report_resources_changed(*module, changes);
   }
   return module;
@@ -283,6 +291,8 @@ void Module::fill_context(const PathQueues& queues) {
   context_.needs_grh = port_.needs_grh;
   context_.pkey = port_.pkey;
   context_.address = port_.address;
+  context_.path_bits = port_.path_bits;
+  context_.flow_label = flow_label(static_cast<std::uint32_t>(getpid()), port_.paths, port_.address.path);
   context_.ip = port_.ip;
   context_.handshakes = &cache_.handshakes();
   context_.queues = &fit_.queues;

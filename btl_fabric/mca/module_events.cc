@@ -46,9 +46,9 @@ void Module::handle(const cpc::AsyncEvent& event) noexcept try {
   services_.report_no_memory();
 }
 
-/// The modules of all contexts are told of a port's events; the first speaks for them.
+/// The modules of all contexts and paths are told of a port's events; the first speaks for them.
 bool Module::is_of_port(const cpc::AsyncEvent& event) const noexcept {
-  return event.port_num == port_.port_num && place_.context == 0;
+  return event.port_num == port_.port_num && place_.context == 0 && port_.address.path == 0;
 }
 
 /// The port is known to peers by the LID and GID that it had at the start, and other entries of its GID table may change.

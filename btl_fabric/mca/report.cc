@@ -223,6 +223,12 @@ void report_fewer_contexts(std::size_t contexts) {
       contexts, kMaxPorts);
 }
 
+void report_fewer_paths(unsigned paths) {
+  opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %u paths of each port instead of btl_fabric_paths: the ports would be more than %zu",
+                      paths, kMaxPorts);
+}
+
 void report_resources_changed(const Module& module, const std::string& explanation) {
   opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s: fitted to the device: %s",
                       module.name().c_str(), explanation.c_str());

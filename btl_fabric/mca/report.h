@@ -48,6 +48,8 @@ void report_resources(const Module& module, const std::string& explanation);
 void report_limits(const Module& module);
 /// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.
 void report_fewer_contexts(std::size_t contexts);
+/// Of those that btl_fabric_paths asks for, at btl_base_verbose 5.
+void report_fewer_paths(unsigned paths);
 /// What the device made us change, at btl_base_verbose 5.
 void report_resources_changed(const Module& module, const std::string& explanation);
 

@@ -26,13 +26,17 @@ struct Subnet {
   auto operator<=>(const Subnet&) const = default;
 };
 
+/// Most paths of a port.
+inline constexpr unsigned kMaxPaths = 8;
+
 /// Everything a peer must know about a port to send to it.
 struct PortAddress {
   Transport link = Transport::kInfiniBand;
-  std::uint16_t lid = 0;  ///< InfiniBand only
+  std::uint16_t lid = 0;  ///< InfiniBand only; of this path
   Gid gid;                ///< of the GID table entry that this process uses
   std::uint8_t mtu = 0;   ///< active MTU as enum ibv_mtu: 1 = 256 bytes ... 5 = 4096 bytes
   Subnet subnet;
+  std::uint8_t path = 0;  ///< of several paths through a port, which
   auto operator<=>(const PortAddress&) const = default;
 };
 

@@ -13,7 +13,8 @@
 
 namespace fabric {
 
-/// True if packets can go from one to the other: same kind of link and same subnet (any subnet if `any_subnet`).
+/// True if packets can go from one to the other: same kind of link, same subnet (any subnet if `any_subnet`) and same path of the
+/// ports.
 [[nodiscard]] bool reachable(const PortAddress& a, const PortAddress& b, bool any_subnet) noexcept;
 
 /// For each of our ports, the index of the peer's port that it talks to, or nothing. On every subnet our n-th port

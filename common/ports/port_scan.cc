@@ -93,6 +93,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   }
   port.address.link = *link;
   port.address.lid = attributes.lid;
+  port.lmc = attributes.lmc;
   port.address.gid = gid->gid;
   port.address.mtu = path_mtu(attributes, choice.mtu);
   const std::vector<InterfaceAddress> interfaces = interface_addresses();

@@ -39,6 +39,9 @@ struct UsablePort {
   PortAddress address;
   std::optional<InterfaceAddress> ip;  ///< of its network interface
   std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
+  std::uint8_t lmc = 0;                ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
+  std::uint8_t path_bits = 0;          ///< InfiniBand: which of them this path has
+  std::uint8_t paths = 1;              ///< paths of the port; which of them this is, is in `address`
 
   /// "mlx5_0:1"
   [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }

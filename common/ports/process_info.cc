@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 2. Integers are big-endian, nothing is padded:
+// The modex of a process, version 4. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 2
+//   u16      version, 4
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
 //   u8       ports, 1 to 64; for each:
-//              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits
+//              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits, u8 path, 0 to 7
 //   u8       transmit contexts of each port, a divisor of the number of ports
 //   u8       offers, at most 16; for each:
 //              u8 kind, u8 priority, u64 port mask, u16 length of blob, at most 4096, and its bytes
@@ -75,6 +75,7 @@ void put_port(ByteWriter& out, const PortAddress& port) {
   out.put(port.mtu);
   out.put_bytes(bytes_of(port.subnet.prefix));
   out.put(port.subnet.bits);
+  out.put(port.path);
 }
 
 void put_offer(ByteWriter& out, const CpcOffer& offer) {
@@ -131,6 +132,7 @@ Result<PortAddress> get_port(ByteReader& in) {
   port.mtu = in.get<std::uint8_t>();
   port.subnet.prefix = get_16(in);
   port.subnet.bits = in.get<std::uint8_t>();
+  port.path = in.get<std::uint8_t>();
   if (!in.ok()) {
     return failure("the data ends inside it");
   }
@@ -142,6 +144,9 @@ Result<PortAddress> get_port(ByteReader& in) {
   }
   if (port.subnet.bits > 128) {
     return bad("subnet bits", port.subnet.bits, "at most 128");
+  }
+  if (port.path >= kMaxPaths) {
+    return bad("path", port.path, "less than " + std::to_string(kMaxPaths));
   }
   return port;
 }

@@ -35,7 +35,7 @@ inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what Cp
 struct ProcessInfo {
   JobToken token{};
   std::string receive_queues;  ///< canonical form of the list in force
-  /// At most kMaxPorts. A port is there once for each transmit context, one after the other.
+  /// At most kMaxPorts. A port is there once for each path and each transmit context: a path's contexts come one after the other.
   std::vector<PortAddress> ports;
   std::uint8_t contexts = 1;  ///< transmit contexts of each port: a divisor of the number of ports
   std::vector<CpcOffer> offers;

@@ -45,6 +45,7 @@ namespace fabric::cpc {
   path.sl = port.settings.service_level;
   if (peer.link == Transport::kInfiniBand) {
     path.dlid = peer.lid;
+    path.src_path_bits = port.path_bits;
   }
   if (peer.link == Transport::kRoce || (peer.link == Transport::kInfiniBand && port.needs_grh)) {
     path.is_global = 1;
@@ -52,6 +53,7 @@ namespace fabric::cpc {
     path.grh.sgid_index = port.gid_index;
     path.grh.hop_limit = kHopLimit;
     path.grh.traffic_class = port.settings.traffic_class;
+    path.grh.flow_label = port.flow_label;
   }
   return path;
 }

@@ -47,6 +47,8 @@ struct PortContext {
   bool needs_grh = false;       ///< packets go by GID on InfiniBand too: IBV_QPF_GRH_REQUIRED, ibv_query_port(3)
   std::uint16_t pkey = 0xffff;  ///< the partition key at settings.pkey_index
   PortAddress address;
+  std::uint8_t path_bits = 0;           ///< InfiniBand: `address.lid` less the port's first LID
+  std::uint32_t flow_label = 0;         ///< RoCE: of the packets; 0: the device's choice
   std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM
   HandshakeSlab* handshakes = nullptr;  ///< of the device; null: no CPC that exchanges CTS
   const ReceiveQueues* queues = nullptr;

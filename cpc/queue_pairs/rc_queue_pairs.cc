@@ -251,6 +251,9 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
   if (settings.traffic_class != 0) {
     receiving.ah_attr.grh.traffic_class = settings.traffic_class;
   }
+  if (port_.flow_label != 0) {
+    receiving.ah_attr.grh.flow_label = port_.flow_label;
+  }
   int error_number = ibv_modify_qp(queue_pair, &receiving, kToReadyToReceive);
   if (error_number != 0) {
     return verbs_failure("moving a queue pair to RTR", error_number);

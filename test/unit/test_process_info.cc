@@ -23,7 +23,7 @@ constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kLengthAt = 6;
 constexpr std::size_t kListAt = 10 + 16;
 constexpr std::size_t kPortsAt = kListAt + 2 + 8;
-constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1;
+constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1 + 1;
 constexpr std::size_t kContextsAt = kPortsAt + 1 + 2 * kPortSize;
 constexpr std::size_t kOffersAt = kContextsAt + 1;
 constexpr std::size_t kBlobSizeAt = kOffersAt + 1 + 1 + 1 + 8;
@@ -37,7 +37,8 @@ ProcessInfo sample() {
   info.ports.resize(2);
   info.ports[0] = {
       .link = Transport::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5, .subnet = {{0xfe, 0x80}, 64}};
-  info.ports[1] = {.link = Transport::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}};
+  info.ports[1] = {
+      .link = Transport::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}, .path = 7};
   info.contexts = 2;
   info.offers.push_back({CpcKind{1}, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
   info.offers.push_back({CpcKind{3}, 0, 0b10, {}});
@@ -150,7 +151,8 @@ START_TEST(refuses_wrong_ports) {
              "process info: number of transmit contexts is 0, must be a divisor of 2, the number of ports");
   check_text(refusal(changed(kContextsAt, 3)),
              "process info: number of transmit contexts is 3, must be a divisor of 2, the number of ports");
-  check_text(refusal(changed(second - 1, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
+  check_text(refusal(changed(second - 2, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
+  check_text(refusal(changed(second - 1, 8)), "process info: port 0: path is 8, must be less than 8");
 }
 END_TEST
 

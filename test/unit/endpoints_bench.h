@@ -119,6 +119,9 @@ class EndpointsBench final : private EndpointServices {
   void message_arrives(std::size_t queue = 0) {
     packet_arrives({PacketKind::kMessage, kTag, {}}, PacketHeader::kSize + 4, queue);
   }
+  void credits_arrive(std::uint16_t credits) {
+    packet_arrives({PacketKind::kMessage, kTag, {credits, 0}}, PacketHeader::kSize + 4, 0);
+  }
   /// With CPCs that exchange CTS: the queue pairs of both sides are up.
   cpc::Linked linked(std::uint32_t cts) {
     make_queue_pairs();

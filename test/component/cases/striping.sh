@@ -11,3 +11,88 @@ case_striped_from_a_size_on() { # which the messages have, and have not
     counts --mca btl_fabric_stripe_size 1048577 -- rdma_striped=0-0 gets=8-8 &&
     counts --mca btl_fabric_stripe_size 0 -- rdma_striped=0-0 gets=8-8 
 }
+long='--max 3000000 --flood 100'
+# over_both [MPIRUN ARGUMENT...] : messages of all sizes and kinds of data, of which either device carries some.
+over_both() {
+  # shellcheck disable=SC2086 # several words
+  watched 2 "$@" "$check" $long && says 'checks passed' && carries "$dev_a" && carries "$dev_b"
+}
+case_striped_messages() { over_both; }
+case_striped_messages_written() { over_both --mca btl_fabric_flags 0x3; }
+case_striped_messages_in_a_pipeline() { over_both --mca mpi_leave_pinned 0; }
+case_striped_at_any_size() { # also of less than a page, which one port takes
+  over_both --mca btl_fabric_stripe_size 1 && over_both --mca btl_fabric_stripe_size 1 --mca btl_fabric_flags 0x3 &&
+    fabric 3 --mca osc rdma --mca btl_fabric_stripe_size 1 "$check" --rma --max 65536 && says 'checks passed'
+}
+case_striped_rma() { # of four processes, over devices that either atomics or nothing but one go to
+  fabric 4 --mca osc rdma "$check" --rma --max 1000000 && says 'checks passed' &&
+    fabric 2 --mca osc rdma --mca btl_fabric_device_atomics 1 "$check" --rma --max 3000000 && says 'checks passed'
+}
+case_striped_rma_one_at_a_time() {
+  fabric 2 --mca osc rdma --mca btl_fabric_rdma_depth 1 "$check" --rma --max 1000000 && says 'checks passed'
+}
+case_striped_registers_everything() { over_both --mca btl_fabric_force_mr 1; }
+case_striped_contexts() { with_contexts 2 2 --mca btl_fabric_stripe_size 65536 --mca btl_fabric_paths 2; }
+# What is written comes in any order, and later than what follows it over another device.
+case_striped_in_any_order() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca can put writes out of order'; exit 77 ;; esac
+  new_fabric --devices 2 --async 300 --set chaos_order=yes
+  over_both && over_both --mca btl_fabric_flags 0x3 &&
+    fabric 3 --mca osc rdma "$check" --rma --max 1000000 && says 'checks passed'
+}
+# piece_is_lost OP [MPIRUN ARGUMENT...] : one over the second device is, and with it the connection.
+piece_is_lost() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has faults by rule'; exit 77 ;; esac
+  echo "error op=$1 device=1 min_bytes=100000 nth=5 status=RETRY_EXC_ERR" > lost
+  new_fabric --devices 2 --faults "$PWD/lost"
+  fabric 2 "${@:2}" "$check" --max 3000000 --flood 100
+  refuses $? && says 'softhca1'
+}
+case_striped_read_is_lost() { piece_is_lost read; }
+case_striped_write_is_lost() { piece_is_lost write --mca btl_fabric_flags 0x3; }
+
+# Several paths of a port.
+
+case_paths() { # have a queue pair each for every receive queue
+  local paths pairs
+  for paths in 1 2 3; do
+    over_both --mca btl_fabric_paths $paths --mca btl_fabric_receive_queues P,4096,64:P,65536,16 || return 1
+    pairs=$(grep -c "^gone: $dev_b:1 " "$work/verbs.0")
+    # or more, where both sides have begun to connect
+    [ "$pairs" -eq $((2 * paths)) ] || { [ "$link" = iwarp ] && [ "$pairs" -ge $((2 * paths)) ]; } || { echo "$pairs queue pairs for $paths paths"; return 1; }
+  done
+}
+case_paths_of_one_device() { # take a part each of a large message, and small ones go the first path
+  local busy
+  counts --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_paths 2 -- rdma_striped=8-8 gets=16-16 &&
+    counts --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_paths 8 -- rdma_striped=8-8 gets=64-64 || return 1
+  watched 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_paths 3 --mca btl_fabric_receive_queues P,4096,64 \
+    "$check" --max 2000 --flood 500 && says 'checks passed' || return 1
+  busy=$(awk '$1 == "gone:" && $3 > 100000' "$work/verbs.0" | wc -l)
+  [ "$busy" -eq 1 ] || { echo "small messages took $busy paths"; return 1; }
+}
+case_paths_differ() { # the third path of one has none to go to
+  # shellcheck disable=SC2086 # several words
+  fabric_pair paths=2 paths=3 $long && says 'checks passed' && fabric_pair paths=1 paths=8 $long && says 'checks passed'
+}
+case_paths_by_every_method() {
+  local method
+  for method in $(methods); do
+    counts --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_paths 2 --mca btl_fabric_cpc_include "$method" -- \
+      rdma_striped=8-8 gets=16-16 || { echo "by $method"; return 1; }
+  done
+}
+case_paths_of_four_processes() {
+  # shellcheck disable=SC2086 # several words
+  fabric 4 --mca btl_fabric_paths 2 "$check" $long && says 'checks passed' &&
+    fabric 4 --mca osc rdma --mca btl_fabric_paths 2 "$check" --rma --max 1000000 && says 'checks passed'
+}
+case_paths_x_queues() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
+  [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
+  over_both --mca btl_fabric_paths 2 --mca btl_fabric_receive_queues "$x_queues"
+}
+case_paths_and_contexts() { # together no more than a process can have of ports
+  fabric 2 --mca btl_fabric_paths 8 --mca btl_fabric_tx_contexts 64 --mca btl_base_verbose 5 "$check" --threads 4 --max 4096 &&
+    says 'checks passed' && says '4 transmit contexts instead of'
+}

@@ -75,7 +75,7 @@ START_TEST(the_help_has_every_default) {
   Config config;
   for (const char* name :
        {"personality", "devices", "ports", "nodes", "node_from", "seed", "async_us", "cma", "chaos_order", "max_qps",
-        "max_cqs", "max_mrs", "max_srqs", "max_inline", "max_wr", "max_cqe", "max_message"})
+        "max_cqs", "max_mrs", "max_srqs", "max_inline", "max_wr", "max_cqe", "max_message", "lmc"})
     ck_assert_msg(config_help().find(std::string("  ") + name + "=") != std::string::npos, "no help for %s", name);
 }
 END_TEST
@@ -136,8 +136,12 @@ void check_addresses(Fabric& fabric) {
     if (config.personality == Personality::Ib) {
       ck_assert_uint_gt(lid, 1);  // 0 is none, 1 the subnet manager's
       ck_assert_uint_lt(lid, 0xc000);
-      ck_assert(lids.insert(lid).second);
-      ck_assert_uint_eq(port_with_lid(fabric, lid), port_id);
+      ck_assert_uint_eq(lid % (1U << config.lmc), 0);
+      for (unsigned bits = 0; bits < 1U << config.lmc; ++bits) {
+        const auto of_path = static_cast<uint16_t>(lid + bits);
+        ck_assert(lids.insert(of_path).second);
+        ck_assert_uint_eq(port_with_lid(fabric, of_path), port_id);
+      }
       ah.dlid = lid;
     } else {
       ck_assert_uint_eq(lid, 0);
@@ -157,7 +161,7 @@ void check_addresses(Fabric& fabric) {
 }
 
 START_TEST(every_port_is_found_by_all_its_addresses) {
-  static const char* const kPersonalities[] = {"ib", "roce", "iwarp"};
+  static const char* const kPersonalities[] = {"ib", "roce", "iwarp", "ib\nlmc = 3"};
   OwnFabric own(std::string("personality = ") + kPersonalities[_i] + "\nnodes = 64\ndevices = 4\nports = 2\n");
   check_addresses(*own);
   // After a change of all addresses too, and the old ones are nobody's.
@@ -268,5 +272,5 @@ int main() {
                                                     ports_that_do_not_exist_have_no_address,
                                                     every_kind_of_rule_is_read,
                                                     a_wrong_rule_is_named_with_its_line,
-                                                    {every_port_is_found_by_all_its_addresses, 3}});
+                                                    {every_port_is_found_by_all_its_addresses, 4}});
 }

@@ -3,7 +3,7 @@
 // A library to be preloaded, which tells what a program asks of the device, whatever it is: LD_PRELOAD=watch_verbs.so and
 // WATCH_VERBS=FILE, to which .RANK is appended. The file gets a line for each queue pair that is connected, and one when it is
 // destroyed:
-//   to rtr: DEVICE:PORT mtu N min_rnr_timer N sl N traffic_class N pkey 0xN
+//   to rtr: DEVICE:PORT dlid N path_bits N flow_label N mtu N min_rnr_timer N sl N traffic_class N pkey 0xN
 //   to rts: DEVICE:PORT timeout N retry_count N rnr_retry N
 //   gone: DEVICE:PORT BYTES        those of all its send requests
 // and, when the connection manager listens, when it connects, and when a device is closed,
@@ -111,9 +111,12 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask) {
     known->pkey = (unsigned)((key & 0xff) << 8 | key >> 8);
   }
   if (known != NULL && mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RTR)
-    fprintf(output(), "to rtr: %s:%d mtu %d min_rnr_timer %d sl %d traffic_class %d pkey 0x%x\n", name, known->port,
-            attributes->path_mtu, attributes->min_rnr_timer, attributes->ah_attr.sl,
-            attributes->ah_attr.grh.traffic_class, known->pkey);
+    fprintf(
+        output(),
+        "to rtr: %s:%d dlid %d path_bits %d flow_label %u mtu %d min_rnr_timer %d sl %d traffic_class %d pkey 0x%x\n",
+        name, known->port, attributes->ah_attr.dlid, attributes->ah_attr.src_path_bits,
+        attributes->ah_attr.grh.flow_label, attributes->path_mtu, attributes->min_rnr_timer, attributes->ah_attr.sl,
+        attributes->ah_attr.grh.traffic_class, known->pkey);
   if (known != NULL && mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RTS)
     fprintf(output(), "to rts: %s:%d timeout %d retry_count %d rnr_retry %d\n", name, known->port, attributes->timeout,
             attributes->retry_cnt, attributes->rnr_retry);

@@ -11,7 +11,8 @@
 namespace softhca {
 namespace {
 
-// LIDs begin after the subnet manager's. A change of LID moves a port by a multiple of kLidStep, so that no two meet.
+// LIDs begin after the subnet manager's. A change of LID moves a port by a multiple of kLidStep, so that no two meet. With an LMC
+// these are multiplied, and what a packet's LID has in the low bits makes no difference.
 constexpr unsigned kFirstLid = 2;
 constexpr unsigned kLidStep = 1024;
 constexpr unsigned kLidSteps = 46;
@@ -141,8 +142,9 @@ uint32_t gid_type_at(const Config& config, unsigned index) {
 
 uint16_t lid_of(Fabric& fabric, uint32_t port_id) {
   if (fabric.config().personality != Personality::Ib || !exists(fabric.config(), port_id)) return 0;
+  const unsigned lmc = fabric.config().lmc;
   const uint32_t steps = fabric.hub().ports[port_id].lid_offset.load(std::memory_order_acquire) / kLidStep;
-  return static_cast<uint16_t>(kFirstLid + port_id - 1 + steps % kLidSteps * kLidStep);
+  return static_cast<uint16_t>((kFirstLid + port_id - 1 + steps % (kLidSteps >> lmc) * kLidStep) << lmc);
 }
 
 uint64_t node_guid_of(unsigned node, unsigned device) {
@@ -177,8 +179,11 @@ uint32_t resolve(Fabric& fabric, uint32_t from_port_id, const ibv_ah_attr& ah) {
 }
 
 uint32_t port_with_lid(Fabric& fabric, uint16_t lid) {
-  const uint32_t port_id = lid % kLidStep - kFirstLid + 1;  // LID 0 and the subnet manager's: not a port_id that exists
-  return lid != 0 && exists(fabric.config(), port_id) && lid_of(fabric, port_id) == lid ? port_id : 0;
+  const unsigned lmc = fabric.config().lmc;
+  const uint32_t first = uint32_t{lid} >> lmc;
+  const uint32_t port_id =
+      first % kLidStep - kFirstLid + 1;  // LID 0 and the subnet manager's: not a port_id that exists
+  return lid != 0 && exists(fabric.config(), port_id) && lid_of(fabric, port_id) == first << lmc ? port_id : 0;
 }
 
 uint32_t port_with_gid(Fabric& fabric, const ibv_gid& gid) {

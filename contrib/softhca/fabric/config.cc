@@ -27,6 +27,7 @@ struct Option {
 };
 
 constexpr uint64_t kAnySeed = UINT64_MAX;
+constexpr uint64_t kMaxLmc = 3;
 constexpr uint64_t kMinute = 60'000'000;
 
 const Option kOptions[] = {
@@ -47,6 +48,7 @@ const Option kOptions[] = {
     {"max_inline", "N", "bytes of inline data in a work request (220)", Number{&Config::max_inline, 0, 4096}},
     {"max_wr", "N", "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
     {"max_cqe", "N", "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
+    {"lmc", "0..3", "InfiniBand ports have 2^lmc LIDs (0)", Number{&Config::lmc, 0, kMaxLmc}},
     {"max_message", "N", "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
 };
 

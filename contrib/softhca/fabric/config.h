@@ -28,6 +28,7 @@ struct Config {
   unsigned max_wr = 16384;
   unsigned max_cqe = 65536;
   unsigned max_message = 1U << 30;  // bytes of a message
+  unsigned lmc = 0;                 // InfiniBand: a port has 2^lmc LIDs
 };
 
 // Errors are one line each, "line N: ..."; empty when all is well.

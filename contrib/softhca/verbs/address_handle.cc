@@ -35,6 +35,7 @@ void addresses_in(const ibv_grh& grh, ibv_gid* from, ibv_gid* to) {
 int check_address(Fabric& fabric, const ibv_ah_attr& ah) {
   const bool needs_grh = fabric.config().personality != Personality::Ib;
   if (!valid_port(ah.port_num) || ah.sl > 15) return EINVAL;
+  if (!needs_grh && ah.src_path_bits >> fabric.config().lmc != 0) return EINVAL;
   if (needs_grh && ah.is_global == 0) return EINVAL;
   if (ah.is_global != 0 && ah.grh.sgid_index >= gid_count(fabric.config())) return EINVAL;
   return 0;

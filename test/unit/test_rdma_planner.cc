@@ -114,6 +114,29 @@ START_TEST(iwarp_writes_are_read_back) {
 }
 END_TEST
 
+START_TEST(other_writes_are_read_back_if_that_is_asked_for) {
+  Bench bench({.link = Transport::kInfiniBand, .max_inline = 64, .outstanding_reads = 2});
+  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  auto write = operation(RdmaKind::kWrite, {{memory, 100, mr, IBV_ACCESS_LOCAL_WRITE}});
+  write.confirm = {memory + 100, 1, mr, IBV_ACCESS_LOCAL_WRITE};
+  ck_assert(!bench.planner.plan(write).confirms);
+  write.reads_back = true;
+  const RdmaPlan plan = bench.planner.plan(write);
+  ck_assert(plan.confirms && plan.entries == 2 && plan.reads == 1);
+  ck_assert(bench.planner.post(write, bench.device) == RdmaPosted::kYes);
+  std::deque<RdmaDevice::Completion> done;
+  bench.device.step(false, done);
+  ck_assert_uint_eq(done.size(), 0);
+  bench.device.step(false, done);
+  ck_assert_uint_eq(done.size(), 1);
+  bench.planner.complete(write);
+  auto read = operation(RdmaKind::kRead, {{memory, 100, mr, IBV_ACCESS_LOCAL_WRITE}});
+  read.confirm = write.confirm;
+  read.reads_back = true;
+  ck_assert(!bench.planner.plan(read).confirms);
+}
+END_TEST
+
 START_TEST(windows_are_bound_and_invalidated) {
   Bench bench({.link = Transport::kIwarp, .windows = true});
   constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
@@ -441,8 +464,9 @@ int main() {
   return test::run_suite(
       "rdma_planner",
       {one_list_if_it_fits, iwarp_reads_have_one_piece_and_a_writable_sink, long_messages_are_cut,
-       small_writes_need_no_registration, iwarp_writes_are_read_back, windows_are_bound_and_invalidated,
-       windows_are_for_sinks_of_iwarp_that_allow_them, what_is_refused_at_once_leaves_nothing,
-       what_is_refused_half_way_keeps_its_memory, none_left_is_an_answer, reads_wait_for_each_other,
-       plans_are_explained, random_operations_infiniband, random_operations_roce, random_operations_iwarp});
+       small_writes_need_no_registration, iwarp_writes_are_read_back, other_writes_are_read_back_if_that_is_asked_for,
+       windows_are_bound_and_invalidated, windows_are_for_sinks_of_iwarp_that_allow_them,
+       what_is_refused_at_once_leaves_nothing, what_is_refused_half_way_keeps_its_memory, none_left_is_an_answer,
+       reads_wait_for_each_other, plans_are_explained, random_operations_infiniband, random_operations_roce,
+       random_operations_iwarp});
 }

@@ -96,3 +96,24 @@ case_paths_and_contexts() { # together no more than a process can have of ports
   fabric 2 --mca btl_fabric_paths 8 --mca btl_fabric_tx_contexts 64 --mca btl_base_verbose 5 "$check" --threads 4 --max 4096 &&
     says 'checks passed' && says '4 transmit contexts instead of'
 }
+# ways_of DEVICE FIELD : the different values that its queue pairs to the peer have, in order.
+ways_of() { sed -nE "s/^to rtr: $1:1 .*\\b$2 ([0-9]+) .*/\\1/p" "$work/verbs.0" | sort -nu | tr '\n' ' '; }
+case_paths_by_lid() { # the third path has the first LID again
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has LIDs'; exit 77; }
+  new_fabric --devices 2 --set lmc=1
+  over_both --mca btl_fabric_paths 3 || return 1
+  [ "$(ways_of softhca0 path_bits)" = '0 1 ' ] || { echo "path bits: $(ways_of softhca0 path_bits)"; return 1; }
+  local first second
+  read -r first second < <(ways_of softhca0 dlid)
+  [ $((first % 2)) -eq 0 ] && [ "$second" = $((first + 1)) ] || { echo "LIDs of the peer: $first $second"; return 1; }
+}
+case_paths_by_flow_label() {
+  [ "$link" = roce ] || { echo 'SKIP only RoCE has them'; exit 77; }
+  local labels method
+  for method in $(methods); do
+    watched 2 --mca btl_fabric_cpc_include "$method" "$check" $small && [ "$(ways_of "$dev_a" flow_label)" = '0 ' ] &&
+      over_both --mca btl_fabric_cpc_include "$method" --mca btl_fabric_paths 2 || return 1
+    read -r -a labels < <(ways_of "$dev_a" flow_label)
+    [ ${#labels[@]} -eq 2 ] && [ $((labels[0] + 1)) -eq "${labels[1]}" ] || { echo "by $method: ${labels[*]}"; return 1; }
+  done
+}

@@ -9,7 +9,7 @@ case_striped_writes() { counts --mca btl_fabric_flags 0x3 -- rdma_striped=8 puts
 case_striped_from_a_size_on() { # which the messages have, and have not
   counts --mca btl_fabric_stripe_size 1m -- rdma_striped=8-8 &&
     counts --mca btl_fabric_stripe_size 1048577 -- rdma_striped=0-0 gets=8-8 &&
-    counts --mca btl_fabric_stripe_size 0 -- rdma_striped=0-0 gets=8-8 
+    counts --mca btl_fabric_stripe_size 0 -- rdma_striped=0-0 gets=8-8
 }
 long='--max 3000000 --flood 100'
 # over_both [MPIRUN ARGUMENT...] : messages of all sizes and kinds of data, of which either device carries some.
@@ -39,6 +39,21 @@ case_striped_in_any_order() {
   new_fabric --devices 2 --async 300 --set chaos_order=yes
   over_both && over_both --mca btl_fabric_flags 0x3 &&
     fabric 3 --mca osc rdma "$check" --rma --max 1000000 && says 'checks passed'
+}
+case_striped_by_one_side() { # the other one registers with one device, and its memory is reached through that
+  # shellcheck disable=SC2086 # several words
+  fabric_pair stripe_size=0 stripe_size=65536 $long && says 'checks passed' &&
+    fabric_pair stripe_size=65536 stripe_size=0 --rma --max 1000000 && says 'checks passed'
+}
+# Every port reads and writes what was registered with every other one, whose key comes first.
+case_striped_over_ports_in_any_order() {
+  btl_user check_rails || return 1
+  fabric 2 "$programs/check_rails" 300001 && says '2 ports, 4 reads' &&
+    fabric 2 --mca btl_fabric_paths 2 "$programs/check_rails" 300001 && says '4 ports, 16 reads' &&
+    fabric 2 --mca btl_fabric_rdma_depth 1 "$programs/check_rails" 300001 && says '2 ports, 4 reads' || return 1
+  case $dev_a in softhca*) ;; *) return 0 ;; esac
+  new_fabric --devices 4 --ports 2 --async 200 --set chaos_order=yes
+  fabric 2 "$programs/check_rails" 300001 && says '8 ports, 64 reads'
 }
 # piece_is_lost OP [MPIRUN ARGUMENT...] : one over the second device is, and with it the connection.
 piece_is_lost() {

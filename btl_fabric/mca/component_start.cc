@@ -207,25 +207,24 @@ Status Component::share_large_memory() {
   if (params().stripe_size == 0) {
     return {};
   }
-  std::vector<RegistrationCache*> together;
-  for (std::size_t i = 0; i < modules_.size(); ++i) {
-    RegistrationCache& cache = modules_[i]->cache();
-    if (together.empty() || together.back() != &cache) {
-      together.push_back(&cache);
+  std::vector<RegistrationCache*> all;
+  for (const auto& module : modules_) {
+    if (all.empty() || all.back() != &module->cache()) {
+      all.push_back(&module->cache());
     }
-    const bool is_last =
-        i + 1 == modules_.size() || (together.size() == kMostDevices && &modules_[i + 1]->cache() != &cache);
-    if (!is_last) {
+  }
+  for (std::size_t i = 0; i < all.size(); i += kMostDevices) {
+    const std::span<RegistrationCache*> rest(all.begin() + static_cast<std::ptrdiff_t>(i), all.end());
+    const auto some = rest.first(std::min(kMostDevices, rest.size()));
+    const std::vector<RegistrationCache*> together(some.begin(), some.end());
+    if (together.size() < 2) {
       continue;
     }
-    if (together.size() > 1) {
-      auto shared = RegistrationCache::share_large(together, static_cast<std::size_t>(params().stripe_size));
-      if (!shared) {
-        return tl::unexpected(shared.error());
-      }
-      shared_caches_.push_back(std::move(*shared));
+    auto shared = RegistrationCache::share_large(together, static_cast<std::size_t>(params().stripe_size));
+    if (!shared) {
+      return tl::unexpected(shared.error());
     }
-    together.clear();
+    shared_caches_.push_back(std::move(*shared));
   }
   return {};
 }

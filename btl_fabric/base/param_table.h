@@ -149,7 +149,8 @@ inline constexpr std::array kParamTable = {
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
-               "entries of one size. By default from a table of devices"),
+               "entries of one size. Three more numbers say the same of receive queues (32,16,32,0,0,16). By default "
+               "from a table of devices"),
     number_param(
         "tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
         "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "

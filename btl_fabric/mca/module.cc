@@ -154,14 +154,15 @@ Result<XrcDomain> Module::open_xrc_domain() const {
 /// An X queue's receives all complete on one queue, which keeps room for them; those of an S queue on any.
 Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, const PathQueues& queues) const {
   FragmentPool& pool = *queues.receive_pools.back();
+  const DeviceCosts costs = queue_pair_settings(port_).costs;
   if (spec.kind == QueueKind::kShared) {
-    return SharedQueue::make(*port_.device, spec, pool);
+    return SharedQueue::make(*port_.device, spec, costs, pool);
   }
   auto room = queues.completion_queues->reserve(spec.rd_num);
   if (!room) {
     return tl::unexpected(room.error());
   }
-  return SharedQueue::make_xrc(*port_.device, spec, pool, *queues.xrc_domain, std::move(*room));
+  return SharedQueue::make_xrc(*port_.device, spec, costs, pool, *queues.xrc_domain, std::move(*room));
 }
 
 Result<PathQueues> Module::make_queues() const {

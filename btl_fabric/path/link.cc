@@ -33,9 +33,9 @@ Link::~Link() {
 LinkQueue& Link::make_queues() {
   const ReceiveQueues& specs = path_.receive_queues();
   for (std::size_t i = 0; i < specs.count(); ++i) {
-    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i),
-                         path_.settings().max_inline,
-                         is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i));
+    queues_.emplace_back(
+        *this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i), path_.settings().max_inline,
+        is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i), path_.settings().costs);
   }
   if (!is_xrc_ && path_.settings().eager_rdma != EagerRdma::kOff) {
     ring_queue().until_ring = path_.settings().eager_rdma_threshold;

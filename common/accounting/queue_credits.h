@@ -90,34 +90,60 @@ class TxCredits {
   [[no_unique_address]] TxLedger ledger_{};
 };
 
-/// Room of a receive queue. Every receive has a completion. Receives are made of one piece of memory, so all need the
-/// same, and operations can be counted.
+/// Bytes of a receive queue. Every receive has a completion, which gives its bytes back; where several links share a queue
+/// they come in any order. Not thread-safe: belongs to whoever holds the queue. `buffer` is for the ledger of a debug build:
+/// what is posted.
 class RxCredits {
  public:
   RxCredits() = default;
-  explicit RxCredits(const QueueSpace& space) noexcept
-      : all_(static_cast<std::uint32_t>(space.size() / space.needed(1))), left_(all_) {}
+  explicit RxCredits(const QueueSpace& space) noexcept(!kHasLedger)
+      : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
 
-  [[nodiscard]] std::uint32_t size_left() const noexcept { return left_; }
+  [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }
+
+  /// Receives of the largest size that can be posted now.
+  [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / largest_; }
+  /// The same question with a cheaper answer: is it at least one?
+  [[nodiscard]] bool has_room() const noexcept { return free_ >= largest_; }
   /// Receives posted and not completed.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return all_ - left_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
 
-  /// Takes the room of up to `count` receives. Gives the number there was room for.
-  [[nodiscard]] std::uint32_t take(std::uint32_t count) noexcept {
-    const std::uint32_t taken = left_ < count ? left_ : count;
-    left_ -= taken;
-    return taken;
+  /// Takes the bytes of a receive. False, and nothing has happened, if there is no room.
+  [[nodiscard]] bool take(std::uint64_t bytes, const void* buffer = nullptr) noexcept {
+    if (bytes > free_) {
+      return false;
+    }
+    free_ -= bytes;
+    ++posted_;
+    ledger_.take(bytes, buffer);
+    check_ledger();
+    return true;
   }
-  /// So many have completed, or were not posted after all.
-  void completed(std::uint32_t count) noexcept {
-    assert(count <= posted());
-    left_ += count;
+  /// A receive has completed, well or not, or was not posted after all.
+  void completed(std::uint64_t bytes, const void* buffer = nullptr) noexcept {
+    assert(posted_ > 0 && bytes <= space_.size() - free_);
+    free_ += bytes;
+    --posted_;
+    ledger_.give_back(bytes, buffer);
+    check_ledger();
   }
-  [[nodiscard]] bool is_full() const noexcept { return left_ == all_; }
+  [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
 
  private:
-  std::uint32_t all_ = 0;
-  std::uint32_t left_ = 0;
+  void check_ledger() noexcept {
+    if constexpr (kHasLedger) {
+      ledger_.compare(free_, posted_);
+      if (!ledger_.problem().empty()) {
+        ledger_is_wrong("a receive queue", ledger_.problem());
+      }
+    }
+  }
+
+  QueueSpace space_;
+  std::uint64_t largest_ = 1;
+  std::uint64_t free_ = 0;
+  std::uint32_t posted_ = 0;
+  [[no_unique_address]] RxLedger ledger_{};
 };
 
 }  // namespace fabric

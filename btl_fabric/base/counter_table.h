@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Every counter of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
+// Every counter and level of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
 // generates the counter table of the README (contrib/docs/print_params.cc).
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "btl_fabric/base/peer_room.h"
 #include "cpc/core/unknown_peers.h"
 #include "cpc/queue_pairs/xrc_counts.h"
 
@@ -100,6 +101,22 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"unknown_peers_refused", nullptr,
                 "Connections refused because whoever asked for them was not of this job, or made no sense",
                 &cpc::unknown_peers_refused},
+};
+
+/// What is not counted, but told as it is now: a number for each process of the job, in the order of MPI_COMM_WORLD.
+struct LevelSpec {
+  const char* name;                                       ///< without the btl_fabric_ in front
+  std::uint64_t (RoomSource::*of_peer)() const noexcept;  ///< summed over all connections with it
+  const char* help;
+};
+
+inline constexpr std::array kLevelTable = {
+    LevelSpec{"tx_size_left", &RoomSource::tx_size_left,
+              "Sends, reads and writes of the largest size that can be posted now, without waiting for a completion"},
+    LevelSpec{
+        "rx_size_left", &RoomSource::rx_size_left,
+        "Receives that can be posted now: buffers in use or to be posted again. Those of shared queues are counted "
+        "for every peer"},
 };
 
 }  // namespace fabric

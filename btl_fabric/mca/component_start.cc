@@ -261,6 +261,7 @@ Status Component::start_connections() {
 }
 
 Status Component::publish() {
+  set_level_count(job_size());
   info_.receive_queues = queues_.canonical();
   info_.contexts = static_cast<std::uint8_t>(locks_->contexts());
   for (const auto& module : modules_) {

@@ -53,6 +53,26 @@ bool Link::uses(std::uint32_t qpn) const noexcept {
          });
 }
 
+/// X queues all send through one queue pair.
+std::uint64_t Link::tx_size_left() const noexcept {
+  if (is_xrc_) {
+    return queues_.front().sends->tx.size_left_seen();
+  }
+  std::uint64_t sum = 0;
+  for (const LinkQueue& queue : queues_) {
+    sum += queue.sends->tx.size_left_seen();
+  }
+  return sum;
+}
+
+std::uint64_t Link::rx_size_left() const noexcept {
+  std::uint64_t sum = 0;
+  for (const LinkQueue& queue : queues_) {
+    sum += queue.is_shared ? path_.shared_queue(queue.index).rx_size_left_seen() : queue.receives.rx_size_left_seen();
+  }
+  return sum;
+}
+
 Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
   for (LinkQueue& queue : queues_) {
     queue.qp = queue_pairs[queue.index];

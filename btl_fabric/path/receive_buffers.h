@@ -31,6 +31,8 @@ class ReceiveBuffers {
   [[nodiscard]] std::uint32_t posted() const noexcept { return rx_.posted(); }
   /// Receives that can be posted now.
   [[nodiscard]] std::uint64_t rx_size_left() const noexcept { return rx_.size_left(); }
+  /// The same for threads that do not hold the lock: what it was a moment ago.
+  [[nodiscard]] std::uint64_t rx_size_left_seen() const noexcept { return rx_.size_left_seen(); }
 
   /// A receive completed; its buffer is in use until give_back().
   void completed(const Fragment* fragment) noexcept { rx_.completed(bytes_, fragment); }

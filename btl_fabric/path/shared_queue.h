@@ -50,8 +50,8 @@ class SharedQueue {
 
   [[nodiscard]] std::uint32_t target() const noexcept { return target_; }
   [[nodiscard]] std::uint32_t posted() const noexcept { return receives_.posted(); }
-  /// Receives that can be posted now.
-  [[nodiscard]] std::uint64_t rx_size_left() const noexcept { return receives_.rx_size_left(); }
+  /// Receives that can be posted now. For all threads.
+  [[nodiscard]] std::uint64_t rx_size_left_seen() const noexcept { return receives_.rx_size_left_seen(); }
 
  private:
   SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, const DeviceCosts& costs,

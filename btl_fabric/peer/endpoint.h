@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/directions.h"
@@ -128,6 +129,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Status perform(EndpointAction action, const EndpointCause& cause);
   [[nodiscard]] Status send_cts();
   void say_goodbye();
+  void set_carrier(Link* link) noexcept;
   void start();
   void fail_all();
   void drop_all() noexcept;
@@ -226,6 +228,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   FragmentQueue waiting_;
   RdmaRequestQueue waiting_rdma_;
   std::unique_ptr<EndpointLink> link_;
+  RoomListing room_;  ///< of the carrier; goes before it
 };
 
 }  // namespace fabric

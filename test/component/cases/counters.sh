@@ -92,3 +92,15 @@ case_counters_with_cts() { # one from each process on each connection
   counts --mca btl_fabric_cpc_include rdmacm --mca btl_fabric_if_include "$dev_a" -- \
     cts_messages=2-2 connections_made=2-2
 }
+# A thread of the program reads tx_size_left and rx_size_left while others work.
+levels() { # [MPIRUN ARGUMENT...]
+  stock check_levels && fabric 3 "$@" "$programs/check_levels" && says 'levels are right'
+}
+case_levels() { levels; }
+case_levels_of_p_queues() { levels --mca btl_fabric_receive_queues P,4096,16:P,65536,8; }
+case_levels_with_transmit_contexts() { levels --mca btl_fabric_tx_contexts 2; }
+case_levels_of_x_queues() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
+  [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
+  levels --mca btl_fabric_receive_queues "$x_queues"
+}

@@ -45,11 +45,6 @@ class Link : public RoomSource {
   [[nodiscard]] const UpperHandles& upper() const noexcept { return upper_; }
   [[nodiscard]] LinkQueue& queue(std::size_t index) noexcept { return queues_[index]; }
   [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }
-
-  // ---- RoomSource; for all threads, while messages go over the link
-  [[nodiscard]] std::uint64_t tx_size_left() const noexcept final;
-  [[nodiscard]] std::uint64_t rx_size_left() const noexcept final;
-
   /// It sends or receives through the queue pair with this number.
   [[nodiscard]] bool uses(std::uint32_t qpn) const noexcept;
 
@@ -96,6 +91,10 @@ class Link : public RoomSource {
   [[nodiscard]] bool is_drained() const noexcept;
 
  private:
+  // RoomSource, while messages go over the link
+  [[nodiscard]] std::uint64_t tx_size_left() const noexcept final;
+  [[nodiscard]] std::uint64_t rx_size_left() const noexcept final;
+
   /// What is queued may be posted.
   [[nodiscard]] bool may_post() const noexcept { return state_ == State::kUp || state_ == State::kLeaving; }
 

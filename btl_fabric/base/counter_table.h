@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "btl_fabric/base/peer_room.h"
+#include "common/accounting/region_budget.h"
 #include "cpc/core/unknown_peers.h"
 #include "cpc/queue_pairs/xrc_counts.h"
 
@@ -87,6 +88,11 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"rdma_held", &Counters::rdma_held,
                 "RDMA operations whose end was told later, because no message could have followed them"},
     CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
+    CounterSpec{
+        "registrations_at_limit", nullptr,
+        "Times that this process's part of a device's memory regions was in use when one more was wanted: memory "
+        "that nobody used was deregistered for it, or data was copied, or waited",
+        &regions_at_limit},
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
@@ -103,20 +109,25 @@ inline constexpr std::array kCounterTable = {
                 &cpc::unknown_peers_refused},
 };
 
-/// What is not counted, but told as it is now: a number for each process of the job, in the order of MPI_COMM_WORLD.
+/// What is not counted, but told as it is now: a number for each process of the job, in the order of MPI_COMM_WORLD, or one number.
 struct LevelSpec {
   const char* name;                                       ///< without the btl_fabric_ in front
-  std::uint64_t (RoomSource::*of_peer)() const noexcept;  ///< summed over all connections with it
+  std::uint64_t (RoomSource::*of_peer)() const noexcept;  ///< summed over all connections with it; null for one number
   const char* help;
+  const std::atomic<std::uint64_t>* own = nullptr;  ///< that one
 };
 
 inline constexpr std::array kLevelTable = {
     LevelSpec{"tx_size_left", &RoomSource::tx_size_left,
-              "Sends, reads and writes of the largest size that can be posted now, without waiting for a completion"},
+              "Of each peer: sends, reads and writes of the largest size that can be posted now, without waiting for a "
+              "completion"},
     LevelSpec{
         "rx_size_left", &RoomSource::rx_size_left,
-        "Receives that can be posted now: buffers in use or to be posted again. Those of shared queues are counted "
-        "for every peer"},
+        "Of each peer: receives that can be posted now, since their buffers are in use or are to be posted again. "
+        "Those of shared queues are counted for every peer"},
+    LevelSpec{"memory_regions", nullptr, "Memory regions registered now", &regions_now},
+    LevelSpec{"memory_regions_most", nullptr, "Most memory regions that were registered with a device at any time",
+              &regions_most},
 };
 
 }  // namespace fabric

@@ -26,9 +26,10 @@ int read_counter(const mca_base_pvar_t* variable, void* value, void* /*object*/)
 /// Values of a level: a handle is made for so many, and read() does not hear for how many.
 std::atomic<std::uint32_t> level_count = 0;
 
-int bind_level(mca_base_pvar_t* /*variable*/, mca_base_pvar_event_t event, void* /*object*/, int* count) noexcept {
+int bind_level(mca_base_pvar_t* variable, mca_base_pvar_event_t event, void* /*object*/, int* count) noexcept {
   if (event == MCA_BASE_PVAR_HANDLE_BIND) {
-    *count = static_cast<int>(level_count.load());
+    const bool is_one = static_cast<const LevelSpec*>(variable->ctx)->own != nullptr;
+    *count = is_one ? 1 : static_cast<int>(level_count.load());
     return *count > 0 ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
   }
   return OPAL_SUCCESS;
@@ -36,6 +37,10 @@ int bind_level(mca_base_pvar_t* /*variable*/, mca_base_pvar_event_t event, void*
 
 int read_level(const mca_base_pvar_t* variable, void* value, void* /*object*/) noexcept {
   const auto& spec = *static_cast<const LevelSpec*>(variable->ctx);
+  if (spec.own != nullptr) {
+    *static_cast<unsigned long long*>(value) = spec.own->load(std::memory_order_relaxed);
+    return OPAL_SUCCESS;
+  }
   const std::span by_rank(static_cast<unsigned long long*>(value), level_count.load());
   std::fill(by_rank.begin(), by_rank.end(), 0);
   RoomListing::add_up(OPAL_PROC_MY_NAME.jobid, by_rank, spec.of_peer);

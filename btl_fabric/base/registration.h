@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "btl_fabric/base/opal.h"
+#include "common/accounting/region_budget.h"
 #include "common/rdma/access_flags.h"
 
 /// Open MPI declares the type and leaves it to the component. Peers get the bytes.
@@ -23,6 +24,10 @@ namespace fabric {
 /// parent's there: to deregister one would take it from the parent.
 inline bool in_forked_child = false;
 
+/// Set in the flags of registrations of buffers to receive into. One of those that Open MPI leaves to caches; "grdma" does not use
+/// it.
+inline constexpr std::uint32_t kRegistrationForReceives = MCA_RCACHE_FLAGS_MOD_RESV3;
+
 struct Registration;
 
 /// A handle of this process knows what it belongs to.
@@ -33,6 +38,7 @@ struct OwnHandle : mca_btl_base_registration_handle_t {
 struct Registration : mca_rcache_base_registration_t {
   ibv_mr* mr;
   unsigned access;  ///< what it was registered for
+  RegionUse use;    ///< that it counts as
   OwnHandle handle;
   Registration* newer;  ///< of those that the RegistrationCache has: a list
   Registration* older;

@@ -20,8 +20,16 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
   ours->access = access_flags(roles, cache.transport_);
+  ours->use = !is_buffer                                              ? RegionUse::kUser
+              : (registration->flags & kRegistrationForReceives) != 0 ? RegionUse::kReceives
+                                                                      : RegionUse::kSends;
+  // Open MPI's cache deregisters something that nobody uses, and tries again: try_take() is enough.
+  if (!cache.budget_.try_take(ours->use)) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
   ours->mr = ibv_reg_mr(cache.device_->pd.get(), base, size, static_cast<int>(ours->access));
   if (ours->mr == nullptr) {
+    cache.budget_.give_back(ours->use);
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
   ++registrations;
@@ -53,10 +61,16 @@ int RegistrationCache::deregister_region(void* context, mca_rcache_base_registra
       return OPAL_ERROR;
     }
     cache.unlist(*ours);
+    cache.budget_.give_back(ours->use);
   }
   ours->mr = nullptr;
   gives_away(ours);
   return OPAL_SUCCESS;
+}
+
+/// What it keeps registered only because somebody may want it again.
+bool RegistrationCache::evict() noexcept {
+  return rcache_ != nullptr && rcache_->rcache_evict(rcache_);
 }
 
 void RegistrationCache::list(Registration& registration) noexcept {
@@ -78,8 +92,8 @@ void RegistrationCache::unlist(const Registration& registration) noexcept {
 }
 
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
-                                                                   Transport transport) {
-  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport));
+                                                                   Transport transport, const Grant& regions) {
+  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport, regions));
   std::string name = "fabric." + cache->device_->name;
   mca_rcache_base_resources_t resources{};
   resources.cache_name = name.data();
@@ -92,13 +106,13 @@ Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_p
     return failure("Open MPI has no registration cache \"grdma\"");
   }
   hook_heap();
-  cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get());
+  cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get(), &cache->budget_);
   return cache;
 }
 
 DeviceRdma& RegistrationCache::rdma(unsigned context) {
   while (rdma_.size() <= context) {
-    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), MrPoolHints{}));
+    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), MrPoolHints{}, &budget_));
   }
   return *rdma_[context];
 }

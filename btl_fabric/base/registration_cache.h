@@ -11,6 +11,8 @@
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/rdma_request.h"
 #include "btl_fabric/base/registration.h"
+#include "common/accounting/contexts.h"
+#include "common/accounting/region_budget.h"
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/process_info.h"
@@ -23,8 +25,9 @@ namespace fabric {
 /// modules are made, as Open MPI's cache is.
 class RegistrationCache {
  public:
+  /// `regions`: memory regions of the device that are this process's; 0: that is not known, and no limit.
   [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device,
-                                                                       Transport transport);
+                                                                       Transport transport, const Grant& regions);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -53,8 +56,12 @@ class RegistrationCache {
                                                                 std::int32_t access) const noexcept;
 
  private:
-  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
-      : device_(std::move(device)), cost_(measure_registration(device_->pd.get())), transport_(transport) {}
+  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport, const Grant& regions)
+      : device_(std::move(device)),
+        cost_(measure_registration(device_->pd.get())),
+        budget_(regions.count, regions.why, [this] { return evict(); }),
+        transport_(transport) {}
+  [[nodiscard]] bool evict() noexcept;
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
@@ -63,6 +70,7 @@ class RegistrationCache {
 
   std::shared_ptr<OpenDevice> device_;
   const RegistrationCost cost_;
+  RegionBudget budget_;  ///< what the rest takes regions from
   mca_rcache_base_module_t* rcache_ = nullptr;
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context

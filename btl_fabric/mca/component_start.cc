@@ -200,7 +200,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
 Status Component::add_modules(const UsablePort& port) {
   auto& cache = caches_[port.device->name];
   if (!cache) {
-    auto made = RegistrationCache::make(port.device, port.address.link);
+    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_));
     if (!made) {
       return tl::unexpected(made.error());
     }

@@ -89,6 +89,10 @@ unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int
   return static_cast<unsigned>(std::clamp<std::int64_t>(granted, 1, kMostContexts));
 }
 
+Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {
+  return share_device(port, queues_of(port, queues), 1).memory_region_grant();
+}
+
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
                const mca_btl_base_module_t& table, const LimitWishes& wishes)
     : mca_btl_base_module_t(table),

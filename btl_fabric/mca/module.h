@@ -13,6 +13,7 @@
 #include "btl_fabric/base/registration_cache.h"
 #include "btl_fabric/mca/module_services.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "common/accounting/contexts.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/protocol_limits.h"
@@ -115,6 +116,9 @@ class Module final : public mca_btl_base_module_t {
 /// Transmit contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process
 /// has processors).
 [[nodiscard]] unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted);
+
+/// Memory regions of a port's device that this process may have.
+[[nodiscard]] Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues);
 
 /// Processes of the job that this one was started with; 0 if that is not known.
 [[nodiscard]] std::uint32_t job_size() noexcept;

@@ -93,7 +93,8 @@ class ResourceManager {
   [[nodiscard]] const EndpointAttributes& granted() const noexcept { return granted_; }
   [[nodiscard]] std::int64_t queue_pairs() const noexcept { return grants_[0].count; }
   [[nodiscard]] std::int64_t completion_queues() const noexcept { return grants_[1].count; }
-  [[nodiscard]] std::int64_t memory_regions() const noexcept { return grants_[2].count; }
+  /// Memory regions, for whatever is registered; 0: not known. RegionBudget sees to it.
+  [[nodiscard]] const Grant& memory_region_grant() const noexcept { return grants_[2]; }
   /// Everything, with the reasons.
   [[nodiscard]] const std::vector<Grant>& grants() const noexcept { return grants_; }
   /// The same as text.

@@ -32,13 +32,16 @@ MrPool::Slot* MrPool::register_memory(void* address, std::uint64_t length, unsig
   if (free_.empty() || !fits) {
     return nullptr;
   }
-  ibv_mr* mr = verbs_.register_memory(address, length, access);
+  // The first comes from the reserve, so that operations can always go one after the other.
+  const RegionUse use = in_use() == 0 ? RegionUse::kReserve : RegionUse::kUser;
+  ibv_mr* mr = verbs_.register_memory(address, length, access, use);
   if (mr == nullptr) {
     return nullptr;
   }
   Slot* slot = free_.back();
   free_.pop_back();
   slot->mr = mr;
+  slot->use = use;
   slot->bytes = std::min(length, bytes_left_);
   bytes_left_ -= slot->bytes;
   return slot;
@@ -62,7 +65,7 @@ MrPool::Slot* MrPool::take_window() noexcept {
 
 void MrPool::give_back(Slot* slot) noexcept {
   if (slot->mr != nullptr) {
-    verbs_.deregister_memory(slot->mr);
+    verbs_.deregister_memory(slot->mr, slot->use);
     slot->mr = nullptr;
   }
   bytes_left_ += slot->bytes;

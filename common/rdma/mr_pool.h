@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/accounting/region_budget.h"
+
 namespace fabric {
 
 /// What the planner asks verbs for. The real one is VerbsRdma, tests have their own.
@@ -19,8 +21,9 @@ class RdmaVerbs {
   /// Posts a list, as ibv_post_send() does: 0, or the error and the request that was refused.
   virtual int post(ibv_send_wr* first, ibv_send_wr** refused) noexcept = 0;
   /// Null if memory cannot be registered now.
-  virtual ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept = 0;
-  virtual void deregister_memory(ibv_mr* mr) noexcept = 0;
+  virtual ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept = 0;
+  /// `use`: as it was registered for.
+  virtual void deregister_memory(ibv_mr* mr, RegionUse use) noexcept = 0;
   /// A memory window that work requests bind; null where there are none.
   virtual ibv_mw* make_window() noexcept = 0;
   virtual void destroy_window(ibv_mw* window) noexcept = 0;
@@ -41,6 +44,7 @@ class MrPool {
     ibv_mr* mr = nullptr;
     ibv_mw* window = nullptr;
     std::uint64_t bytes = 0;
+    RegionUse use = RegionUse::kUser;  ///< that the region counts as
   };
 
   MrPool(RdmaVerbs& verbs, const MrPoolHints& hints);

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
       std::printf("| `%s` | %s |\n", spec.name, spec.help);
     }
     std::puts("");
-    std::puts("| level `btl_fabric_...` | what it tells of each peer |");
+    std::puts("| level `btl_fabric_...` | what it tells |");
     std::puts("|---|---|");
     for (const fabric::LevelSpec& spec : fabric::kLevelTable) {
       std::printf("| `%s` | %s |\n", spec.name, spec.help);

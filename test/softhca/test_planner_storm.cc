@@ -44,14 +44,14 @@ class CountedVerbs final : public RdmaVerbs {
     }
     return verbs_.on(queue_pair).post(first, refused);
   }
-  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
-    ibv_mr* mr = verbs_.register_memory(address, length, access);
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept override {
+    ibv_mr* mr = verbs_.register_memory(address, length, access, use);
     regions += mr != nullptr ? 1 : 0;
     return mr;
   }
-  void deregister_memory(ibv_mr* mr) noexcept override {
+  void deregister_memory(ibv_mr* mr, RegionUse use) noexcept override {
     --regions;
-    verbs_.deregister_memory(mr);
+    verbs_.deregister_memory(mr, use);
   }
   ibv_mw* make_window() noexcept override { return verbs_.make_window(); }
   void destroy_window(ibv_mw* window) noexcept override { verbs_.destroy_window(window); }

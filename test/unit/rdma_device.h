@@ -74,10 +74,10 @@ class RdmaDevice final : public RdmaVerbs {
     return 0;
   }
 
-  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse /*use*/) noexcept override {
     return registers ? add_region(address, length, access) : nullptr;
   }
-  void deregister_memory(ibv_mr* mr) noexcept override {
+  void deregister_memory(ibv_mr* mr, RegionUse /*use*/) noexcept override {
     for (const Request& request : queue_) {
       for (const ibv_sge& sge : request.sges) {
         if (!request.is_inline && sge.lkey == mr->lkey && !broken_) {

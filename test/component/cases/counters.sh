@@ -104,3 +104,26 @@ case_levels_of_x_queues() {
   [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
   levels --mca btl_fabric_receive_queues "$x_queues"
 }
+# within_the_grant REGIONS NP LEAST [MPIRUN ARGUMENT...] : a job on a device with so many memory regions, of which each process has
+# its part, and meets the limit so many times at least.
+within_the_grant() {
+  local part=$(($1 / $2))
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few memory regions'; exit 77 ;; esac
+  new_fabric --set "max_mrs=$1"
+  stock check_regions && fabric "$2" --mca mpi_leave_pinned 1 --mca btl_base_verbose 10 "${@:4}" "$programs/check_regions" $part "$3" &&
+    says 'regions are right' && says "memory regions: $part ($1 of the device, shared by $2 processes of this node)"
+}
+few_buffers='P,4096,16:P,65536,8'
+case_memory_regions_within_the_grant() { within_the_grant 160 2 1; }
+case_memory_regions_within_a_tiny_grant() { within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers; }
+case_memory_regions_shared_by_four() { within_the_grant 120 4 10 --mca btl_fabric_receive_queues $few_buffers; }
+case_memory_regions_of_transmit_contexts() {
+  within_the_grant 60 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_tx_contexts 2
+}
+case_memory_regions_registered_anew() { # for each read
+  within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_force_mr 1
+}
+case_memory_regions_of_one_sided_operations() {
+  within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers &&
+    fabric 2 --mca osc rdma --mca btl_fabric_receive_queues $few_buffers "$check" --rma --max 65536 && says 'checks passed'
+}

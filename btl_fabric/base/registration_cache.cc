@@ -6,6 +6,21 @@
 
 namespace fabric {
 
+namespace {
+
+/// What peers read stays until they say that they have. If that took all there is on both sides, neither could read: so it is told
+/// apart from what is written to.
+RegionUse use_of(const mca_rcache_base_registration_t& registration) noexcept {
+  if ((registration.flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0) {
+    return (registration.flags & kRegistrationForReceives) != 0 ? RegionUse::kReceives : RegionUse::kSends;
+  }
+  constexpr auto kWritten =
+      MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE | MCA_RCACHE_ACCESS_REMOTE_ATOMIC;
+  return (registration.access_flags & kWritten) != 0 ? RegionUse::kSinks : RegionUse::kSources;
+}
+
+}  // namespace
+
 /// Called by the cache. Message buffers, which bypass it, are only read and written by this host's own requests;
 /// everything else for what it was asked for.
 int RegistrationCache::register_region(void* context, void* base, size_t size,
@@ -20,9 +35,7 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
   ours->access = access_flags(roles, cache.transport_);
-  ours->use = !is_buffer                                              ? RegionUse::kUser
-              : (registration->flags & kRegistrationForReceives) != 0 ? RegionUse::kReceives
-                                                                      : RegionUse::kSends;
+  ours->use = use_of(*registration);
   // Open MPI's cache deregisters something that nobody uses, and tries again: try_take() is enough.
   if (!cache.budget_.try_take(ours->use)) {
     return OPAL_ERR_OUT_OF_RESOURCE;

@@ -15,14 +15,15 @@ void raise(std::atomic<std::uint64_t>& most, std::uint64_t value) noexcept {
   }
 }
 
-/// What is kept for each use: three quarters of what there is. Most for buffers to receive into, of which every peer has some.
+/// What is kept for each use: some three quarters of what there is. Most for buffers to receive into, of which every peer has some.
 std::array<std::int64_t, kRegionUses> shares_of(std::int64_t granted) noexcept {
   constexpr std::int64_t kMostReserved = 16;
   const auto eighths = [granted](std::int64_t count) {
     return std::max<std::int64_t>(granted * count / 8, granted >= std::int64_t{kRegionUses} ? 1 : 0);
   };
   std::array<std::int64_t, kRegionUses> kept{};
-  kept[static_cast<std::size_t>(RegionUse::kUser)] = eighths(1);
+  kept[static_cast<std::size_t>(RegionUse::kSources)] = eighths(1) / 2;
+  kept[static_cast<std::size_t>(RegionUse::kSinks)] = eighths(1);
   kept[static_cast<std::size_t>(RegionUse::kSends)] = eighths(1);
   kept[static_cast<std::size_t>(RegionUse::kReceives)] = eighths(3);
   kept[static_cast<std::size_t>(RegionUse::kReserve)] = std::min(eighths(1), kMostReserved);

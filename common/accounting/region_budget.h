@@ -16,12 +16,13 @@ namespace fabric {
 
 /// What a memory region is for.
 enum class RegionUse : std::uint8_t {
-  kUser,      ///< the user's memory: if it cannot be registered it is copied, or waits
+  kSources,  ///< the user's memory for peers to read, until they have: if it cannot be registered it is copied
+  kSinks,  ///< the user's memory that is written to, and what is registered for one operation: done by itself, sooner or later
   kSends,     ///< buffers to send from: without one messages wait
   kReceives,  ///< buffers to receive into: without them there is no connection
   kReserve,   ///< what nothing goes on without, and not many: handshakes, RDMA requests, one temporary registration
 };
-inline constexpr std::size_t kRegionUses = 4;
+inline constexpr std::size_t kRegionUses = 5;
 
 // Of the process, for counters.
 inline std::atomic<std::uint64_t> regions_now = 0;       ///< with all devices

@@ -33,7 +33,7 @@ MrPool::Slot* MrPool::register_memory(void* address, std::uint64_t length, unsig
     return nullptr;
   }
   // The first comes from the reserve, so that operations can always go one after the other.
-  const RegionUse use = in_use() == 0 ? RegionUse::kReserve : RegionUse::kUser;
+  const RegionUse use = in_use() == 0 ? RegionUse::kReserve : RegionUse::kSinks;
   ibv_mr* mr = verbs_.register_memory(address, length, access, use);
   if (mr == nullptr) {
     return nullptr;

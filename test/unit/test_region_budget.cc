@@ -23,7 +23,7 @@ unsigned take_all(RegionBudget& budget, RegionUse use) {
 START_TEST(what_is_not_known_is_no_limit) {
   for (const std::int64_t none : {0, -1}) {
     RegionBudget budget(none);
-    ck_assert_uint_eq(take_all(budget, RegionUse::kUser), 1000);
+    ck_assert_uint_eq(take_all(budget, RegionUse::kSinks), 1000);
     ck_assert_uint_eq(take_all(budget, RegionUse::kReceives), 1000);
     ck_assert_int_eq(budget.granted(), 0);
     ck_assert_int_eq(budget.in_use(), 2000);
@@ -32,8 +32,9 @@ START_TEST(what_is_not_known_is_no_limit) {
 END_TEST
 
 START_TEST(each_use_leaves_the_others_what_is_kept_for_them) {
-  // Of 32, 12 are kept for buffers to receive into, and 4 for each of the others.
-  constexpr std::array kUses = {RegionUse::kUser, RegionUse::kSends, RegionUse::kReceives, RegionUse::kReserve};
+  // Of 32, 12 are kept for buffers to receive into, 2 for what peers read, and 4 for each of the others.
+  constexpr std::array kUses = {RegionUse::kSources, RegionUse::kSinks, RegionUse::kSends, RegionUse::kReceives,
+                                RegionUse::kReserve};
   for (const RegionUse first : kUses) {
     RegionBudget budget(32);
     std::int64_t kept = 0;
@@ -48,20 +49,20 @@ START_TEST(each_use_leaves_the_others_what_is_kept_for_them) {
   }
   RegionBudget many(100000);
   ck_assert_int_eq(many.kept_for(RegionUse::kReserve), 16);
-  RegionBudget few(4);
+  RegionBudget few(5);
   for (const RegionUse use : kUses) {
-    ck_assert_int_eq(few.kept_for(use), 1);
+    ck_assert_int_eq(few.kept_for(use), use == RegionUse::kSources ? 0 : 1);
   }
 }
 END_TEST
 
 START_TEST(what_is_given_back_can_be_had_again) {
   RegionBudget budget(8);
-  const unsigned first = take_all(budget, RegionUse::kUser);
-  ck_assert(!budget.try_take(RegionUse::kUser));
-  budget.give_back(RegionUse::kUser);
-  ck_assert(budget.try_take(RegionUse::kUser));
-  ck_assert(!budget.try_take(RegionUse::kUser));
+  const unsigned first = take_all(budget, RegionUse::kSinks);
+  ck_assert(!budget.try_take(RegionUse::kSinks));
+  budget.give_back(RegionUse::kSinks);
+  ck_assert(budget.try_take(RegionUse::kSinks));
+  ck_assert(!budget.try_take(RegionUse::kSinks));
   ck_assert_int_eq(budget.in_use(), first);
 }
 END_TEST
@@ -70,7 +71,7 @@ START_TEST(the_error_says_what_there_is) {
   RegionBudget budget(1, "1 of the device");
   ck_assert(budget.try_take(RegionUse::kReserve));
   ck_assert(!budget.try_take(RegionUse::kReserve));
-  ck_assert(!budget.try_take(RegionUse::kUser));
+  ck_assert(!budget.try_take(RegionUse::kSinks));
   ck_assert(budget.explain().find("all 1 memory regions") == 0);
   ck_assert(budget.explain().find("1 of the device") != std::string::npos);
 }
@@ -86,17 +87,17 @@ START_TEST(what_nobody_uses_makes_room) {
       return false;
     }
     --unused;
-    the_one->give_back(RegionUse::kUser);
+    the_one->give_back(RegionUse::kSinks);
     return true;
   });
   the_one = &budget;
-  const unsigned first = take_all(budget, RegionUse::kUser);
+  const unsigned first = take_all(budget, RegionUse::kSinks);
   ck_assert_uint_eq(asked, 0);  // try_take() does not
   for (unsigned i = 0; i < 3; ++i) {
-    ck_assert(budget.take(RegionUse::kUser));
+    ck_assert(budget.take(RegionUse::kSinks));
     ck_assert_int_eq(budget.in_use(), first);
   }
-  ck_assert(!budget.take(RegionUse::kUser));
+  ck_assert(!budget.take(RegionUse::kSinks));
   ck_assert_uint_eq(asked, 4);
 }
 END_TEST
@@ -144,12 +145,12 @@ START_TEST(the_process_counts_what_there_is) {
   const std::uint64_t now = regions_now;
   const std::uint64_t refused = regions_at_limit;
   RegionBudget budget(8);
-  ck_assert(budget.try_take(RegionUse::kReserve) && budget.try_take(RegionUse::kUser));
+  ck_assert(budget.try_take(RegionUse::kReserve) && budget.try_take(RegionUse::kSinks));
   ck_assert_uint_eq(regions_now, now + 2);
   ck_assert_uint_ge(regions_most, 2);
   (void)take_all(budget, RegionUse::kReceives);
   ck_assert_uint_eq(regions_at_limit, refused + 1);
-  budget.give_back(RegionUse::kUser);
+  budget.give_back(RegionUse::kSinks);
   ck_assert_uint_eq(regions_now, now + static_cast<std::uint64_t>(budget.in_use()));
 }
 END_TEST

@@ -41,6 +41,8 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t atomics_executed = 0;
   std::uint64_t rdma_queued = 0;
   std::uint64_t rdma_held = 0;
+  std::uint64_t windows_bound = 0;
+  std::uint64_t windows_invalidated = 0;
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
@@ -87,6 +89,9 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"rdma_queued", &Counters::rdma_queued, "RDMA operations that waited for a connection, room or memory"},
     CounterSpec{"rdma_held", &Counters::rdma_held,
                 "RDMA operations whose end was told later, because no message could have followed them"},
+    CounterSpec{"windows_bound", &Counters::windows_bound,
+                "Memory windows bound for RDMA reads, into memory that no peer may write to otherwise"},
+    CounterSpec{"windows_invalidated", &Counters::windows_invalidated, "Those that were closed when the data had come"},
     CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
     CounterSpec{
         "registrations_at_limit", nullptr,

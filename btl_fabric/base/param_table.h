@@ -35,6 +35,7 @@ struct Params {
   int rdma_depth = 0;
   int device_atomics = 0;
   int force_mr = 0;
+  int read_windows = 1;
   char* queue_costs = nullptr;
   int tx_contexts = 0;
   int cq_size = 0;
@@ -147,6 +148,11 @@ inline constexpr std::array kParamTable = {
                  "unless all processes of the job are on one host. Each process chooses for its own memory"),
     number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
+    number_param(
+        "read_windows", &Params::read_windows, 1, 0, 1, 7,
+        "1 binds a memory window for every RDMA read on iWARP into memory that no peer is to write to otherwise, "
+        "if the device has windows of type 2, and closes it when the data have come; 0 registers such memory for "
+        "writing by peers, which iWARP needs else, for as long as it is registered"),
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
                "entries of one size. Three more numbers say the same of receive queues (32,16,32,0,0,16). By default "

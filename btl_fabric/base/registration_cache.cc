@@ -34,7 +34,7 @@ int RegistrationCache::register_region(void* context, void* base, size_t size,
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
-  ours->access = access_flags(roles, cache.transport_);
+  ours->access = access_flags(roles, cache.transport_, cache.reads_by_windows_);
   ours->use = use_of(*registration);
   // Open MPI's cache deregisters something that nobody uses, and tries again: try_take() is enough.
   if (!cache.budget_.try_take(ours->use)) {
@@ -123,9 +123,9 @@ Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_p
   return cache;
 }
 
-DeviceRdma& RegistrationCache::rdma(unsigned context) {
+DeviceRdma& RegistrationCache::rdma(unsigned context, const MrPoolHints& hints) {
   while (rdma_.size() <= context) {
-    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), MrPoolHints{}, &budget_));
+    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), hints, &budget_));
   }
   return *rdma_[context];
 }

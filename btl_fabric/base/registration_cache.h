@@ -36,8 +36,8 @@ class RegistrationCache {
   [[nodiscard]] BufferSource buffers() const;
   /// The device's handshake buffers; the progress thread's.
   [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
-  /// What the RDMA operations of a transmit context share. Made when it is asked for first.
-  [[nodiscard]] DeviceRdma& rdma(unsigned context);
+  /// What the RDMA operations of a transmit context share. Made when it is asked for first, with those hints.
+  [[nodiscard]] DeviceRdma& rdma(unsigned context, const MrPoolHints& hints);
 
   /// Module `index` of the process is of a port of the device, so that peers may reach the device's memory through it.
   void add_port(std::size_t index) noexcept { ports_ |= std::uint64_t{1} << (index % kMaxPorts); }
@@ -46,6 +46,8 @@ class RegistrationCache {
   void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
   /// What registrations cost, found by making some.
   [[nodiscard]] const RegistrationCost& cost() const noexcept { return cost_; }
+  /// Memory that is only read into needs no remote write access on iWARP: windows are bound for the reads.
+  void set_reads_by_windows(bool by_windows) noexcept { reads_by_windows_ = by_windows; }
   /// The memory on which peers may have atomics executed by this process's processor.
   [[nodiscard]] const AtomicTargets& atomic_targets() const noexcept { return atomic_targets_; }
 
@@ -77,6 +79,7 @@ class RegistrationCache {
   std::uint64_t ports_ = 0;
   const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
   bool atomics_by_device_ = false;
+  bool reads_by_windows_ = false;
   AtomicTargets atomic_targets_;
   std::mutex list_mutex_;
   Registration* newest_ = nullptr;  ///< of all that there are

@@ -257,6 +257,7 @@ void Module::make_path(PathQueues queues) {
   settings.rdma_limits = cpc::rdma_limits(port_.address.link, max_message_, port_.device->max_inline,
                                           port_.device->attributes.max_qp_init_rd_atom);
   settings.rdma_limits.force_mr = params().force_mr != 0;
+  settings.rdma_limits.windows = reads_by_windows_;
   settings.poll_batch = params().cq_poll_batch;
   const int coalesce_size = params().coalesce_size;
   settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
@@ -265,7 +266,7 @@ void Module::make_path(PathQueues queues) {
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);
   }
   settings.receivers = mca_btl_base_active_message_trigger;
-  endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
+  endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context, pool_hints()), cache_.atomic_targets(),
                        counters[place_.context], &Component::get().packet_watch());
 }
 

@@ -93,6 +93,7 @@ class Module final : public mca_btl_base_module_t {
                                                                        const PathQueues& queues) const;
   void learn_rdma_limits() noexcept;
   void choose_protocols(const LimitWishes& wishes);
+  [[nodiscard]] MrPoolHints pool_hints() const noexcept;
   void make_path(PathQueues queues);
   void fill_context(const PathQueues& queues);
   [[nodiscard]] bool is_of_port(const cpc::AsyncEvent& event) const noexcept;
@@ -109,6 +110,7 @@ class Module final : public mca_btl_base_module_t {
   ProtocolLimits limits_;
   std::size_t in_place_size_ = SIZE_MAX;
   bool atomics_by_device_ = false;
+  bool reads_by_windows_ = false;
   ModuleServices services_;
   Endpoints endpoints_;
 };

@@ -33,6 +33,7 @@ class RdmaVerbs {
 struct MrPoolHints {
   std::uint32_t operations = 16;
   std::uint64_t bytes_each = 1U << 20;
+  std::uint32_t windows = UINT32_MAX;  ///< most that it makes
 };
 
 /// The temporary registrations of a device. "None left" is an answer: something is given back with every completion.
@@ -57,19 +58,29 @@ class MrPool {
   /// A window. Null when the pool has none left, or the device none at all.
   [[nodiscard]] Slot* take_window() noexcept;
   void give_back(Slot* slot) noexcept;
+  /// The same of a window that may still be bound, which cannot be bound again then: another one takes its place.
+  void give_back_bound(Slot* slot) noexcept;
+  /// Destroys all windows; nothing is in use.
+  void destroy_windows() noexcept;
 
-  [[nodiscard]] std::size_t in_use() const noexcept { return slots_.size() - free_.size(); }
+  [[nodiscard]] std::size_t in_use() const noexcept { return slots_.size() - free_.size() - free_windows_.size(); }
   /// Everything is back.
   [[nodiscard]] bool is_whole() const noexcept { return in_use() == 0 && bytes_left_ == bytes_; }
   [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
+  /// A slot from the list that is preferred, or else from the other one; null if there is none.
+  [[nodiscard]] static Slot* take(std::vector<Slot*>& preferred, std::vector<Slot*>& other) noexcept;
+
   RdmaVerbs& verbs_;
   std::uint64_t bytes_;
   std::uint64_t bytes_left_;
+  std::uint32_t windows_left_;  ///< to make
   std::vector<Slot> slots_;
-  std::vector<Slot*> free_;  ///< never grows beyond slots_: no allocation after the constructor
+  // Neither grows beyond slots_: no allocation after the constructor
+  std::vector<Slot*> free_;
+  std::vector<Slot*> free_windows_;  ///< those that have one
 };
 
 }  // namespace fabric

@@ -238,6 +238,7 @@ int main(int argc, char** argv) {
   one_sided ? access_windows() : at_once ? cross() : in_turns ? take_turns() : exchange();
   read_counters();
   bad = is_other ? 0 : check_traffic();
+  bad += expect(value_of("windows_bound") == value_of("windows_invalidated"), "a memory window was left open");
   for (int i = 1 + is_other; i < argc; i++) bad += check_range(argv[i]);
   for (int i = 0; rank == 0 && i < counter_count; i++)
     if (counters[i].sum != 0) printf("%-36s %llu\n", counters[i].name, counters[i].sum);

@@ -34,10 +34,11 @@ struct NodeShare {
   std::int64_t cores = 1;      ///< that this process may run on
 };
 
-/// What each endpoint wants; -1 asks for the most there is.
+/// What each endpoint wants; -1 asks for the most there is. A verbs queue pair receives where it sends, so that an endpoint
+/// has at least as many receive contexts as transmit contexts.
 struct EndpointAttributes {
   std::int64_t tx_ctx_cnt = 1;
-  std::int64_t rx_ctx_cnt = 1;
+  std::int64_t rx_ctx_cnt = 0;  ///< 0: as many as transmit contexts
   bool operator==(const EndpointAttributes&) const = default;
 };
 

@@ -256,7 +256,8 @@ QueuePairCounts queue_pairs_of(const Question& question) noexcept {
   } else {
     counts.per_process = (hosts * processes - 1) * question.queues.count();
   }
-  const auto contexts = static_cast<std::uint64_t>(std::max<std::int64_t>(1, question.contexts.tx_ctx_cnt));
+  const auto contexts = static_cast<std::uint64_t>(
+      std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt}));
   counts.senders_per_process *= contexts;
   counts.per_process *= contexts;
   counts.targets_per_host *= contexts;

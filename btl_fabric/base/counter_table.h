@@ -24,6 +24,9 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t packets_coalesced = 0;
   std::uint64_t messages_by_eager_rdma = 0;
   std::uint64_t eager_rdma_rings = 0;
+  std::uint64_t messages_directed_by_index = 0;
+  std::uint64_t messages_directed_by_rule = 0;
+  std::uint64_t messages_left_to_a_context = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
@@ -69,6 +72,12 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"messages_by_eager_rdma", &Counters::messages_by_eager_rdma,
                 "Of the messages that the device copied: those written into a ring of the peer's"},
     CounterSpec{"eager_rdma_rings", &Counters::eager_rdma_rings, "Rings given to peers that talk much"},
+    CounterSpec{"messages_directed_by_index", &Counters::messages_directed_by_index,
+                "Messages whose sender named a receive context of the peer"},
+    CounterSpec{"messages_directed_by_rule", &Counters::messages_directed_by_rule,
+                "Messages sent to the receive context that a steering rule of the peer names"},
+    CounterSpec{"messages_left_to_a_context", &Counters::messages_left_to_a_context,
+                "Messages among these that were sent in a callback, and waited for the lock of another context"},
     CounterSpec{"bytes_sent", &Counters::bytes_sent, "Bytes in all these, headers of the PML included"},
     CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
     CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},

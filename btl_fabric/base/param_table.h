@@ -38,6 +38,8 @@ struct Params {
   int read_windows = 1;
   char* queue_costs = nullptr;
   int tx_contexts = 0;
+  int rx_contexts = 0;
+  char* rx_steering = nullptr;
   int cq_size = 0;
   int cq_resize = 0;
   int cq_poll_batch = 0;
@@ -162,6 +164,17 @@ inline constexpr std::array kParamTable = {
         "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
         "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
         "process"),
+    number_param(
+        "rx_contexts", &Params::rx_contexts, 0, -1, 64, 4,
+        "Receive contexts of an endpoint, each with completion queues, shared receives and a lock of its own: threads are at "
+        "home in one each, in turn, and look there first. 0: as many as transmit contexts, which is the least; -1: one for "
+        "each processor of this process"),
+    text_param(
+        "rx_steering", &Params::rx_steering, nullptr, 4,
+        "Receive contexts that messages to this process go to, by rules separated by semicolons, of which the first that "
+        "matches counts: source=0-3,tag=match:1;tag=fin:0;*:2. Sources are ranks, tags numbers of BTL messages or pml, osc, "
+        "usr, match, rndv, rget, ack, nack, frag, get, put, fin, cid. What no rule matches goes where the sender's thread "
+        "sends"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue at first. It grows with the number of connections"),
     number_param(

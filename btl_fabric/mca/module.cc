@@ -47,8 +47,8 @@ std::optional<std::string> job_family_folder() {
   return std::filesystem::path(job).parent_path().string();
 }
 
-/// Divides the device among the processes of this node, where every endpoint wants so many transmit contexts.
-ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, std::int64_t contexts) {
+/// Divides the device among the processes of this node, where every endpoint wants so many contexts.
+ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, const EndpointAttributes& contexts) {
   const cpc::QueuePairSettings settings = queue_pair_settings(port);
   QueuePairUse use{static_cast<std::int64_t>(queues.count()), 0, params().cq_size};
   for (std::size_t i = 0; i < queues.count(); ++i) {
@@ -62,7 +62,7 @@ ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues
   }
   const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
                        static_cast<std::int64_t>(std::thread::hardware_concurrency())};
-  return {facts_of(port.device->attributes), node, use, EndpointAttributes{contexts, contexts}};
+  return {facts_of(port.device->attributes), node, use, contexts};
 }
 
 /// What each context has.
@@ -83,10 +83,17 @@ ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
 
 }  // namespace
 
-unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted) {
-  const ResourceManager most = share_device(port, queues_of(port, queues), wanted);
-  const std::int64_t granted = wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(granted, 1, kMostContexts));
+ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit, int receive) {
+  const ResourceManager most = share_device(port, queues_of(port, queues), {transmit, receive});
+  const auto within = [](std::int64_t count) {
+    return static_cast<unsigned>(std::clamp<std::int64_t>(count, 1, kMostContexts));
+  };
+  const DomainAttributes& domain = most.attributes();
+  const unsigned sends = within(transmit < 0 ? domain.ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt);
+  if (receive == 0) {
+    return {sends, sends};
+  }
+  return {sends, std::max(sends, within(receive < 0 ? domain.ep_rx_ctx_cnt.optimal : most.granted().rx_ctx_cnt))};
 }
 
 Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {
@@ -117,10 +124,13 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
                                              const ReceiveQueues& queues, const ModulePlace& place,
                                              const mca_btl_base_module_t& table, const LimitWishes& wishes) {
   const ReceiveQueues run = queues_of(port, queues);
-  const ResourceManager manager = share_device(port, run, place.contexts);
+  // Of receive contexts what was asked for, unless that is more than was granted: the report says what became of it.
+  const std::int64_t asked = params().rx_contexts < 0 ? place.contexts.receive : params().rx_contexts;
+  const ResourceManager manager =
+      share_device(port, run, {place.contexts.transmit, std::min<std::int64_t>(asked, place.contexts.receive)});
   auto fit =
       cpc::fit_queues(run, port.address.link, queue_pair_settings(port), static_cast<std::uint32_t>(params().cq_size),
-                      std::max(1U, job_size()), room_of(port, manager, place.contexts));
+                      std::max(1U, job_size()), room_of(port, manager, place.contexts.count()));
   if (!fit) {
     return tl::unexpected(fit.error());
   }

@@ -13,6 +13,7 @@
 #include "btl_fabric/base/registration_cache.h"
 #include "btl_fabric/mca/module_services.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "common/accounting/context_locks.h"
 #include "common/accounting/contexts.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/port_scan.h"
@@ -25,7 +26,7 @@ namespace fabric {
 struct ModulePlace {
   std::uint16_t index = 0;  ///< in the modex
   unsigned context = 0;
-  unsigned contexts = 1;  ///< of the port: the modules next to each other
+  ContextRoles contexts;  ///< of the port: the modules next to each other
 };
 
 /// Derives from Open MPI's table of functions and limits; btl_functions.cc fills in the functions. Everything here belongs
@@ -115,9 +116,10 @@ class Module final : public mca_btl_base_module_t {
   Endpoints endpoints_;
 };
 
-/// Transmit contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process
-/// has processors).
-[[nodiscard]] unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted);
+/// Contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process has
+/// processors; `receive` 0: as many as transmit contexts).
+[[nodiscard]] ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit,
+                                          int receive);
 
 /// Memory regions of a port's device that this process may have.
 [[nodiscard]] Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues);

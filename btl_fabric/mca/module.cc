@@ -97,7 +97,7 @@ ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues,
 }
 
 Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {
-  return share_device(port, queues_of(port, queues), 1).memory_region_grant();
+  return share_device(port, queues_of(port, queues), {1, 1}).memory_region_grant();
 }
 
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Every counter of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
+// Every counter and level of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
 // generates the counter table of the README (contrib/docs/print_params.cc).
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "btl_fabric/base/peer_room.h"
+#include "common/accounting/region_budget.h"
 #include "cpc/core/unknown_peers.h"
 #include "cpc/queue_pairs/xrc_counts.h"
 
@@ -22,6 +24,9 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t packets_coalesced = 0;
   std::uint64_t messages_by_eager_rdma = 0;
   std::uint64_t eager_rdma_rings = 0;
+  std::uint64_t messages_directed_by_index = 0;
+  std::uint64_t messages_directed_by_rule = 0;
+  std::uint64_t messages_left_to_a_context = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
@@ -40,6 +45,8 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t rdma_queued = 0;
   std::uint64_t rdma_held = 0;
   std::uint64_t rdma_striped = 0;
+  std::uint64_t windows_bound = 0;
+  std::uint64_t windows_invalidated = 0;
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
@@ -66,6 +73,12 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"messages_by_eager_rdma", &Counters::messages_by_eager_rdma,
                 "Of the messages that the device copied: those written into a ring of the peer's"},
     CounterSpec{"eager_rdma_rings", &Counters::eager_rdma_rings, "Rings given to peers that talk much"},
+    CounterSpec{"messages_directed_by_index", &Counters::messages_directed_by_index,
+                "Messages whose sender named a receive context of the peer"},
+    CounterSpec{"messages_directed_by_rule", &Counters::messages_directed_by_rule,
+                "Messages sent to the receive context that a steering rule of the peer names"},
+    CounterSpec{"messages_left_to_a_context", &Counters::messages_left_to_a_context,
+                "Messages among these that were sent in a callback, and waited for the lock of another context"},
     CounterSpec{"bytes_sent", &Counters::bytes_sent, "Bytes in all these, headers of the PML included"},
     CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
     CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},
@@ -88,7 +101,15 @@ inline constexpr std::array kCounterTable = {
                 "RDMA operations whose end was told later, because no message could have followed them"},
     CounterSpec{"rdma_striped", &Counters::rdma_striped,
                 "RDMA reads and writes divided among several ports; puts and gets count each piece"},
+    CounterSpec{"windows_bound", &Counters::windows_bound,
+                "Memory windows bound for RDMA reads, into memory that no peer may write to otherwise"},
+    CounterSpec{"windows_invalidated", &Counters::windows_invalidated, "Those that were closed when the data had come"},
     CounterSpec{"registrations", nullptr, "Memory regions registered", &registrations},
+    CounterSpec{
+        "registrations_at_limit", nullptr,
+        "Times that this process's part of a device's memory regions was in use when one more was wanted: memory "
+        "that nobody used was deregistered for it, or data was copied, or waited",
+        &regions_at_limit},
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
@@ -103,6 +124,27 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"unknown_peers_refused", nullptr,
                 "Connections refused because whoever asked for them was not of this job, or made no sense",
                 &cpc::unknown_peers_refused},
+};
+
+/// What is not counted, but told as it is now: a number for each process of the job, in the order of MPI_COMM_WORLD, or one number.
+struct LevelSpec {
+  const char* name;                                       ///< without the btl_fabric_ in front
+  std::uint64_t (RoomSource::*of_peer)() const noexcept;  ///< summed over all connections with it; null for one number
+  const char* help;
+  const std::atomic<std::uint64_t>* own = nullptr;  ///< that one
+};
+
+inline constexpr std::array kLevelTable = {
+    LevelSpec{"tx_size_left", &RoomSource::tx_size_left,
+              "Of each peer: sends, reads and writes of the largest size that can be posted now, without waiting for a "
+              "completion"},
+    LevelSpec{
+        "rx_size_left", &RoomSource::rx_size_left,
+        "Of each peer: receives that can be posted now, since their buffers are in use or are to be posted again. "
+        "Those of shared queues are counted for every peer"},
+    LevelSpec{"memory_regions", nullptr, "Memory regions registered now", &regions_now},
+    LevelSpec{"memory_regions_most", nullptr, "Most memory regions that were registered with a device at any time",
+              &regions_most},
 };
 
 }  // namespace fabric

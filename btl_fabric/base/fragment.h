@@ -29,14 +29,15 @@ struct Fragment : mca_btl_base_descriptor_t {
   std::uint32_t user_lkey;
   std::uint8_t queue;  ///< index in receive_queues
   bool is_receive;
-  PacketKind kind;              ///< of a send: kMessage unless the component itself speaks
-  mca_btl_base_tag_t tag;       ///< of a send, while it waits
-  bool callback_due;            ///< of a send: call des_cbfunc when it completes
-  std::uint64_t carried;        ///< of a send: what its completion frees of the send queue
-  LinkQueue* posted_on;         ///< where a request of it is under way; null: nowhere, or on a shared receive queue
-  Fragment* next;               ///< in the list it waits in
-  Fragment* parts;              ///< of a packet of several messages: these, in order; otherwise null
-  ibv_recv_wr receive_request;  ///< of a receive: registered memory does not move, so it is built once
+  PacketKind kind;         ///< of a send: kMessage unless the component itself speaks
+  mca_btl_base_tag_t tag;  ///< of a send, while it waits
+  bool callback_due;       ///< of a send: call des_cbfunc when it completes
+  std::uint64_t carried;   ///< of a send: what its completion frees of the send queue
+  LinkQueue* posted_on;    ///< where a request of it is under way; null: nowhere, or on a shared receive queue
+  Fragment* next;          ///< in the list it waits in
+  mca_btl_base_endpoint_t* directed_to;  ///< of a send that was left with a context: the peer
+  Fragment* parts;                       ///< of a packet of several messages: these, in order; otherwise null
+  ibv_recv_wr receive_request;           ///< of a receive: registered memory does not move, so it is built once
   ibv_sge receive_sge;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "btl_fabric/base/packet_header.h"
+#include "common/accounting/region_budget.h"
 
 namespace fabric {
 
@@ -22,10 +23,11 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
                                                          std::uint32_t capacity, const PoolSizes& sizes) {
   constexpr size_t kAlignment = 64;  // a cache line: no two buffers share one
   std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity));
-  const int rc = opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
-                                     PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit,
-                                     sizes.increment, source.memory, MCA_RCACHE_FLAGS_CACHE_BYPASS,
-                                     source.registrations, init_fragment, pool.get());
+  const int rc =
+      opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
+                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit, sizes.increment,
+                          source.memory, MCA_RCACHE_FLAGS_CACHE_BYPASS | (receives ? kRegistrationForReceives : 0),
+                          source.registrations, init_fragment, pool.get());
   if (rc != OPAL_SUCCESS) {
     return failure("memory for messages of " + std::to_string(capacity) + " bytes cannot be registered with " +
                    source.device + "; " + memlock_hint());
@@ -66,6 +68,9 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
 }
 
 std::string memlock_hint() {
+  if (regions_at_limit > 0) {
+    return "this process's part of the device's memory regions was in use (--mca btl_base_verbose 10 tells how many that are)";
+  }
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
     return "the limit of locked memory is not the reason (ulimit -l is unlimited)";

@@ -37,8 +37,11 @@ struct Params {
   int rdma_depth = 0;
   int device_atomics = 0;
   int force_mr = 0;
+  int read_windows = 1;
   char* queue_costs = nullptr;
   int tx_contexts = 0;
+  int rx_contexts = 0;
+  char* rx_steering = nullptr;
   int cq_size = 0;
   int cq_resize = 0;
   int cq_poll_batch = 0;
@@ -157,14 +160,31 @@ inline constexpr std::array kParamTable = {
                  "unless all processes of the job are on one host. Each process chooses for its own memory"),
     number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
+    number_param(
+        "read_windows", &Params::read_windows, 1, 0, 1, 7,
+        "1 binds a memory window for every RDMA read on iWARP into memory that no peer is to write to otherwise, "
+        "if the device has windows of type 2, and closes it when the data have come; 0 registers such memory for "
+        "writing by peers, which iWARP needs else, for as long as it is registered"),
     text_param("queue_costs", &Params::queue_costs, nullptr, 7,
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
-               "entries of one size. By default from a table of devices"),
+               "entries of one size. Three more numbers say the same of receive queues (32,16,32,0,0,16). By default "
+               "from a table of devices"),
     number_param(
         "tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
         "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
         "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
         "process"),
+    number_param(
+        "rx_contexts", &Params::rx_contexts, 0, -1, 64, 4,
+        "Receive contexts of an endpoint, each with completion queues, shared receives and a lock of its own: threads are at "
+        "home in one each, in turn, and look there first. 0: as many as transmit contexts, which is the least; -1: one for "
+        "each processor of this process"),
+    text_param(
+        "rx_steering", &Params::rx_steering, nullptr, 4,
+        "Receive contexts that messages to this process go to, by rules separated by semicolons, of which the first that "
+        "matches counts: source=0-3,tag=match:1;tag=fin:0;*:2. Sources are ranks, tags numbers of BTL messages or pml, osc, "
+        "usr, match, rndv, rget, ack, nack, frag, get, put, fin, cid. What no rule matches goes where the sender's thread "
+        "sends"),
     number_param("cq_size", &Params::cq_size, 8192, 16, kNoLimit, 5,
                  "Entries of a completion queue at first. It grows with the number of connections"),
     number_param(

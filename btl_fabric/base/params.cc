@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/base/params.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
 #include "common/accounting/queue_space.h"
+#include "common/ports/steering.h"
 
 namespace fabric {
 
@@ -66,6 +68,29 @@ void check_pair(const std::string& prefix, const char* include, const char* excl
   if (include != nullptr && exclude != nullptr) {
     wrong.push_back("btl_fabric_" + prefix + "include (" + include + ") and btl_fabric_" + prefix + "exclude (" +
                     exclude + ") are both set: set one of them");
+  }
+}
+
+/// That rules can be read, and name contexts that were asked for: how many are granted is not known yet.
+void check_steering(std::vector<std::string>& wrong) {
+  if (values.rx_steering == nullptr) {
+    return;
+  }
+  const auto rules = parse_steering(values.rx_steering);
+  if (!rules) {
+    wrong.push_back("btl_fabric_rx_steering: " + rules.error().text);
+    return;
+  }
+  const int contexts = values.tx_contexts < 0 || values.rx_contexts < 0
+                           ? static_cast<int>(kMostSteeredContext) + 1
+                           : std::max(values.tx_contexts, values.rx_contexts);
+  for (const SteeringRule& rule : *rules) {
+    if (rule.context >= contexts) {
+      wrong.push_back("btl_fabric_rx_steering is \"" + std::string(values.rx_steering) +
+                      "\", and a rule names context " + std::to_string(rule.context) + ", but there are " +
+                      std::to_string(contexts) + ", counted from 0: raise btl_fabric_rx_contexts");
+      return;
+    }
   }
 }
 
@@ -162,6 +187,7 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   if (values.tx_contexts == 0) {
     wrong.push_back("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
   }
+  check_steering(wrong);
   if (values.max_ports == 0) {
     wrong.push_back("btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)");
   }

@@ -87,7 +87,7 @@ class RdmaRequestPool {
   explicit RdmaRequestPool(RdmaVerbs& verbs) noexcept : verbs_(verbs) {}
   ~RdmaRequestPool() {
     for (const Block& block : blocks_) {
-      verbs_.deregister_memory(block.mr);
+      verbs_.deregister_memory(block.mr, RegionUse::kReserve);
     }
   }
   RdmaRequestPool(const RdmaRequestPool&) = delete;
@@ -121,7 +121,7 @@ class RdmaRequestPool {
     // The block is kept before it is registered: what follows allocates nothing.
     Block& block = blocks_.emplace_back(Block{std::make_unique<std::array<RdmaRequest, kBlock>>(), nullptr});
     const unsigned access = access_flags(MemoryRole::kReadSink, link);
-    ibv_mr* mr = verbs_.register_memory(block.requests->data(), sizeof *block.requests, access);
+    ibv_mr* mr = verbs_.register_memory(block.requests->data(), sizeof *block.requests, access, RegionUse::kReserve);
     if (mr == nullptr) {
       blocks_.pop_back();
       return false;
@@ -141,7 +141,9 @@ class RdmaRequestPool {
 
 /// What the RDMA operations of a device share.
 struct DeviceRdma {
-  DeviceRdma(ibv_pd* pd, const MrPoolHints& hints) : verbs(pd), regions(verbs, hints), requests(verbs) {}
+  /// `budget`: that memory regions are taken from; null: there is no limit.
+  DeviceRdma(ibv_pd* pd, const MrPoolHints& hints, RegionBudget* budget = nullptr)
+      : verbs(pd, budget), regions(verbs, hints), requests(verbs) {}
 
   VerbsRdma verbs;
   MrPool regions;

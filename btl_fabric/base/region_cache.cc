@@ -23,6 +23,17 @@ void exchange_keys(Registration& registration) noexcept {
   }
 }
 
+/// What peers read stays until they say that they have. If that took all there is on both sides, neither could read: so it is told
+/// apart from what is written to.
+RegionUse use_of(const mca_rcache_base_registration_t& registration) noexcept {
+  if ((registration.flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0) {
+    return (registration.flags & kRegistrationForReceives) != 0 ? RegionUse::kReceives : RegionUse::kSends;
+  }
+  constexpr auto kWritten =
+      MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE | MCA_RCACHE_ACCESS_REMOTE_ATOMIC;
+  return (registration.access_flags & kWritten) != 0 ? RegionUse::kSinks : RegionUse::kSources;
+}
+
 }  // namespace
 
 /// Called by Open MPI's cache. Message buffers, which bypass it, are only read and written by this host's own requests;
@@ -38,7 +49,7 @@ int RegionCache::register_region(void* context, void* base, size_t size,
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
-  if (!cache.register_with_all(*ours, base, size, roles)) {
+  if (!cache.register_with_all(*ours, base, size, roles, use_of(*registration))) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
   cache.list(*ours);
@@ -46,8 +57,8 @@ int RegionCache::register_region(void* context, void* base, size_t size,
   return OPAL_SUCCESS;
 }
 
-bool RegionCache::register_with_all(Registration& registration, void* base, std::size_t size,
-                                    MemoryRoles roles) noexcept {
+bool RegionCache::register_with_all(Registration& registration, void* base, std::size_t size, MemoryRoles roles,
+                                    RegionUse use) noexcept {
   // What other devices than that of the message that follows have written is read back: see RdmaOperation::reads_back.
   if (devices_.size() > 1 && roles.has(MemoryRole::kWriteSink)) {
     roles |= MemoryRole::kReadSource;
@@ -55,7 +66,7 @@ bool RegionCache::register_with_all(Registration& registration, void* base, std:
   bool some = false;
   registration.memory = {};
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    some = devices_[i]->register_region(registration.memory[i], base, size, roles) || some;
+    some = devices_[i]->register_region(registration.memory[i], base, size, roles, use) || some;
   }
   exchange_keys(registration);
   return some;

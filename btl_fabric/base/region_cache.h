@@ -19,8 +19,8 @@ class MemoryDevice {
   virtual ~MemoryDevice() = default;
   /// Registers a region to play `roles`, and fills in all of `memory` but whose the handle is and the keys of others. False, and
   /// no mr, if that cannot be done now.
-  [[nodiscard]] virtual bool register_region(DeviceMemory& memory, void* base, std::size_t size,
-                                             MemoryRoles roles) noexcept = 0;
+  [[nodiscard]] virtual bool register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
+                                             RegionUse use) noexcept = 0;
   /// False if the device refuses; without an mr it does nothing.
   [[nodiscard]] virtual bool deregister_region(DeviceMemory& memory) noexcept = 0;
 };
@@ -38,6 +38,9 @@ class RegionCache {
   /// Open MPI's, whose records are Registrations.
   [[nodiscard]] mca_rcache_base_module_t* records() const noexcept { return rcache_; }
 
+  /// Deregisters something that is kept only because somebody may want it again. False if there is nothing.
+  [[nodiscard]] bool evict() const noexcept { return rcache_->rcache_evict(rcache_); }
+
   /// A region for MCA_RCACHE_ACCESS_* `access`, new or cached, until let_go(). Null if there can be none now.
   [[nodiscard]] Registration* hold(void* base, std::size_t size, std::int32_t access) const noexcept;
 
@@ -46,8 +49,8 @@ class RegionCache {
   static int register_region(void* cache, void* base, size_t size,
                              mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_region(void* cache, mca_rcache_base_registration_t* registration) noexcept;
-  [[nodiscard]] bool register_with_all(Registration& registration, void* base, std::size_t size,
-                                       MemoryRoles roles) noexcept;
+  [[nodiscard]] bool register_with_all(Registration& registration, void* base, std::size_t size, MemoryRoles roles,
+                                       RegionUse use) noexcept;
   [[nodiscard]] bool deregister(Registration& registration) noexcept;
   void list(Registration& registration) noexcept;
   void unlist(const Registration& registration) noexcept;

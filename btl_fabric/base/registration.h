@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "btl_fabric/base/opal.h"
+#include "common/accounting/region_budget.h"
 #include "common/rdma/access_flags.h"
 
 namespace fabric {
@@ -65,6 +66,10 @@ namespace fabric {
 /// parent's there: to deregister one would take it from the parent.
 inline bool in_forked_child = false;
 
+/// Set in the flags of registrations of buffers to receive into. One of those that Open MPI leaves to caches; "grdma" does not use
+/// it.
+inline constexpr std::uint32_t kRegistrationForReceives = MCA_RCACHE_FLAGS_MOD_RESV3;
+
 struct Registration;
 
 /// A handle of this process knows what it belongs to.
@@ -76,6 +81,7 @@ struct OwnHandle : mca_btl_base_registration_handle_t {
 struct DeviceMemory {
   ibv_mr* mr;       ///< null: it does not
   unsigned access;  ///< what it was registered for
+  RegionUse use;    ///< that it counts as
   OwnHandle handle;
 };
 

@@ -5,11 +5,17 @@
 
 namespace fabric {
 
-bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::size_t size,
-                                        MemoryRoles roles) noexcept {
-  memory.access = access_flags(roles, transport_);
+bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
+                                        RegionUse use) noexcept {
+  // Open MPI's cache deregisters something that nobody uses, and tries again: try_take() is enough.
+  if (!budget_.try_take(use)) {
+    return false;
+  }
+  memory.use = use;
+  memory.access = access_flags(roles, transport_, reads_by_windows_);
   memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
   if (memory.mr == nullptr) {
+    budget_.give_back(use);
     return false;
   }
   ++registrations;
@@ -34,19 +40,25 @@ bool RegistrationCache::deregister_region(DeviceMemory& memory) noexcept {
   if (ibv_dereg_mr(memory.mr) != 0) {
     return false;
   }
+  budget_.give_back(memory.use);
   memory.mr = nullptr;
   return true;
 }
 
+/// What is kept registered only because somebody may want it again.
+bool RegistrationCache::evict() noexcept {
+  return (own_ != nullptr && own_->evict()) || (shared_ != nullptr && shared_->evict());
+}
+
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
-                                                                   Transport transport) {
-  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport));
+                                                                   Transport transport, const Grant& regions) {
+  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport, regions));
   auto own = RegionCache::make("fabric." + cache->device_->name, {cache.get()});
   if (!own) {
     return tl::unexpected(own.error());
   }
   cache->own_ = std::move(*own);
-  cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get());
+  cache->handshakes_ = std::make_unique<cpc::HandshakeSlab>(cache->device_->pd.get(), &cache->budget_);
   return cache;
 }
 
@@ -66,9 +78,9 @@ Result<std::unique_ptr<RegionCache>> RegistrationCache::share_large(const std::v
   return shared;
 }
 
-DeviceRdma& RegistrationCache::rdma(unsigned context) {
+DeviceRdma& RegistrationCache::rdma(unsigned context, const MrPoolHints& hints) {
   while (rdma_.size() <= context) {
-    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), MrPoolHints{}));
+    rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), hints, &budget_));
   }
   return *rdma_[context];
 }

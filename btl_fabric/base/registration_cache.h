@@ -10,6 +10,8 @@
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/rdma_request.h"
 #include "btl_fabric/base/region_cache.h"
+#include "common/accounting/contexts.h"
+#include "common/accounting/region_budget.h"
 #include "common/base/result.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/process_info.h"
@@ -22,8 +24,9 @@ namespace fabric {
 /// modules are made, as Open MPI's cache is.
 class RegistrationCache final : private MemoryDevice {
  public:
+  /// `regions`: memory regions of the device that are this process's; 0: that is not known, and no limit.
   [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device,
-                                                                       Transport transport);
+                                                                       Transport transport, const Grant& regions);
   ~RegistrationCache() override = default;
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -32,8 +35,8 @@ class RegistrationCache final : private MemoryDevice {
   [[nodiscard]] BufferSource buffers() const;
   /// The device's handshake buffers; the progress thread's.
   [[nodiscard]] cpc::HandshakeSlab& handshakes() const noexcept { return *handshakes_; }
-  /// What the RDMA operations of a transmit context share. Made when it is asked for first.
-  [[nodiscard]] DeviceRdma& rdma(unsigned context);
+  /// What the RDMA operations of a transmit context share. Made when it is asked for first, with those hints.
+  [[nodiscard]] DeviceRdma& rdma(unsigned context, const MrPoolHints& hints);
 
   /// Module `index` of the process is of a port of the device, so that peers may reach the device's memory through it.
   /// Those of a device are added one after the other.
@@ -46,6 +49,8 @@ class RegistrationCache final : private MemoryDevice {
   void set_atomics_by_device(bool by_device) noexcept { atomics_by_device_ = by_device; }
   /// What registrations cost, found by making some.
   [[nodiscard]] const RegistrationCost& cost() const noexcept { return cost_; }
+  /// Memory that is only read into needs no remote write access on iWARP: windows are bound for the reads.
+  void set_reads_by_windows(bool by_windows) noexcept { reads_by_windows_ = by_windows; }
   /// The memory on which peers may have atomics executed by this process's processor.
   [[nodiscard]] const AtomicTargets& atomic_targets() const noexcept { return atomic_targets_; }
 
@@ -62,20 +67,26 @@ class RegistrationCache final : private MemoryDevice {
                                                                         std::size_t least);
 
  private:
-  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport) noexcept
-      : device_(std::move(device)), cost_(measure_registration(device_->pd.get())), transport_(transport) {}
-  [[nodiscard]] bool register_region(DeviceMemory& memory, void* base, std::size_t size,
-                                     MemoryRoles roles) noexcept override;
+  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport, const Grant& regions)
+      : device_(std::move(device)),
+        cost_(measure_registration(device_->pd.get())),
+        budget_(regions.count, regions.why, [this] { return evict(); }),
+        transport_(transport) {}
+  [[nodiscard]] bool evict() noexcept;
+  [[nodiscard]] bool register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
+                                     RegionUse use) noexcept override;
   [[nodiscard]] bool deregister_region(DeviceMemory& memory) noexcept override;
 
   std::shared_ptr<OpenDevice> device_;
   const RegistrationCost cost_;
+  RegionBudget budget_;  ///< what the rest takes regions from
   std::unique_ptr<cpc::HandshakeSlab> handshakes_;
   std::vector<std::unique_ptr<DeviceRdma>> rdma_;  ///< one for each transmit context
   std::uint8_t first_port_ = 0;
   std::uint8_t ports_ = 0;
   const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
   bool atomics_by_device_ = false;
+  bool reads_by_windows_ = false;
   AtomicTargets atomic_targets_;
   std::unique_ptr<RegionCache> own_;
   const RegionCache* shared_ = nullptr;  ///< of large memory; null: there is none

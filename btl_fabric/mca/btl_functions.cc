@@ -71,6 +71,7 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
               mca_btl_base_endpoint_t** endpoints) noexcept {
   return boundary([&] {
     const auto guard = Component::get().locks().lock_all();
+    Component::get().send_all_left();  // they name endpoints
     for (size_t i = 0; i < count; ++i) {
       if (endpoints[i] != nullptr && !static_cast<Endpoint*>(endpoints[i])->is_self()) {
         module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
@@ -200,19 +201,28 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_
 int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
          mca_btl_base_tag_t tag) noexcept {
   auto* fragment = static_cast<Fragment*>(descriptor);
-  const Component::Entered entered = Component::get().enter(*static_cast<Endpoint*>(endpoint), fragment->order);
+  auto& first = *static_cast<Endpoint*>(endpoint);
+  fragment->tag = tag;
+  if (first.is_directed(fragment->order, tag)) [[unlikely]] {
+    return Component::get().send_directed(first, *fragment);
+  }
+  const Component::Entered entered = Component::get().enter(first, MCA_BTL_NO_ORDER);
   if (entered.endpoint == nullptr) [[unlikely]] {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
-  fragment->tag = tag;
   return entered.endpoint->send(*fragment);
 }
 
 int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
           size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
           mca_btl_base_descriptor_t** descriptor) noexcept {
-  {
-    const Component::Entered entered = Component::get().enter(*static_cast<Endpoint*>(endpoint), order);
+  auto& first = *static_cast<Endpoint*>(endpoint);
+  if (first.is_directed(order, tag)) [[unlikely]] {
+    if (Component::get().send_immediately_directed(first, {convertor, header, header_size, payload_size}, order, tag)) {
+      return OPAL_SUCCESS;
+    }
+  } else {
+    const Component::Entered entered = Component::get().enter(first, MCA_BTL_NO_ORDER);
     if (entered.endpoint != nullptr &&
         entered.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
       return OPAL_SUCCESS;

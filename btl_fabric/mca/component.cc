@@ -102,12 +102,11 @@ std::uint32_t Component::rdma_outstanding(unsigned context, const ProcessName* p
   return sum;
 }
 
-Component::Entered Component::enter_one_of_several(Endpoint& first, std::uint8_t order) noexcept {
-  const bool is_named = order < first.contexts();
-  const unsigned context = is_named ? order : locks_->current() % first.contexts();
-  auto guard = locks_->lock_if_allowed(context);
-  Endpoint* const endpoint = guard ? first.in_context(context) : nullptr;
-  return {std::move(guard), endpoint};
+Component::Entered Component::enter_another(Endpoint& first, std::uint8_t order) noexcept {
+  const unsigned context = order < first.contexts() ? order : locks_->current() % first.contexts();
+  Entered entered{locks_->lock_if_allowed(context)};
+  entered.endpoint = entered.guard ? first.in_context(context) : nullptr;
+  return entered;
 }
 
 /// The completions of a context, unless another thread is at it.
@@ -116,6 +115,7 @@ int Component::progress(unsigned context) noexcept {
   if (!guard) {
     return 0;
   }
+  send_what_was_left(context);
   int total = 0;
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
     total += modules_[i]->endpoints().progress();
@@ -149,18 +149,25 @@ int Component::progress_all() noexcept {
   if (upcalls_are_handled_.load(std::memory_order_relaxed)) [[unlikely]] {
     return 0;  // that thread needs every lock: threads that all make progress would seldom leave it one
   }
-  // The thread's own context first. The others' messages are waited for as well, but while ours come, mostly by those
-  // whose contexts they are.
-  constexpr unsigned kOwnOnly = 8;
-  static thread_local unsigned since_all = 0;
-  const unsigned first = locks_->current();
-  int total = progress(first);
-  if (total > 0 && ++since_all < kOwnOnly) {
-    return total;
+  // What was sent to the thread comes first, then the completions of its own sends. While there are some, others are mostly
+  // there for theirs, and one context more is enough. Before the thread finds nothing, and may give its processor away, it
+  // looks everywhere: that costs less than a change of threads.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local unsigned turn = 0;
+  const unsigned home = locks_->home();
+  const unsigned current = locks_->current();
+  int total = progress(home);
+  if (current != home) {
+    total += progress(current);
   }
-  since_all = 0;
-  for (unsigned next = 1; next < contexts; ++next) {
-    total += progress((first + next) % contexts);
+  const auto look_into = [&](unsigned context) {
+    return context != home && context != current ? progress(context) : 0;
+  };
+  if (total > 0) {
+    turn = turn + 1 < contexts ? turn + 1 : 0;
+    return total + look_into(turn);
+  }
+  for (unsigned context = 0; context < contexts; ++context) {
+    total += look_into(context);
   }
   return total;
 }
@@ -235,6 +242,7 @@ void Component::finalize_module(Module* module) noexcept {
 /// later. Nothing calls the upper layer any more.
 void Component::say_goodbye() noexcept try {
   const auto guard = locks_->lock_all();
+  send_all_left();
   const auto poll = [this] {
     for (const auto& module : modules_) {
       module->path().poll_goodbyes();

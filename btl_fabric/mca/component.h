@@ -12,7 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/mca/left_sends.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
@@ -67,17 +69,38 @@ class Component {
 
   /// Where an operation goes: an endpoint, and the lock of its context.
   struct Entered {
-    std::optional<ContextLocks::Guard> guard;
+    ContextLocks::Guard guard;
     Endpoint* endpoint = nullptr;  ///< null if there is none now
   };
   /// From an endpoint that Open MPI knows to that of the thread's context, or of the context that `order` names (anything
   /// that is no context of the peer's names none).
   [[nodiscard]] Entered enter(Endpoint& first, std::uint8_t order) noexcept {
-    if (locks_->contexts() == 1) [[likely]] {
-      return {locks_->lock(0), &first};
+    const unsigned contexts = first.contexts();
+    if (order >= contexts) [[likely]] {
+      if (const unsigned own = locks_->free_to_use(); own < contexts) [[likely]] {
+        Entered entered{locks_->lock_free(own)};
+        entered.endpoint = first.in_context(own);
+        return entered;
+      }
     }
-    return enter_one_of_several(first, order);
+    return enter_another(first, order);
   }
+
+  // ---- Messages that go to a certain context of the peer (directed_sends.cc): those of which Endpoint::is_directed()
+
+  /// As Endpoint::send(). What may not wait for the context's lock is sent by whoever has it next.
+  [[nodiscard]] int send_directed(Endpoint& first, Fragment& fragment) noexcept;
+  /// What Endpoint::send_immediately() sends.
+  struct ImmediateMessage {
+    opal_convertor_t* convertor;
+    const void* header;
+    std::size_t header_size;
+    std::size_t payload_size;
+  };
+  [[nodiscard]] bool send_immediately_directed(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
+                                               mca_btl_base_tag_t tag) noexcept;
+  /// Sends what was left to any context. For whoever holds all locks.
+  void send_all_left() noexcept;
 
   /// What a process published; null, with nothing said, if it does not run this component. For all threads.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
@@ -115,7 +138,22 @@ class Component {
   [[nodiscard]] Status publish();
 
   [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
-  [[nodiscard]] Entered enter_one_of_several(Endpoint& first, std::uint8_t order) noexcept;
+  [[nodiscard]] Entered enter_another(Endpoint& first, std::uint8_t order) noexcept;
+  /// Where a message goes, and what counts it.
+  struct Direction {
+    unsigned context;
+    std::uint64_t Counters::*counter;  ///< null: nothing directs it
+  };
+  [[nodiscard]] Direction direction_of(const Endpoint& first, std::uint8_t order,
+                                       mca_btl_base_tag_t tag) const noexcept;
+  /// Among those of a context whose lock the thread holds.
+  static void count(const Direction& direction, unsigned context) noexcept;
+  void send_what_was_left(unsigned context) noexcept {
+    if (left_.has_some(context)) [[unlikely]] {
+      send_left(context);
+    }
+  }
+  void send_left(unsigned context) noexcept;
   void handle_upcalls();
   void take_upcalls();
   void handle(const cpc::Shortage& shortage);
@@ -133,8 +171,10 @@ class Component {
 
   const mca_btl_base_component_t* component_;
   std::optional<ContextLocks> locks_;
+  LeftSends left_;
   std::atomic<bool> upcalls_are_handled_ = false;
   ReceiveQueues queues_;
+  std::vector<SteeringRule> steering_;
   cpc::CpcSet cpcs_ = cpc::kEveryCpc;
   std::vector<std::unique_ptr<cpc::Cpc>> methods_;  ///< until they are started
   mca_btl_base_module_t template_{};                ///< of every module

@@ -120,6 +120,11 @@ Result<PortChoice> Component::read_params() {
       wrong.push_back(checked.error().text);
     }
   }
+  if (values.rx_steering != nullptr) {
+    if (auto rules = parse_steering(values.rx_steering); rules) {  // check_params() has told of others
+      steering_ = std::move(*rules);
+    }
+  }
   PortChoice choice;
   take(port_filter(), choice.filter);
   take(chosen_cpcs(), cpcs_);
@@ -178,14 +183,18 @@ Status Component::open_ports(PortChoice choice) {
 
 /// Adds to `refusals` those whose modules cannot be made: one bad port is no reason to give up the others.
 Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals) {
-  std::size_t contexts = kMaxPorts / ports.size();
+  const auto most = static_cast<unsigned>(kMaxPorts / ports.size());
+  ContextRoles roles{most, most};
   for (const UsablePort& port : ports) {
-    contexts = std::min<std::size_t>(contexts, grant_contexts(port, queues_, params().tx_contexts));
+    const ContextRoles granted = grant_contexts(port, queues_, params().tx_contexts, params().rx_contexts);
+    roles = {std::min(roles.transmit, granted.transmit), std::min(roles.receive, granted.receive)};
   }
-  if (params().tx_contexts > static_cast<int>(contexts)) {
-    report_fewer_contexts(contexts);
+  if (params().tx_contexts > static_cast<int>(roles.transmit) ||
+      params().rx_contexts > static_cast<int>(roles.receive)) {
+    report_fewer_contexts(roles);
   }
-  locks_.emplace(static_cast<unsigned>(contexts), opal_uses_threads);
+  locks_.emplace(roles, opal_uses_threads);
+  const std::size_t contexts = roles.count();
   for (const UsablePort& port : ports) {
     if (Status made = add_modules(port); !made) {
       refusals.push_back({port.name(), made.error().text});
@@ -233,7 +242,7 @@ Status Component::share_large_memory() {
 Status Component::add_modules(const UsablePort& port) {
   auto& cache = caches_[port.device->name];
   if (!cache) {
-    auto made = RegistrationCache::make(port.device, port.address.link);
+    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_));
     if (!made) {
       return tl::unexpected(made.error());
     }
@@ -242,7 +251,7 @@ Status Component::add_modules(const UsablePort& port) {
   const std::size_t before = modules_.size();
   for (unsigned context = 0; context < locks_->contexts(); ++context) {
     const auto index = static_cast<std::uint16_t>(modules_.size());
-    auto module = Module::make(port, *cache, queues_, {index, context, locks_->contexts()}, template_, wishes_);
+    auto module = Module::make(port, *cache, queues_, {index, context, locks_->roles()}, template_, wishes_);
     if (!module) {
       modules_.resize(before);
       return tl::unexpected(module.error());
@@ -294,8 +303,10 @@ Status Component::start_connections() {
 }
 
 Status Component::publish() {
+  set_level_count(job_size());
   info_.receive_queues = queues_.canonical();
   info_.contexts = static_cast<std::uint8_t>(locks_->contexts());
+  info_.steering = steering_;
   for (const auto& module : modules_) {
     info_.ports.push_back(module->context().address);
   }

@@ -50,8 +50,8 @@ std::optional<std::string> job_family_folder() {
   return std::filesystem::path(job).parent_path().string();
 }
 
-/// Divides the device among the processes of this node, where every endpoint wants so many transmit contexts.
-ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, std::int64_t contexts) {
+/// Divides the device among the processes of this node, where every endpoint wants so many contexts.
+ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, const EndpointAttributes& contexts) {
   const cpc::QueuePairSettings settings = queue_pair_settings(port);
   QueuePairUse use{static_cast<std::int64_t>(queues.count()), 0, params().cq_size};
   for (std::size_t i = 0; i < queues.count(); ++i) {
@@ -65,7 +65,7 @@ ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues
   }
   const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
                        static_cast<std::int64_t>(std::thread::hardware_concurrency())};
-  return {facts_of(port.device->attributes), node, use, EndpointAttributes{contexts, contexts}};
+  return {facts_of(port.device->attributes), node, use, contexts};
 }
 
 /// What each context has.
@@ -86,11 +86,24 @@ ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
 
 }  // namespace
 
-unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted) {
+ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit, int receive) {
   const std::int64_t paths = port.paths;
-  const ResourceManager most = share_device(port, queues_of(port, queues), wanted < 0 ? wanted : wanted * paths);
-  const std::int64_t granted = wanted < 0 ? most.attributes().ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(granted / paths, 1, kMostContexts));
+  const auto on_all_paths = [paths](int wanted) { return wanted > 0 ? wanted * paths : wanted; };
+  const ResourceManager most =
+      share_device(port, queues_of(port, queues), {on_all_paths(transmit), on_all_paths(receive)});
+  const auto within = [paths](std::int64_t count) {
+    return static_cast<unsigned>(std::clamp<std::int64_t>(count / paths, 1, kMostContexts));
+  };
+  const DomainAttributes& domain = most.attributes();
+  const unsigned sends = within(transmit < 0 ? domain.ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt);
+  if (receive == 0) {
+    return {sends, sends};
+  }
+  return {sends, std::max(sends, within(receive < 0 ? domain.ep_rx_ctx_cnt.optimal : most.granted().rx_ctx_cnt))};
+}
+
+Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {
+  return share_device(port, queues_of(port, queues), {1, 1}).memory_region_grant();
 }
 
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
@@ -119,11 +132,13 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
                                              const ReceiveQueues& queues, const ModulePlace& place,
                                              const mca_btl_base_module_t& table, const LimitWishes& wishes) {
   const ReceiveQueues run = queues_of(port, queues);
-  const std::int64_t modules = std::int64_t{place.contexts} * port.paths;  // of the port
-  const ResourceManager manager = share_device(port, run, modules);
-  auto fit =
-      cpc::fit_queues(run, port.address.link, queue_pair_settings(port), static_cast<std::uint32_t>(params().cq_size),
-                      std::max(1U, job_size()), room_of(port, manager, modules));
+  // Of receive contexts what was asked for, unless that is more than was granted: the report says what became of it.
+  const std::int64_t asked = params().rx_contexts < 0 ? place.contexts.receive : params().rx_contexts;
+  const std::int64_t receive = std::min<std::int64_t>(asked, place.contexts.receive);
+  const ResourceManager manager = share_device(port, run, {place.contexts.transmit * port.paths, receive * port.paths});
+  auto fit = cpc::fit_queues(run, port.address.link, queue_pair_settings(port),
+                             static_cast<std::uint32_t>(params().cq_size), std::max(1U, job_size()),
+                             room_of(port, manager, std::int64_t{place.contexts.count()} * port.paths));
   if (!fit) {
     return tl::unexpected(fit.error());
   }
@@ -162,14 +177,15 @@ Result<XrcDomain> Module::open_xrc_domain() const {
 /// An X queue's receives all complete on one queue, which keeps room for them; those of an S queue on any.
 Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, const PathQueues& queues) const {
   FragmentPool& pool = *queues.receive_pools.back();
+  const DeviceCosts costs = queue_pair_settings(port_).costs;
   if (spec.kind == QueueKind::kShared) {
-    return SharedQueue::make(*port_.device, spec, pool);
+    return SharedQueue::make(*port_.device, spec, costs, pool);
   }
   auto room = queues.completion_queues->reserve(spec.rd_num);
   if (!room) {
     return tl::unexpected(room.error());
   }
-  return SharedQueue::make_xrc(*port_.device, spec, pool, *queues.xrc_domain, std::move(*room));
+  return SharedQueue::make_xrc(*port_.device, spec, costs, pool, *queues.xrc_domain, std::move(*room));
 }
 
 Result<PathQueues> Module::make_queues() const {
@@ -260,6 +276,7 @@ void Module::make_path(PathQueues queues) {
   settings.rdma_limits = cpc::rdma_limits(port_.address.link, max_message_, port_.device->max_inline,
                                           port_.device->attributes.max_qp_init_rd_atom);
   settings.rdma_limits.force_mr = params().force_mr != 0;
+  settings.rdma_limits.windows = reads_by_windows_;
   settings.poll_batch = params().cq_poll_batch;
   const int coalesce_size = params().coalesce_size;
   settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
@@ -268,7 +285,7 @@ void Module::make_path(PathQueues queues) {
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);
   }
   settings.receivers = mca_btl_base_active_message_trigger;
-  endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context), cache_.atomic_targets(),
+  endpoints_.make_path(settings, std::move(queues), cache_.rdma(place_.context, pool_hints()), cache_.atomic_targets(),
                        counters[place_.context], &Component::get().packet_watch());
 }
 

@@ -13,6 +13,8 @@
 #include "btl_fabric/base/registration_cache.h"
 #include "btl_fabric/mca/module_services.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "common/accounting/context_locks.h"
+#include "common/accounting/contexts.h"
 #include "common/accounting/receive_queues.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/protocol_limits.h"
@@ -24,7 +26,7 @@ namespace fabric {
 struct ModulePlace {
   std::uint16_t index = 0;  ///< in the modex
   unsigned context = 0;
-  unsigned contexts = 1;  ///< of the port: the modules next to each other
+  ContextRoles contexts;  ///< of the port: the modules next to each other
 };
 
 /// Derives from Open MPI's table of functions and limits; btl_functions.cc fills in the functions. Everything here belongs
@@ -92,6 +94,7 @@ class Module final : public mca_btl_base_module_t {
                                                                        const PathQueues& queues) const;
   void learn_rdma_limits() noexcept;
   void choose_protocols(const LimitWishes& wishes);
+  [[nodiscard]] MrPoolHints pool_hints() const noexcept;
   void make_path(PathQueues queues);
   void fill_context(const PathQueues& queues);
   [[nodiscard]] bool is_of_port(const cpc::AsyncEvent& event) const noexcept;
@@ -108,13 +111,18 @@ class Module final : public mca_btl_base_module_t {
   ProtocolLimits limits_;
   std::size_t in_place_size_ = SIZE_MAX;
   bool atomics_by_device_ = false;
+  bool reads_by_windows_ = false;
   ModuleServices services_;
   Endpoints endpoints_;
 };
 
-/// Transmit contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process
-/// has processors).
-[[nodiscard]] unsigned grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int wanted);
+/// Contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process has
+/// processors; `receive` 0: as many as transmit contexts).
+[[nodiscard]] ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit,
+                                          int receive);
+
+/// Memory regions of a port's device that this process may have.
+[[nodiscard]] Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues);
 
 /// Processes of the job that this one was started with; 0 if that is not known.
 [[nodiscard]] std::uint32_t job_size() noexcept;

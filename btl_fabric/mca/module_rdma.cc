@@ -32,6 +32,17 @@ bool is_on_one_host() noexcept {
   return processes > 0 && std::int64_t{opal_process_info.num_local_peers} + 1 >= std::int64_t{processes};
 }
 
+/// True if requests can bind and invalidate windows, and the device makes one.
+bool has_windows(const OpenDevice& device) noexcept {
+  constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  const unsigned flags = device.attributes.device_cap_flags;
+  if ((flags & kType2) == 0 || (flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0) {
+    return false;
+  }
+  ibv_mw* window = ibv_alloc_mw(device.pd.get(), IBV_MW_TYPE_2);
+  return window != nullptr && ibv_dealloc_mw(window) == 0;
+}
+
 }  // namespace
 
 std::uint32_t job_size() noexcept {
@@ -53,6 +64,17 @@ void Module::learn_rdma_limits() noexcept {
   const int wanted = params().device_atomics;
   atomics_by_device_ = has_atomics() && (wanted == 1 || (wanted < 0 && !is_on_one_host()));
   cache_.set_atomics_by_device(atomics_by_device_);
+  reads_by_windows_ =
+      port_.address.link == Transport::kIwarp && params().read_windows != 0 && has_windows(*port_.device);
+  cache_.set_reads_by_windows(reads_by_windows_);
+}
+
+/// As many operations as a peer may have under way, each as large as there is one. What a process really registers at a time is
+/// bounded by its part of the device's memory regions.
+MrPoolHints Module::pool_hints() const noexcept {
+  const auto processes = static_cast<std::uint32_t>(opal_process_info.num_local_peers) + 1;
+  const auto windows = static_cast<std::uint32_t>(std::max(0, port_.device->attributes.max_mw));
+  return {fit_.rdma_depth, max_message_, std::max(1U, windows / processes)};
 }
 
 void Module::choose_protocols(const LimitWishes& wishes) {

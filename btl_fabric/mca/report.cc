@@ -215,12 +215,12 @@ void report_limits(const Module& module) {
   }
 }
 
-void report_fewer_contexts(std::size_t contexts) {
+void report_fewer_contexts(const ContextRoles& contexts) {
   opal_output_verbose(
       5, opal_btl_base_framework.framework_output,
-      "btl:fabric: %zu transmit contexts instead of btl_fabric_tx_contexts: more queue pairs are not this "
-      "process's, or its ports would be more than %zu with them",
-      contexts, kMaxPorts);
+      "btl:fabric: %u transmit contexts instead of btl_fabric_tx_contexts, and %u receive contexts instead of "
+      "btl_fabric_rx_contexts: more queue pairs are not this process's, or its ports would be more than %zu with them",
+      contexts.transmit, contexts.receive, kMaxPorts);
 }
 
 void report_fewer_paths(unsigned paths) {

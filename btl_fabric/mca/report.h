@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
+#include "common/accounting/context_locks.h"
 #include "common/ports/port_address.h"
 
 namespace fabric {
@@ -47,7 +48,7 @@ void report_resources(const Module& module, const std::string& explanation);
 /// The limits of the module's protocols, a line for each. Only in verbose output.
 void report_limits(const Module& module);
 /// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.
-void report_fewer_contexts(std::size_t contexts);
+void report_fewer_contexts(const ContextRoles& contexts);
 /// Of those that btl_fabric_paths asks for, at btl_base_verbose 5.
 void report_fewer_paths(unsigned paths);
 /// What the device made us change, at btl_base_verbose 5.

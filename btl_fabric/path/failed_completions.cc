@@ -17,12 +17,12 @@ namespace fabric {
 [[gnu::cold]] LinkQueue* PacketPath::receive_failed(const ibv_wc& completion) noexcept {
   Fragment* fragment = object_of<Fragment>(completion.wr_id);
   if (LinkQueue* queue = fragment->posted_on; queue != nullptr) {
-    queue->receives.completed();
+    queue->receives.completed(fragment);
     queue->receives.give_back(fragment);
     return queue;
   }
   SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed();
+  shared.completed(fragment);
   if (!shared.give_back(fragment)) {
     shared_queues_short_ = is_more_to_do_ = true;
   }

@@ -43,12 +43,12 @@ namespace fabric {
     events().goodbye_arrived(queue->link);
   }
   if (own != nullptr) {
-    own->receives.completed();
+    own->receives.completed(fragment);
     own->link.receive_done(*own, fragment);
     return;
   }
   SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed();
+  shared.completed(fragment);
   if (!shared.give_back(fragment)) {
     shared_queues_short_ = is_more_to_do_ = true;
   }

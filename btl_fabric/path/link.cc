@@ -33,9 +33,9 @@ Link::~Link() {
 LinkQueue& Link::make_queues() {
   const ReceiveQueues& specs = path_.receive_queues();
   for (std::size_t i = 0; i < specs.count(); ++i) {
-    queues_.emplace_back(*this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i),
-                         path_.settings().max_inline,
-                         is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i));
+    queues_.emplace_back(
+        *this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i), path_.settings().max_inline,
+        is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i), path_.settings().costs);
   }
   if (!is_xrc_ && path_.settings().eager_rdma != EagerRdma::kOff) {
     ring_queue().until_ring = path_.settings().eager_rdma_threshold;
@@ -51,6 +51,26 @@ bool Link::uses(std::uint32_t qpn) const noexcept {
   return target_qpn_ == qpn || std::any_of(queues_.begin(), queues_.end(), [qpn](const LinkQueue& queue) {
            return queue.qpn == qpn || (queue.share != nullptr && queue.sends->qp->qp_num == qpn);
          });
+}
+
+/// X queues all send through one queue pair.
+std::uint64_t Link::tx_size_left() const noexcept {
+  if (is_xrc_) {
+    return queues_.front().sends->tx.size_left_seen();
+  }
+  std::uint64_t sum = 0;
+  for (const LinkQueue& queue : queues_) {
+    sum += queue.sends->tx.size_left_seen();
+  }
+  return sum;
+}
+
+std::uint64_t Link::rx_size_left() const noexcept {
+  std::uint64_t sum = 0;
+  for (const LinkQueue& queue : queues_) {
+    sum += queue.is_shared ? path_.shared_queue(queue.index).rx_size_left_seen() : queue.receives.rx_size_left_seen();
+  }
+  return sum;
 }
 
 Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/base/upper_layer.h"
 #include "btl_fabric/path/eager_ring.h"
 #include "btl_fabric/path/link_queue.h"
@@ -22,7 +23,7 @@ class PacketPath;
 class SharedSendQueue;
 
 /// Belongs to whoever holds the context's lock. It must be drained before it goes, or its queue pairs be gone.
-class Link {
+class Link : public RoomSource {
  public:
   enum class State : std::uint8_t {
     kOpening,  ///< receives may be posted; nothing is sent yet
@@ -90,6 +91,10 @@ class Link {
   [[nodiscard]] bool is_drained() const noexcept;
 
  private:
+  // RoomSource, while messages go over the link
+  [[nodiscard]] std::uint64_t tx_size_left() const noexcept final;
+  [[nodiscard]] std::uint64_t rx_size_left() const noexcept final;
+
   /// What is queued may be posted.
   [[nodiscard]] bool may_post() const noexcept { return state_ == State::kUp || state_ == State::kLeaving; }
 

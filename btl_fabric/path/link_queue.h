@@ -48,14 +48,14 @@ enum class Room { kYes, kNoCredit, kNoSlot };
 /// Belongs to whoever holds the context's lock.
 struct LinkQueue {
   LinkQueue(Link& owner, std::uint8_t queue_index, const QueueSpec& spec, FragmentPool& receive_pool,
-            std::uint32_t inline_limit, const QueueSpace& send_space)
+            std::uint32_t inline_limit, const QueueSpace& send_space, const DeviceCosts& costs)
       : link(owner),
         index(queue_index),
         is_shared(spec.kind != QueueKind::kPerPeer),
         max_inline(inline_limit),
         batch_id(tagged(this, SendTag::kBatch)),
         credits(is_shared ? QueueSpec{} : spec),
-        receives(receive_pool, is_shared ? 0 : spec.receive_depth()),
+        receives(receive_pool, QueueSpace::for_receives(is_shared ? 0 : spec.receive_depth(), costs)),
         own_sends(send_space) {
     request_.sg_list = pieces_;
     request_.opcode = IBV_WR_SEND;

@@ -142,6 +142,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
       ++channel_->in_flight;
       ++in_flight_;
       count(operation, path_.counters());
+      path_.counters().windows_bound += operation.windows;
       return Started::kYes;
     case RdmaPosted::kNoRoom:
       return Started::kNoRoom;
@@ -240,11 +241,40 @@ LinkRdma::Started LinkRdma::start_first() noexcept {
   return started;  // after a failure, abort() has ended it with the others
 }
 
+/// Behind a drain marker nothing may be posted, so a link that has stopped leaves windows as they are, and nobody uses them again.
+RdmaNext LinkRdma::proceed(RdmaRequest* request) noexcept {
+  RdmaOperation& operation = request->operation;
+  if (operation.windows == 0) [[likely]] {
+    return RdmaNext::kDone;
+  }
+  if (!link_.may_post()) {
+    channel_->planner.error(operation);
+    return RdmaNext::kDone;
+  }
+  const RdmaNext next =
+      channel_->planner.proceed(operation, path_.rdma().verbs.on(queue_.sends->qp, queue_.remote_srqn()));
+  if (next == RdmaNext::kMore) {
+    queue_.sends->unsignaled = 0;
+    path_.counters().windows_invalidated += operation.windows;
+  }
+  return next;
+}
+
 void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
+  const RdmaNext next = good ? proceed(request) : RdmaNext::kDone;
+  if (next == RdmaNext::kMore) {
+    return;
+  }
   --in_flight_;
   --channel_->in_flight;
-  if (!good) {
-    channel_->planner.error(request->operation);
+  if (next != RdmaNext::kDone) [[unlikely]] {
+    request->stranded = next == RdmaNext::kBroken;
+    link_.post_refused(queue_, errno);
+  }
+  if (!good || next != RdmaNext::kDone) {
+    if (!request->stranded) {
+      channel_->planner.error(request->operation);
+    }
     finish(request, OPAL_ERR_UNREACH);
     return;
   }

@@ -99,6 +99,7 @@ class LinkRdma {
   [[nodiscard]] Started start(RdmaRequest* request) noexcept;
   [[nodiscard]] Started post(RdmaRequest* request) noexcept;
   [[nodiscard]] Started send_message(RdmaRequest* request) noexcept;
+  [[nodiscard]] RdmaNext proceed(RdmaRequest* request) noexcept;
   void finish(RdmaRequest* request, int status) noexcept;
   [[nodiscard]] bool may_tell() const noexcept;
   void hold(RdmaRequest* request) noexcept;

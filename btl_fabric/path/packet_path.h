@@ -143,6 +143,9 @@ class PacketPath {
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
   /// The send queue of a queue pair for receive queue `queue`.
   [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept;
+  [[nodiscard]] const SharedQueue& shared_queue(std::size_t queue) const noexcept {
+    return *queues_.shared_queues[queue];
+  }
   [[nodiscard]] Status start_shared_queue(std::size_t queue) { return queues_.shared_queues[queue]->start(); }
   /// What comes through the queue pair is for `queue`; with X queues for it and its neighbours.
   void add_queue_pair(std::uint32_t qpn, LinkQueue& queue) { queue_pairs_.insert(qpn, &queue); }

@@ -70,13 +70,13 @@ LinkQueue* PacketPath::queue_of(std::uint32_t qpn, const Fragment& fragment) con
 void PacketPath::receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept {
   LinkQueue* queue = fragment->posted_on;
   if (queue != nullptr) {
-    queue->receives.completed();
+    queue->receives.completed(fragment);
     deliver(*queue, fragment, completion.byte_len);
     queue->link.receive_done(*queue, fragment);
     return;
   }
   SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed();
+  shared.completed(fragment);
   queue = queue_of(completion.qp_num, *fragment);
   if (queue != nullptr) [[likely]] {
     deliver(*queue, fragment, completion.byte_len);

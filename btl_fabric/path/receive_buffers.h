@@ -16,9 +16,9 @@ namespace fabric {
 /// Belongs to whoever holds the context's lock. Buffers that come back are kept and posted again without passing the pool.
 class ReceiveBuffers {
  public:
-  /// For a queue made for `most` receives.
-  ReceiveBuffers(FragmentPool& pool, std::uint32_t most) noexcept
-      : pool_(pool), rx_(QueueSpace::for_operations(most, {}, 1, 0)) {}
+  /// For a queue made for the receives of `space` (QueueSpace::for_receives).
+  ReceiveBuffers(FragmentPool& pool, const QueueSpace& space) noexcept(!kHasLedger)
+      : pool_(pool), bytes_(space.needed(kPieces)), rx_(space) {}
   ReceiveBuffers(const ReceiveBuffers&) = delete;
   ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
   ~ReceiveBuffers() {
@@ -30,10 +30,12 @@ class ReceiveBuffers {
   /// Receives posted and not completed.
   [[nodiscard]] std::uint32_t posted() const noexcept { return rx_.posted(); }
   /// Receives that can be posted now.
-  [[nodiscard]] std::uint32_t rx_size_left() const noexcept { return rx_.size_left(); }
+  [[nodiscard]] std::uint64_t rx_size_left() const noexcept { return rx_.size_left(); }
+  /// The same for threads that do not hold the lock: what it was a moment ago.
+  [[nodiscard]] std::uint64_t rx_size_left_seen() const noexcept { return rx_.size_left_seen(); }
 
   /// A receive completed; its buffer is in use until give_back().
-  void completed() noexcept { rx_.completed(1); }
+  void completed(const Fragment* fragment) noexcept { rx_.completed(bytes_, fragment); }
 
   void give_back(Fragment* fragment) noexcept {
     fragment->next = spare_;
@@ -46,13 +48,13 @@ class ReceiveBuffers {
   std::uint32_t fill(std::uint32_t count, LinkQueue* on, PostList post_list) noexcept {
     ibv_recv_wr* first = nullptr;
     ibv_recv_wr** link = &first;
-    const std::uint32_t room = rx_.take(count);
     std::uint32_t chained = 0;
-    for (; chained < room; ++chained) {
+    for (; chained < count && rx_.has_room(); ++chained) {
       Fragment* fragment = spare_ != nullptr ? pop_spare() : pool_.get();
       if (fragment == nullptr) {
         break;
       }
+      (void)rx_.take(bytes_, fragment);
       fragment->posted_on = on;
       *link = &fragment->receive_request;
       link = &fragment->receive_request.next;
@@ -63,10 +65,10 @@ class ReceiveBuffers {
       for (; refused != nullptr; --chained) {
         auto* fragment = reinterpret_cast<Fragment*>(refused->wr_id);
         refused = refused->next;
+        rx_.completed(bytes_, fragment);
         give_back(fragment);
       }
     }
-    rx_.completed(room - chained);
     return chained;
   }
 
@@ -77,8 +79,11 @@ class ReceiveBuffers {
     return fragment;
   }
 
+  static constexpr std::uint32_t kPieces = 1;  ///< of memory of a receive
+
   FragmentPool& pool_;
   Fragment* spare_ = nullptr;
+  const std::uint64_t bytes_;  ///< of the queue that a receive takes
   RxCredits rx_;
 };
 

@@ -6,13 +6,14 @@
 
 namespace fabric {
 
-SharedQueue::SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept
-    : spec_(spec), receives_(pool, spec.rd_num), srq_(std::move(srq)) {
+SharedQueue::SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, const DeviceCosts& costs,
+                         FragmentPool& pool) noexcept(!kHasLedger)
+    : spec_(spec), receives_(pool, QueueSpace::for_receives(spec.rd_num, costs)), srq_(std::move(srq)) {
   set_target(spec.rd_init);
 }
 
 Result<std::unique_ptr<SharedQueue>> SharedQueue::make(const OpenDevice& device, const QueueSpec& spec,
-                                                       FragmentPool& pool) {
+                                                       const DeviceCosts& costs, FragmentPool& pool) {
   ibv_srq_init_attr attributes{};
   attributes.attr.max_wr = spec.rd_num;
   attributes.attr.max_sge = 1;
@@ -22,12 +23,12 @@ Result<std::unique_ptr<SharedQueue>> SharedQueue::make(const OpenDevice& device,
                              device.name + " (which takes " + std::to_string(device.attributes.max_srq_wr) + ")",
                          errno);
   }
-  return std::unique_ptr<SharedQueue>(new SharedQueue(std::move(srq), spec, pool));
+  return std::unique_ptr<SharedQueue>(new SharedQueue(std::move(srq), spec, costs, pool));
 }
 
 Result<std::unique_ptr<SharedQueue>> SharedQueue::make_xrc(const OpenDevice& device, const QueueSpec& spec,
-                                                           FragmentPool& pool, const XrcDomain& domain,
-                                                           CompletionQueueRoom room) {
+                                                           const DeviceCosts& costs, FragmentPool& pool,
+                                                           const XrcDomain& domain, CompletionQueueRoom room) {
   ibv_srq_init_attr_ex attributes{};
   attributes.attr.max_wr = spec.rd_num;
   attributes.attr.max_sge = 1;
@@ -42,7 +43,7 @@ Result<std::unique_ptr<SharedQueue>> SharedQueue::make_xrc(const OpenDevice& dev
                              device.name + " (which takes " + std::to_string(device.attributes.max_srq_wr) + ")",
                          errno);
   }
-  std::unique_ptr<SharedQueue> made(new SharedQueue(std::move(srq), spec, pool));
+  std::unique_ptr<SharedQueue> made(new SharedQueue(std::move(srq), spec, costs, pool));
   made->room_ = std::move(room);
   return made;
 }

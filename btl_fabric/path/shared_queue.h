@@ -21,12 +21,13 @@ namespace fabric {
 /// whoever holds the context's lock.
 class SharedQueue {
  public:
+  /// `costs`: of the device's queues.
   [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make(const OpenDevice& device, const QueueSpec& spec,
-                                                                 FragmentPool& pool);
+                                                                 const DeviceCosts& costs, FragmentPool& pool);
   /// An X queue: peers name it by its number, and what they send completes on the queue that `room` is of.
   [[nodiscard]] static Result<std::unique_ptr<SharedQueue>> make_xrc(const OpenDevice& device, const QueueSpec& spec,
-                                                                     FragmentPool& pool, const XrcDomain& domain,
-                                                                     CompletionQueueRoom room);
+                                                                     const DeviceCosts& costs, FragmentPool& pool,
+                                                                     const XrcDomain& domain, CompletionQueueRoom room);
 
   [[nodiscard]] ibv_srq* srq() const noexcept { return srq_.get(); }
 
@@ -34,7 +35,7 @@ class SharedQueue {
   [[nodiscard]] Status start();
 
   /// A receive completed: its buffer is in use until give_back().
-  void completed() noexcept { receives_.completed(); }
+  void completed(const Fragment* fragment) noexcept { receives_.completed(fragment); }
   /// Posts again below the low watermark. False if buffers ran out: refill() later.
   [[nodiscard]] bool give_back(Fragment* fragment) noexcept {
     receives_.give_back(fragment);
@@ -49,9 +50,12 @@ class SharedQueue {
 
   [[nodiscard]] std::uint32_t target() const noexcept { return target_; }
   [[nodiscard]] std::uint32_t posted() const noexcept { return receives_.posted(); }
+  /// Receives that can be posted now. For all threads.
+  [[nodiscard]] std::uint64_t rx_size_left_seen() const noexcept { return receives_.rx_size_left_seen(); }
 
  private:
-  SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, FragmentPool& pool) noexcept;
+  SharedQueue(SharedReceiveQueue srq, const QueueSpec& spec, const DeviceCosts& costs,
+              FragmentPool& pool) noexcept(!kHasLedger);
   void set_target(std::uint32_t target) noexcept;
   void arm_limit_event() noexcept;
 

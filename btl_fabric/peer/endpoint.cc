@@ -14,10 +14,11 @@
 namespace fabric {
 
 Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
-                   unsigned contexts, Endpoint* first)
+                   unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first)
     : owner_(owner),
       first_(first != nullptr ? first : this),
       contexts_(contexts),
+      steering_(std::move(steering)),
       others_(contexts > 1 ? std::make_unique<std::atomic<Endpoint*>[]>(contexts) : nullptr),
       proc_(proc),
       key_(key),
@@ -26,11 +27,11 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       is_xrc_(target_.cpc.one_way) {}
 
 Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
-                   unsigned contexts)
-    : Endpoint(owner, proc, key, std::move(target), contexts, nullptr) {}
+                   unsigned contexts, std::unique_ptr<const SteeringTable> steering)
+    : Endpoint(owner, proc, key, std::move(target), contexts, std::move(steering), nullptr) {}
 
 Endpoint::Endpoint(Endpoints& owner, const cpc::ConnectionKey& key, cpc::PeerTarget target, Endpoint& first)
-    : Endpoint(owner, first.proc(), key, std::move(target), 1, &first) {
+    : Endpoint(owner, first.proc(), key, std::move(target), 1, nullptr, &first) {
   first.alive_others_.fetch_add(1, std::memory_order_relaxed);
   first.others_[owner.number_of_context()].store(this, std::memory_order_release);
 }
@@ -43,9 +44,8 @@ Endpoint::~Endpoint() {
   }
 }
 
-Endpoint* Endpoint::in_context(unsigned number) noexcept try {
-  Endpoint* known = if_in_context(number);
-  return known != nullptr ? known : owner_.in_context(number).add_to(*this);
+Endpoint* Endpoint::make_in_context(unsigned number) noexcept try {
+  return owner_.in_context(number).add_to(*this);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/directions.h"
 #include "btl_fabric/peer/endpoint_table.h"
+#include "common/ports/steering.h"
 #include "cpc/core/cpc.h"
 
 namespace fabric {
@@ -58,7 +60,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
  public:
   /// An endpoint that Open MPI is to know, of the first context, for a peer that is reached in so many.
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
-           unsigned contexts);
+           unsigned contexts, std::unique_ptr<const SteeringTable> steering = nullptr);
   /// Of another context.
   Endpoint(Endpoints& owner, const cpc::ConnectionKey& key, cpc::PeerTarget target, Endpoint& first);
   ~Endpoint();
@@ -73,10 +75,27 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] unsigned contexts() const noexcept { return contexts_; }
   /// Of a first one: the endpoint of a context below contexts(), made if need be; null if there is no memory. For whoever
   /// holds the context's lock.
-  [[nodiscard]] Endpoint* in_context(unsigned number) noexcept;
+  [[nodiscard]] Endpoint* in_context(unsigned number) noexcept {
+    Endpoint* const known = if_in_context(number);
+    return known != nullptr ? known : make_in_context(number);
+  }
   /// The same if it is there already, else null. For all threads.
   [[nodiscard]] Endpoint* if_in_context(unsigned number) noexcept {
     return number == 0 ? this : others_[number].load(std::memory_order_acquire);
+  }
+
+  /// Of a first one: the context that the peer's steering rules want messages of a tag in; or kNotSteered.
+  [[nodiscard]] std::uint8_t steered_context(mca_btl_base_tag_t tag) const noexcept {
+    return steering_ != nullptr ? (*steering_)[tag] : kNotSteered;
+  }
+  /// Of a first one: a descriptor's field `order` names a context. Not ob1's, who gives its FIN messages a 0, and means nothing
+  /// by it.
+  [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
+    return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
+  }
+  /// Of a first one: a message may have to go in another context than its thread's.
+  [[nodiscard]] bool is_directed(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
+    return contexts_ > 1 && (steering_ != nullptr || is_named(order, tag));
   }
 
   /// Without a direction: endpoint_key(). For all threads, as are the next three.
@@ -130,8 +149,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   friend class Endpoints;
 
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
-           unsigned contexts, Endpoint* first);
+           unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first);
 
+  [[nodiscard]] Endpoint* make_in_context(unsigned number) noexcept;
   [[nodiscard]] EndpointState state() const noexcept { return state_; }
 
   /// Does what the table says follows from `event`. The only function that writes the state.
@@ -140,6 +160,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Status perform(EndpointAction action, const EndpointCause& cause);
   [[nodiscard]] Status send_cts();
   void say_goodbye();
+  void set_carrier(Link* link) noexcept;
   void start();
   void fail_all();
   void drop_all() noexcept;
@@ -213,11 +234,12 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   Endpoints& owner_;
   Endpoint* const first_;
   const unsigned contexts_;
-  std::unique_ptr<std::atomic<Endpoint*>[]> others_;  ///< of a first one, by context; the first is not used
-  std::atomic<unsigned> alive_others_ = 0;            ///< of a first one
-  mutable std::atomic<opal_proc_t*> proc_;            ///< null: it may be gone
-  std::atomic<bool> is_known_ = true;                 ///< Open MPI has not taken it away
-  bool is_self_ = false;                              ///< set before anybody else knows it
+  const std::unique_ptr<const SteeringTable> steering_;  ///< of a first one; null: the peer has no rules for us
+  std::unique_ptr<std::atomic<Endpoint*>[]> others_;     ///< of a first one, by context; the first is not used
+  std::atomic<unsigned> alive_others_ = 0;               ///< of a first one
+  mutable std::atomic<opal_proc_t*> proc_;               ///< null: it may be gone
+  std::atomic<bool> is_known_ = true;                    ///< Open MPI has not taken it away
+  bool is_self_ = false;                                 ///< set before anybody else knows it
   cpc::ConnectionKey key_;
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected
@@ -239,6 +261,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   RdmaRequestQueue waiting_rdma_;
   std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
   std::unique_ptr<EndpointLink> link_;
+  RoomListing room_;  ///< of the carrier; goes before it
 };
 
 }  // namespace fabric

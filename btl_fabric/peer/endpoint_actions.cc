@@ -91,7 +91,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       say_goodbye();
       return {};
     case EndpointAction::kStopSending:
-      carrier_ = nullptr;
+      set_carrier(nullptr);
       link().queue(0).share->sends.release(link());
       return {};
     case EndpointAction::kRetire:
@@ -144,11 +144,21 @@ Status Endpoint::send_cts() {
   return {};
 }
 
+/// Before the queues are given away, after they are there: tools look at those of a carrier.
+void Endpoint::set_carrier(Link* link) noexcept {
+  carrier_ = link;
+  if (link != nullptr) {
+    room_.list(key_.peer, *link);
+  } else {
+    room_.unlist();
+  }
+}
+
 void Endpoint::start() {
   ++owner_.path().counters().connections_made;
   has_asked_ = false;
   if (state_ != EndpointState::kSelf) {
-    carrier_ = &link();
+    set_carrier(&link());
   }
   link().start(waiting_, waiting_rdma_);
 }
@@ -156,7 +166,7 @@ void Endpoint::start() {
 /// What is under way is told of its end; what has not been posted waits for the next link. With X queues the connection by which
 /// the peer sends ends by itself: while it is open a link that has not started, with nothing of ours under way, goes on to receive.
 void Endpoint::retire() noexcept {
-  carrier_ = nullptr;
+  set_carrier(nullptr);
   cts_received_ = 0;
   has_heard_ = false;
   if (state_ == EndpointState::kIdle) {
@@ -186,14 +196,14 @@ void Endpoint::retire() noexcept {
 // ---- The end
 
 void Endpoint::say_goodbye() {
-  carrier_ = nullptr;
+  set_carrier(nullptr);
   link().say_goodbye();
 }
 
 /// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that
 /// waits for the endpoint fails, and what is under way as its completions come.
 void Endpoint::fail_all() {
-  carrier_ = nullptr;
+  set_carrier(nullptr);
   has_asked_ = false;
   if (link_) {
     link_->stop(Link::State::kFailed);
@@ -212,7 +222,7 @@ void Endpoint::fail_all() {
 }
 
 void Endpoint::drop_all() noexcept {
-  carrier_ = nullptr;
+  set_carrier(nullptr);
   has_asked_ = false;
   while (!waiting_.empty()) {
     drop_send(waiting_.pop_front());

@@ -84,9 +84,14 @@ Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const
   // Offers of other kinds than ours are neither decoded nor chosen.
   cpc::PeerTarget target{*cpc::find_cpc(offer.kind), offer.blob, peer.info.token,
                          OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
-  auto endpoint = first == nullptr
-                      ? std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts_with(peer))
-                      : std::make_unique<Endpoint>(*this, key, std::move(target), *first);
+  std::unique_ptr<Endpoint> endpoint;
+  if (first != nullptr) {
+    endpoint = std::make_unique<Endpoint>(*this, key, std::move(target), *first);
+  } else {
+    const unsigned contexts = contexts_with(peer);
+    auto steering = steering_table(peer.info.steering, name_of(OPAL_PROC_MY_NAME).rank, contexts);
+    endpoint = std::make_unique<Endpoint>(*this, proc, key, std::move(target), contexts, std::move(steering));
+  }
   const auto guard = known_guard();
   return endpoints_.try_emplace(key.peer, std::move(endpoint)).first->second.get();  // or another thread's
 }

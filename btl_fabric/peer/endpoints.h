@@ -49,6 +49,7 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] PacketPath& path() noexcept { return *path_; }
   [[nodiscard]] const cpc::PortContext& port() const noexcept { return port_; }
   [[nodiscard]] unsigned number_of_context() const noexcept { return number_; }
+  [[nodiscard]] mca_btl_base_module_t* upper_module() const noexcept { return upper_module_; }
 
   // ---- Which there are
 
@@ -97,7 +98,6 @@ class Endpoints final : private PathEvents {
 
   // For endpoints
   [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }
-  [[nodiscard]] mca_btl_base_module_t* upper_module() const noexcept { return upper_module_; }
   [[nodiscard]] bool is_ending() const noexcept { return is_ending_; }
   void submit(cpc::Command command) { services_.submit(std::move(command)); }
   [[nodiscard]] cpc::Trace* trace() const noexcept { return trace_; }

@@ -6,26 +6,16 @@
 
 namespace fabric {
 
-thread_local ContextLocks::Held ContextLocks::held_;
-thread_local unsigned ContextLocks::held_all_ = 0;
+constinit thread_local ContextLocks::Thread ContextLocks::thread_;
 
-unsigned ContextLocks::own() const noexcept {
+[[gnu::cold]] const ContextLocks::Thread& ContextLocks::choose() const noexcept {
   static std::atomic<unsigned> threads_seen = 0;
-  static thread_local const unsigned number = threads_seen.fetch_add(1, std::memory_order_relaxed);
-  return number % contexts_;
-}
-
-ContextLocks::Guard ContextLocks::wait_for(unsigned context) noexcept {
-  assert(context < contexts_ && (context <= held_.lowest || context == held_.innermost || held_all_ > 0));
-  locks_[context].mutex.lock();
-  return {locks_[context].mutex, context};
-}
-
-std::optional<ContextLocks::Guard> ContextLocks::take_if_free(unsigned context) noexcept {
-  if (!locks_[context].mutex.try_lock()) {
-    return std::nullopt;
+  if (thread_.number == kNone) {
+    thread_.number = threads_seen.fetch_add(1, std::memory_order_relaxed);
   }
-  return Guard(locks_[context].mutex, context);
+  thread_.transmit = thread_.number % roles_.transmit;
+  thread_.receive = thread_.number % roles_.receive;
+  return thread_;
 }
 
 /// From the highest down, as the rule wants it.
@@ -34,20 +24,23 @@ ContextLocks::All ContextLocks::lock_all() noexcept {
     return {};
   }
   assert(!holds_some());
-  for (unsigned context = contexts_; context-- > 0;) {
-    locks_[context].mutex.lock();
+  All all(*this);
+  if (thread_.held.contexts == 0) {
+    for (unsigned context = contexts_; context-- > 0;) {
+      locks_[context].mutex.lock();
+    }
   }
-  ++held_all_;
-  return All(*this);
+  thread_.held = {every(), 0};
+  return all;
 }
 
 ContextLocks::All::~All() {
-  if (locks_ != nullptr) {
-    held_ = before_;
-    --held_all_;
-    for (unsigned context = 0; context < locks_->contexts_; ++context) {
-      locks_->locks_[context].mutex.unlock();
-    }
+  if (locks_ == nullptr) {
+    return;
+  }
+  thread_.held = before_;
+  for (unsigned context = 0; before_.contexts == 0 && context < locks_->contexts_; ++context) {
+    locks_->locks_[context].mutex.unlock();
   }
 }
 

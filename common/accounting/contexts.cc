@@ -21,6 +21,11 @@ std::int64_t contexts_wanted(std::int64_t wanted, std::int64_t most) noexcept {
   return wanted < 0 ? at_least_one(most) : std::clamp<std::int64_t>(wanted, 1, at_least_one(most));
 }
 
+/// The same of receive contexts, where `tx` transmit contexts are had.
+std::int64_t receive_contexts_wanted(std::int64_t wanted, std::int64_t tx, std::int64_t most) noexcept {
+  return std::max(tx, wanted == 0 ? tx : contexts_wanted(wanted, most));
+}
+
 ContextCount count_of(std::int64_t total, std::int64_t optimal) noexcept {
   return {total, std::min(total, optimal)};
 }
@@ -46,6 +51,19 @@ Grant context_grant(const char* what, std::int64_t wanted, std::int64_t given, s
   return {what, given, std::move(why)};
 }
 
+Grant receive_context_grant(std::int64_t wanted, std::int64_t given, std::int64_t most) {
+  const char* const what = "receive contexts per endpoint";
+  if (wanted == 0) {
+    return {what, given, "as many as transmit contexts"};
+  }
+  if (wanted > 0 && given > wanted) {
+    return {what, given,
+            std::to_string(wanted) +
+                " were asked for, but a queue pair receives where it sends: as many as transmit contexts"};
+  }
+  return context_grant(what, wanted, given, most);
+}
+
 }  // namespace
 
 DeviceFacts facts_of(const ibv_device_attr& attributes) noexcept {
@@ -64,7 +82,7 @@ DomainAttributes domain_attributes(const DeviceFacts& device, const NodeShare& n
   result.ep_tx_ctx_cnt = count_of(per_endpoint, at_least_one(node.cores));
   result.ep_rx_ctx_cnt = count_of(per_endpoint, at_least_one(node.cores));
   const std::int64_t tx = contexts_wanted(wanted.tx_ctx_cnt, per_endpoint);
-  const std::int64_t rx = contexts_wanted(wanted.rx_ctx_cnt, per_endpoint);
+  const std::int64_t rx = receive_contexts_wanted(wanted.rx_ctx_cnt, tx, per_endpoint);
   const std::int64_t used = std::max(tx, rx);
   result.ep_cnt = count_of(contexts / at_least_one(used), contexts / at_least_one(used));
   result.tx_ctx_cnt = count_of(result.ep_cnt.total * tx, result.ep_cnt.optimal * tx);
@@ -81,14 +99,14 @@ ResourceManager::ResourceManager(const DeviceFacts& device, const NodeShare& nod
                                  const EndpointAttributes& wanted)
     : attributes_(domain_attributes(device, node, use, wanted)) {
   granted_.tx_ctx_cnt = contexts_wanted(wanted.tx_ctx_cnt, attributes_.ep_tx_ctx_cnt.total);
-  granted_.rx_ctx_cnt = contexts_wanted(wanted.rx_ctx_cnt, attributes_.ep_rx_ctx_cnt.total);
+  granted_.rx_ctx_cnt =
+      receive_contexts_wanted(wanted.rx_ctx_cnt, granted_.tx_ctx_cnt, attributes_.ep_rx_ctx_cnt.total);
   grants_.push_back(shared_grant("queue pairs", device.max_qp, node));
   grants_.push_back(shared_grant("completion queues", device.max_cq, node));
   grants_.push_back(shared_grant("memory regions", device.max_mr, node));
   grants_.push_back(context_grant("transmit contexts per endpoint", wanted.tx_ctx_cnt, granted_.tx_ctx_cnt,
                                   attributes_.ep_tx_ctx_cnt.total));
-  grants_.push_back(context_grant("receive contexts per endpoint", wanted.rx_ctx_cnt, granted_.rx_ctx_cnt,
-                                  attributes_.ep_rx_ctx_cnt.total));
+  grants_.push_back(receive_context_grant(wanted.rx_ctx_cnt, granted_.rx_ctx_cnt, attributes_.ep_rx_ctx_cnt.total));
   const std::int64_t per_endpoint = use.queue_pairs_per_context * std::max(granted_.tx_ctx_cnt, granted_.rx_ctx_cnt);
   grants_.push_back(
       {"endpoints", attributes_.ep_cnt.total,

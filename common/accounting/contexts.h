@@ -34,10 +34,11 @@ struct NodeShare {
   std::int64_t cores = 1;      ///< that this process may run on
 };
 
-/// What each endpoint wants; -1 asks for the most there is.
+/// What each endpoint wants; -1 asks for the most there is. A verbs queue pair receives where it sends, so that an endpoint
+/// has at least as many receive contexts as transmit contexts.
 struct EndpointAttributes {
   std::int64_t tx_ctx_cnt = 1;
-  std::int64_t rx_ctx_cnt = 1;
+  std::int64_t rx_ctx_cnt = 0;  ///< 0: as many as transmit contexts
   bool operator==(const EndpointAttributes&) const = default;
 };
 
@@ -93,7 +94,8 @@ class ResourceManager {
   [[nodiscard]] const EndpointAttributes& granted() const noexcept { return granted_; }
   [[nodiscard]] std::int64_t queue_pairs() const noexcept { return grants_[0].count; }
   [[nodiscard]] std::int64_t completion_queues() const noexcept { return grants_[1].count; }
-  [[nodiscard]] std::int64_t memory_regions() const noexcept { return grants_[2].count; }
+  /// Memory regions, for whatever is registered; 0: not known. RegionBudget sees to it.
+  [[nodiscard]] const Grant& memory_region_grant() const noexcept { return grants_[2]; }
   /// Everything, with the reasons.
   [[nodiscard]] const std::vector<Grant>& grants() const noexcept { return grants_; }
   /// The same as text.

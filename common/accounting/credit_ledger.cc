@@ -66,6 +66,48 @@ void TxLedgerBook::complain(const std::string& text) {
   }
 }
 
+void RxLedgerBook::take(std::uint64_t amount, const void* buffer) {
+  if (amount > free_) {
+    return complain(std::to_string(amount) + " are taken");
+  }
+  if (!held_.emplace(buffer, amount).second) {
+    return complain(std::to_string(amount) + " are taken by a buffer that is posted already");
+  }
+  free_ -= amount;
+}
+
+void RxLedgerBook::give_back(std::uint64_t amount, const void* buffer) {
+  const auto found = held_.find(buffer);
+  if (found == held_.end()) {
+    return complain(std::to_string(amount) + " are given back by a buffer that is not posted");
+  }
+  if (found->second != amount) {
+    return complain(std::to_string(amount) + " are given back by a buffer that holds " + std::to_string(found->second));
+  }
+  held_.erase(found);
+  free_ += amount;
+}
+
+void RxLedgerBook::compare(std::uint64_t free, std::uint64_t posted) {
+  if (free != free_) {
+    complain("the counter says that " + std::to_string(free) + " are free");
+  }
+  if (posted != held_.size()) {
+    complain("the counter says that " + std::to_string(posted) + " receives are posted");
+  }
+}
+
+std::string RxLedgerBook::describe() const {
+  return std::to_string(free_) + " of " + std::to_string(total_) + " free, the rest with " +
+         std::to_string(held_.size()) + " buffers";
+}
+
+void RxLedgerBook::complain(const std::string& text) {
+  if (problem_.empty()) {
+    problem_ = text + "; " + describe();
+  }
+}
+
 std::string WindowLedgerBook::check(std::uint32_t owed, std::uint32_t consumed, std::uint32_t ours) const {
   if (std::uint64_t{peers_} + owed + consumed != receives_) {
     return std::to_string(receives_) + " receives, but the peer has " + std::to_string(peers_) + ", owed are " +

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <unordered_map>
 
 namespace fabric {
 
@@ -44,6 +45,33 @@ class TxLedgerBook {
   std::uint64_t free_;
   std::uint64_t unsignaled_ = 0;
   std::deque<Entry> held_;  ///< oldest first
+  std::string problem_;
+};
+
+/// Which buffers hold what of a receive queue. Amounts are bytes of the queue. Receives complete in any order where links share
+/// a queue, each once.
+class RxLedgerBook {
+ public:
+  /// Takes memory.
+  explicit RxLedgerBook(std::uint64_t total = 0) : total_(total), free_(total) {}
+
+  /// A buffer that holds nothing takes `amount`.
+  void take(std::uint64_t amount, const void* buffer);
+  /// A buffer gives back what it took.
+  void give_back(std::uint64_t amount, const void* buffer);
+  /// The counters that the ledger watches say that so much is free, and that so many receives are posted.
+  void compare(std::uint64_t free, std::uint64_t posted);
+
+  /// The first thing that was wrong, with what is free; empty if nothing was.
+  [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  void complain(const std::string& text);
+
+  std::uint64_t total_;
+  std::uint64_t free_;
+  std::unordered_map<const void*, std::uint64_t> held_;
   std::string problem_;
 };
 
@@ -91,10 +119,12 @@ struct NoLedger {
 #ifdef FABRIC_LEDGER
 inline constexpr bool kHasLedger = true;
 using TxLedger = TxLedgerBook;
+using RxLedger = RxLedgerBook;
 using WindowLedger = WindowLedgerBook;
 #else
 inline constexpr bool kHasLedger = false;
 using TxLedger = NoLedger;
+using RxLedger = NoLedger;
 using WindowLedger = NoLedger;
 #endif
 

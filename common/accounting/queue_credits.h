@@ -6,6 +6,7 @@
 // says less than plain counting would.
 #pragma once
 
+#include <atomic>
 #include <cassert>
 #include <cstdint>
 
@@ -13,6 +14,21 @@
 #include "common/accounting/queue_space.h"
 
 namespace fabric {
+
+/// A number that one thread at a time writes and reads, and that any thread may look at.
+class SeenNumber {
+ public:
+  SeenNumber(std::uint64_t value = 0) noexcept : value_(value) {}  // NOLINT: it is a number
+  operator std::uint64_t() const noexcept { return value_; }       // NOLINT
+  void set(std::uint64_t value) noexcept { std::atomic_ref(value_).store(value, std::memory_order_relaxed); }
+  /// For any thread.
+  [[nodiscard]] std::uint64_t seen() const noexcept {
+    return std::atomic_ref(const_cast<std::uint64_t&>(value_)).load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::uint64_t value_;
+};
 
 /// Bytes of a transmit queue. An operation without a completion of its own keeps its bytes until the next one that has
 /// a completion is done: a queue pair completes in order. Not thread-safe: belongs to whoever holds the queue pair.
@@ -27,6 +43,8 @@ class TxCredits {
 
   /// Operations of the largest size that can be posted now.
   [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / largest_; }
+  /// The same for threads that do not hold the queue pair: what it was a moment ago.
+  [[nodiscard]] std::uint64_t size_left_seen() const noexcept { return free_.seen() / largest_; }
   /// The same question with a cheaper answer: is it at least one?
   [[nodiscard]] bool has_room() const noexcept { return free_ >= largest_; }
   [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept { return free_ >= bytes; }
@@ -37,7 +55,7 @@ class TxCredits {
     if (bytes > free_) {
       return false;
     }
-    free_ -= bytes;
+    free_.set(free_ - bytes);
     unsignaled_ += bytes;
     ledger_.take(bytes);
     check_ledger();
@@ -51,7 +69,7 @@ class TxCredits {
     if (bytes > free_) {
       return 0;
     }
-    free_ -= bytes;
+    free_.set(free_ - bytes);
     const std::uint64_t carried = unsignaled_ + bytes;
     unsignaled_ = 0;
     ledger_.take(bytes, owner);
@@ -61,7 +79,7 @@ class TxCredits {
 
   /// An operation that has a completion is done, well or not.
   void completed(std::uint64_t carried, const void* owner = nullptr) noexcept {
-    free_ += carried;
+    free_.set(free_ + carried);
     ledger_.give_back(carried, owner);
     check_ledger();
   }
@@ -85,39 +103,67 @@ class TxCredits {
 
   QueueSpace space_;
   std::uint64_t largest_ = 1;
-  std::uint64_t free_ = 0;
+  SeenNumber free_;
   std::uint64_t unsignaled_ = 0;
   [[no_unique_address]] TxLedger ledger_{};
 };
 
-/// Room of a receive queue. Every receive has a completion. Receives are made of one piece of memory, so all need the
-/// same, and operations can be counted.
+/// Bytes of a receive queue. Every receive has a completion, which gives its bytes back; where several links share a queue
+/// they come in any order. Not thread-safe: belongs to whoever holds the queue. `buffer` is for the ledger of a debug build:
+/// what is posted.
 class RxCredits {
  public:
   RxCredits() = default;
-  explicit RxCredits(const QueueSpace& space) noexcept
-      : all_(static_cast<std::uint32_t>(space.size() / space.needed(1))), left_(all_) {}
+  explicit RxCredits(const QueueSpace& space) noexcept(!kHasLedger)
+      : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
 
-  [[nodiscard]] std::uint32_t size_left() const noexcept { return left_; }
+  [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }
+
+  /// Receives of the largest size that can be posted now.
+  [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / largest_; }
+  /// The same for threads that do not hold the queue: what it was a moment ago.
+  [[nodiscard]] std::uint64_t size_left_seen() const noexcept { return free_.seen() / largest_; }
+  /// The same question with a cheaper answer: is it at least one?
+  [[nodiscard]] bool has_room() const noexcept { return free_ >= largest_; }
   /// Receives posted and not completed.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return all_ - left_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
 
-  /// Takes the room of up to `count` receives. Gives the number there was room for.
-  [[nodiscard]] std::uint32_t take(std::uint32_t count) noexcept {
-    const std::uint32_t taken = left_ < count ? left_ : count;
-    left_ -= taken;
-    return taken;
+  /// Takes the bytes of a receive. False, and nothing has happened, if there is no room.
+  [[nodiscard]] bool take(std::uint64_t bytes, const void* buffer = nullptr) noexcept {
+    if (bytes > free_) {
+      return false;
+    }
+    free_.set(free_ - bytes);
+    ++posted_;
+    ledger_.take(bytes, buffer);
+    check_ledger();
+    return true;
   }
-  /// So many have completed, or were not posted after all.
-  void completed(std::uint32_t count) noexcept {
-    assert(count <= posted());
-    left_ += count;
+  /// A receive has completed, well or not, or was not posted after all.
+  void completed(std::uint64_t bytes, const void* buffer = nullptr) noexcept {
+    assert(posted_ > 0 && bytes <= space_.size() - free_);
+    free_.set(free_ + bytes);
+    --posted_;
+    ledger_.give_back(bytes, buffer);
+    check_ledger();
   }
-  [[nodiscard]] bool is_full() const noexcept { return left_ == all_; }
+  [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
 
  private:
-  std::uint32_t all_ = 0;
-  std::uint32_t left_ = 0;
+  void check_ledger() noexcept {
+    if constexpr (kHasLedger) {
+      ledger_.compare(free_, posted_);
+      if (!ledger_.problem().empty()) {
+        ledger_is_wrong("a receive queue", ledger_.problem());
+      }
+    }
+  }
+
+  QueueSpace space_;
+  std::uint64_t largest_ = 1;
+  SeenNumber free_;
+  std::uint32_t posted_ = 0;
+  [[no_unique_address]] RxLedger ledger_{};
 };
 
 }  // namespace fabric

@@ -15,12 +15,12 @@ struct CostsOfDriver {
 
 /// Drivers whose queues are known. All of them count entries when a queue is made, and check entries when something is
 /// posted, so an operation costs one, however large: what the hardware needs beyond that the driver has set aside. 64
-/// is the size of a send queue's basic block.
+/// is the size of a send queue's basic block, 16 that of a receive of one piece.
 constexpr std::array kKnown = {
-    CostsOfDriver{"mlx4_", {{}, 64}},
-    CostsOfDriver{"mlx5_", {{}, 64}},
-    CostsOfDriver{"rxe", {{}, 1}},
-    CostsOfDriver{"siw", {{}, 1}},
+    CostsOfDriver{"mlx4_", {{}, 64, {{}, 16}}},
+    CostsOfDriver{"mlx5_", {{}, 64, {{}, 16}}},
+    CostsOfDriver{"rxe", {{}, 1, {{}, 1}}},
+    CostsOfDriver{"siw", {{}, 1, {{}, 1}}},
 };
 
 constexpr DeviceCosts kFallback{};
@@ -39,27 +39,33 @@ DeviceCosts device_costs(std::string_view device_name) noexcept {
 }
 
 Result<DeviceCosts> parse_costs(std::string_view text) {
-  std::array<std::uint32_t, 3> numbers{};
+  constexpr std::size_t kOfAQueue = 3;
+  std::array<std::uint32_t, 2 * kOfAQueue> numbers{0, 0, 1, 0, 0, 1};
   const char* next = text.data();
   const char* const end = text.data() + text.size();
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto [stopped, error] = std::from_chars(next, end, numbers[i]);
-    const bool last = i + 1 == numbers.size();
+    const bool may_be_last = (i + 1) % kOfAQueue == 0;
+    const bool is_last = may_be_last && stopped == end;
     if (error != std::errc() || numbers[i] > kLargestCost ||
-        (last ? stopped != end : stopped == end || *stopped != ',')) {
+        (!is_last && (stopped == end || *stopped != ',' || i + 1 == numbers.size()))) {
       return failure("\"" + std::string(text) + "\" is not op_size,iov_size,alignment: three numbers up to " +
-                     std::to_string(kLargestCost));
+                     std::to_string(kLargestCost) + ", or six, of which the last three are for receives");
+    }
+    if (is_last) {
+      break;
     }
     next = stopped + 1;
   }
-  const auto [op_size, iov_size, alignment] = numbers;
-  if (alignment == 0) {
-    return failure("\"" + std::string(text) + "\" has an alignment of 0: it is 1 or more");
+  for (std::size_t i = 0; i < numbers.size(); i += kOfAQueue) {
+    if (numbers[i + 2] == 0) {
+      return failure("\"" + std::string(text) + "\" has an alignment of 0: it is 1 or more");
+    }
+    if (numbers[i] == 0 && numbers[i + 1] != 0) {
+      return failure("\"" + std::string(text) + "\" has entries of one size (op_size 0), so iov_size must be 0 too");
+    }
   }
-  if (op_size == 0 && iov_size != 0) {
-    return failure("\"" + std::string(text) + "\" has entries of one size (op_size 0), so iov_size must be 0 too");
-  }
-  return DeviceCosts{{op_size, iov_size}, alignment};
+  return DeviceCosts{{numbers[0], numbers[1]}, numbers[2], {{numbers[3], numbers[4]}, numbers[5]}};
 }
 
 }  // namespace fabric

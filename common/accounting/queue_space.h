@@ -27,13 +27,23 @@ struct QueueAttributes {
   std::uint32_t iov_limit = 1;    ///< most pieces of memory of an operation
   std::uint32_t alignment = 1;    ///< every operation starts at a multiple of this
   std::uint32_t inject_size = 0;  ///< most inline bytes of an operation
+  std::uint32_t iov_least = 0;    ///< fewest pieces of memory of an operation
   bool operator==(const QueueAttributes&) const = default;
 };
 
-/// The costs of a device and the alignment of its queues.
+/// What operations cost on one kind of queue, and where they start.
+struct QueueCosts {
+  OperationCosts operation;
+  std::uint32_t alignment = 1;
+  bool operator==(const QueueCosts&) const = default;
+};
+
+/// The costs of a device: of its send queues, and of its receive queues, whose entries have a layout of their own, as there
+/// is no remote address and nothing inline in a receive.
 struct DeviceCosts {
   OperationCosts operation;
   std::uint32_t alignment = 1;
+  QueueCosts receive{};
   bool operator==(const DeviceCosts&) const = default;
 };
 
@@ -41,7 +51,8 @@ struct DeviceCosts {
 /// is safe everywhere, because that is how verbs counts when it makes a queue.
 [[nodiscard]] DeviceCosts device_costs(std::string_view device_name) noexcept;
 
-/// Reads "op_size,iov_size,alignment", the form of the queue_costs parameter.
+/// Reads "op_size,iov_size,alignment", the form of the queue_costs parameter: of send queues, and in three more numbers of
+/// receive queues. Without these, receives have entries of one size.
 [[nodiscard]] Result<DeviceCosts> parse_costs(std::string_view text);
 
 /// A queue and its costs: how many bytes operations need, how many fit.
@@ -58,6 +69,13 @@ class QueueSpace {
     QueueAttributes attributes{0, iov_limit, costs.alignment, inject_size};
     attributes.size = QueueSpace(costs.operation, attributes).largest() * count;
     return {costs.operation, attributes};
+  }
+  /// The smallest receive queue that holds `count` receives of `pieces` pieces of memory, which is what all have.
+  [[nodiscard]] static constexpr QueueSpace for_receives(std::uint64_t count, const DeviceCosts& costs,
+                                                         std::uint32_t pieces = 1) noexcept {
+    QueueAttributes attributes{0, pieces, costs.receive.alignment, 0, pieces};
+    attributes.size = QueueSpace(costs.receive.operation, attributes).largest() * count;
+    return {costs.receive.operation, attributes};
   }
 
   [[nodiscard]] constexpr const QueueAttributes& attributes() const noexcept { return attributes_; }
@@ -80,7 +98,7 @@ class QueueSpace {
     const std::uint64_t injected = needed_inline(attributes_.inject_size);
     return pieces > injected ? pieces : injected;
   }
-  [[nodiscard]] constexpr std::uint64_t smallest() const noexcept { return needed(0); }
+  [[nodiscard]] constexpr std::uint64_t smallest() const noexcept { return needed(attributes_.iov_least); }
 
   /// Operations of the largest size that an empty queue holds.
   [[nodiscard]] constexpr std::uint64_t operations() const noexcept { return size() / largest(); }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 4. Integers are big-endian, nothing is padded:
+// The modex of a process, version 6. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 4
+//   u16      version, 6
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
 //   u8       ports, 1 to 64; for each:
 //              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits, u8 path, 0 to 7
-//   u8       transmit contexts of each port, a divisor of the number of ports
+//   u8       contexts of each port, a divisor of the number of ports
+//   u8       steering rules, at most 64; for each:
+//              u32 first source, u32 last source, u8 first tag, u8 last tag, u8 context
 //   u8       offers, at most 16; for each:
 //              u8 kind, u8 priority, u64 port mask, u16 length of blob, at most 4096, and its bytes
 //
@@ -27,7 +29,6 @@ namespace fabric {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x46414249;
-constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kHeaderSize = 4 + 2 + 4;
 constexpr std::size_t kMaxReceiveQueues = 4096;
 constexpr std::size_t kMaxOffers = 16;
@@ -97,8 +98,8 @@ Status check_header(ByteReader& in, std::size_t size) {
   if (magic != kMagic) {
     return bad("magic", hex(magic), hex(kMagic));
   }
-  if (version != kVersion) {
-    return bad("version", version, std::to_string(kVersion));
+  if (version != kProcessInfoVersion) {
+    return bad("version", version, std::to_string(kProcessInfoVersion));
   }
   if (length != size) {
     return bad("length", length, std::to_string(size) + ", the bytes received");
@@ -216,6 +217,46 @@ Status get_offers(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind), 
   return {};
 }
 
+Result<SteeringRule> get_rule(ByteReader& in) {
+  SteeringRule rule;
+  rule.first_source = in.get<std::uint32_t>();
+  rule.last_source = in.get<std::uint32_t>();
+  rule.first_tag = in.get<std::uint8_t>();
+  rule.last_tag = in.get<std::uint8_t>();
+  rule.context = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return failure("the data ends inside it");
+  }
+  if (rule.first_source > rule.last_source) {
+    return bad("first source", rule.first_source, "at most the last, " + std::to_string(rule.last_source));
+  }
+  if (rule.first_tag > rule.last_tag) {
+    return bad("first tag", rule.first_tag, "at most the last, " + std::to_string(rule.last_tag));
+  }
+  if (rule.context > kMostSteeredContext) {
+    return bad("context", rule.context, "at most " + std::to_string(kMostSteeredContext));
+  }
+  return rule;
+}
+
+Status get_rules(ByteReader& in, std::vector<SteeringRule>& rules) {
+  const auto count = in.get<std::uint8_t>();
+  if (!in.ok()) {
+    return cut_short("the number of steering rules");
+  }
+  if (count > kMostSteeringRules) {
+    return bad("number of steering rules", count, "at most " + std::to_string(kMostSteeringRules));
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    const Result<SteeringRule> rule = get_rule(in);
+    if (!rule) {
+      return failure("steering rule " + std::to_string(i), rule.error());
+    }
+    rules.push_back(*rule);
+  }
+  return {};
+}
+
 Result<ProcessInfo> decode(std::span<const std::byte> bytes, bool (*is_known)(CpcKind)) {
   ByteReader in(bytes);
   if (const Status header = check_header(in, bytes.size()); !header) {
@@ -236,11 +277,14 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes, bool (*is_known)(Cp
   }
   info.contexts = in.get<std::uint8_t>();
   if (!in.ok()) {
-    return cut_short("the number of transmit contexts");
+    return cut_short("the number of contexts");
   }
   if (info.contexts < 1 || info.ports.size() % info.contexts != 0) {
-    return bad("number of transmit contexts", info.contexts,
+    return bad("number of contexts", info.contexts,
                "a divisor of " + std::to_string(info.ports.size()) + ", the number of ports");
+  }
+  if (const Status rules = get_rules(in, info.steering); !rules) {
+    return tl::unexpected<Error>(rules.error());
   }
   if (const Status offers = get_offers(in, info.ports.size(), is_known, info.offers); !offers) {
     return tl::unexpected<Error>(offers.error());
@@ -256,7 +300,7 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes, bool (*is_known)(Cp
 std::vector<std::byte> encode(const ProcessInfo& info) {
   assert(info.receive_queues.size() <= kMaxReceiveQueues);
   assert(!info.ports.empty() && info.ports.size() <= kMaxPorts && info.ports.size() % info.contexts == 0);
-  assert(info.offers.size() <= kMaxOffers);
+  assert(info.steering.size() <= kMostSteeringRules && info.offers.size() <= kMaxOffers);
   ByteWriter body;
   body.put_bytes(info.token);
   body.put_string(info.receive_queues);
@@ -265,13 +309,21 @@ std::vector<std::byte> encode(const ProcessInfo& info) {
     put_port(body, port);
   }
   body.put(info.contexts);
+  body.put(static_cast<std::uint8_t>(info.steering.size()));
+  for (const SteeringRule& rule : info.steering) {
+    body.put(rule.first_source);
+    body.put(rule.last_source);
+    body.put(rule.first_tag);
+    body.put(rule.last_tag);
+    body.put(rule.context);
+  }
   body.put(static_cast<std::uint8_t>(info.offers.size()));
   for (const CpcOffer& offer : info.offers) {
     put_offer(body, offer);
   }
   ByteWriter out;
   out.put(kMagic);
-  out.put(kVersion);
+  out.put(kProcessInfoVersion);
   out.put(static_cast<std::uint32_t>(kHeaderSize + body.bytes().size()));
   out.put_bytes(body.bytes());
   return out.take();

@@ -12,6 +12,7 @@
 #include "common/base/identity.h"
 #include "common/base/result.h"
 #include "common/ports/port_address.h"
+#include "common/ports/steering.h"
 
 namespace fabric {
 
@@ -28,6 +29,7 @@ struct CpcOffer {
   bool operator==(const CpcOffer&) const = default;
 };
 
+inline constexpr std::uint16_t kProcessInfoVersion = 6;
 inline constexpr std::size_t kMaxOfferBlob = 4096;
 inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what CpcOffer::ports holds
 
@@ -35,9 +37,11 @@ inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what Cp
 struct ProcessInfo {
   JobToken token{};
   std::string receive_queues;  ///< canonical form of the list in force
-  /// At most kMaxPorts. A port is there once for each path and each transmit context: a path's contexts come one after the other.
+  /// At most kMaxPorts. A port is there once for each path and each context: a path's contexts come one after the other.
   std::vector<PortAddress> ports;
-  std::uint8_t contexts = 1;  ///< transmit contexts of each port: a divisor of the number of ports
+  std::uint8_t contexts = 1;  ///< of each port, to send by and to receive from: a divisor of the number of ports
+  /// Where messages to this process are to go: at most kMostSteeringRules.
+  std::vector<SteeringRule> steering;
   std::vector<CpcOffer> offers;
   bool operator==(const ProcessInfo&) const = default;
 };

@@ -65,6 +65,9 @@ inline constexpr unsigned kRemoteRead = IBV_ACCESS_REMOTE_READ;
 inline constexpr unsigned kRemoteWrite = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 inline constexpr unsigned kRemoteAtomic = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
+/// Of memory that windows can be bound to with remote write access.
+inline constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+
 inline constexpr std::array kAccessTable = {
     AccessRow{MemoryRole::kSendSource, 0, 0, true},
     AccessRow{MemoryRole::kReceiveSink, kLocalWrite, kLocalWrite, true},
@@ -77,12 +80,16 @@ inline constexpr std::array kAccessTable = {
 
 /// The flags for memory that plays these roles: what any of them needs, and relaxed ordering if all of them bear it
 /// (which verbs ignores where the device or the kernel cannot).
-[[nodiscard]] constexpr unsigned access_flags(MemoryRoles roles, Transport link) noexcept {
+///
+/// `by_windows`: reads on iWARP are to name memory windows to the peer, which are bound for them (RdmaLimits::windows). The memory
+/// then needs no remote write access for them.
+[[nodiscard]] constexpr unsigned access_flags(MemoryRoles roles, Transport link, bool by_windows = false) noexcept {
   unsigned flags = 0;
   bool may_reorder = true;
   for (const AccessRow& row : kAccessTable) {
     if (roles.has(row.role)) {
-      flags |= link == Transport::kIwarp ? row.iwarp : row.ib;
+      const bool binds = by_windows && link == Transport::kIwarp && row.role == MemoryRole::kReadSink;
+      flags |= binds ? kBindable : link == Transport::kIwarp ? row.iwarp : row.ib;
       may_reorder = may_reorder && row.may_reorder;
     }
   }
@@ -98,6 +105,7 @@ inline constexpr std::array kAccessTable = {
 }
 
 static_assert(access_flags(MemoryRole::kReadSink, Transport::kIwarp) & IBV_ACCESS_REMOTE_WRITE);
+static_assert(!(access_flags(MemoryRole::kReadSink, Transport::kIwarp, true) & IBV_ACCESS_REMOTE_WRITE));
 static_assert(!(access_flags(MemoryRole::kReadSink, Transport::kRoce) & IBV_ACCESS_REMOTE_WRITE));
 static_assert(!(access_flags(MemoryRole::kAtomicTarget | MemoryRole::kReadSource, Transport::kInfiniBand) &
                 IBV_ACCESS_RELAXED_ORDERING));

@@ -10,65 +10,95 @@ MrPool::MrPool(RdmaVerbs& verbs, const MrPoolHints& hints)
     : verbs_(verbs),
       bytes_(std::max<std::uint64_t>(1, hints.operations) * hints.bytes_each),
       bytes_left_(bytes_),
+      windows_left_(hints.windows),
       slots_(std::max(1U, hints.operations)) {
   free_.reserve(slots_.size());
+  free_windows_.reserve(slots_.size());
   for (Slot& slot : slots_) {
     free_.push_back(&slot);
   }
 }
 
 MrPool::~MrPool() {
+  destroy_windows();
+}
+
+void MrPool::destroy_windows() noexcept {
   assert(in_use() == 0);
-  for (const Slot& slot : slots_) {
-    if (slot.window != nullptr) {
-      verbs_.destroy_window(slot.window);
-    }
+  while (!free_windows_.empty()) {
+    Slot* slot = take(free_windows_, free_);
+    verbs_.destroy_window(slot->window);
+    slot->window = nullptr;
+    ++windows_left_;
+    free_.push_back(slot);
   }
 }
 
 MrPool::Slot* MrPool::register_memory(void* address, std::uint64_t length, unsigned access) noexcept {
   // One operation larger than all hints still goes, alone: otherwise it would wait for ever.
   const bool fits = length <= bytes_left_ || bytes_left_ == bytes_;
-  if (free_.empty() || !fits) {
+  if (in_use() == slots_.size() || !fits) {
     return nullptr;
   }
-  ibv_mr* mr = verbs_.register_memory(address, length, access);
+  // The first comes from the reserve, so that operations can always go one after the other.
+  const RegionUse use = in_use() == 0 ? RegionUse::kReserve : RegionUse::kSinks;
+  ibv_mr* mr = verbs_.register_memory(address, length, access, use);
   if (mr == nullptr) {
     return nullptr;
   }
-  Slot* slot = free_.back();
-  free_.pop_back();
+  Slot* slot = take(free_, free_windows_);
   slot->mr = mr;
+  slot->use = use;
   slot->bytes = std::min(length, bytes_left_);
   bytes_left_ -= slot->bytes;
   return slot;
 }
 
 MrPool::Slot* MrPool::take_window() noexcept {
-  if (free_.empty()) {
+  Slot* slot = take(free_windows_, free_);
+  if (slot == nullptr) {
     return nullptr;
   }
-  Slot* slot = free_.back();
-  if (slot->window == nullptr) {
+  if (slot->window == nullptr && windows_left_ > 0) {
     slot->window = verbs_.make_window();
+    windows_left_ -= slot->window != nullptr ? 1 : 0;
   }
+  slot->bytes = 0;
   if (slot->window == nullptr) {
+    give_back(slot);
     return nullptr;
   }
-  free_.pop_back();
-  slot->bytes = 0;
   return slot;
+}
+
+MrPool::Slot* MrPool::take(std::vector<Slot*>& preferred, std::vector<Slot*>& other) noexcept {
+  std::vector<Slot*>& from = preferred.empty() ? other : preferred;
+  if (from.empty()) {
+    return nullptr;
+  }
+  Slot* slot = from.back();
+  from.pop_back();
+  return slot;
+}
+
+void MrPool::give_back_bound(Slot* slot) noexcept {
+  if (slot->mr == nullptr && slot->window != nullptr) {
+    verbs_.destroy_window(slot->window);
+    slot->window = nullptr;
+    ++windows_left_;
+  }
+  give_back(slot);
 }
 
 void MrPool::give_back(Slot* slot) noexcept {
   if (slot->mr != nullptr) {
-    verbs_.deregister_memory(slot->mr);
+    verbs_.deregister_memory(slot->mr, slot->use);
     slot->mr = nullptr;
   }
   bytes_left_ += slot->bytes;
   slot->bytes = 0;
-  free_.push_back(slot);
-  assert(free_.size() <= slots_.size() && bytes_left_ <= bytes_);
+  (slot->window != nullptr ? free_windows_ : free_).push_back(slot);
+  assert(free_.size() + free_windows_.size() <= slots_.size() && bytes_left_ <= bytes_);
 }
 
 }  // namespace fabric

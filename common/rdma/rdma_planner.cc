@@ -148,7 +148,7 @@ bool add_requests(Batch& batch, const RdmaOperation& operation, const RdmaPlan& 
     for (std::size_t i = 0; i < chunk.count && !plan.is_inline; ++i) {
       batch.sge(i).lkey = lkey_of(operation, chunk.piece_of[i]);
     }
-    const bool last = splitter.at_end() && plan.windows == 0 && !plan.confirms;
+    const bool last = splitter.at_end() && !plan.confirms;
     request->wr_id = last ? operation.last_id : operation.part_id;
     request->opcode = opcode_of(operation.kind);
     request->send_flags = (last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
@@ -158,7 +158,7 @@ bool add_requests(Batch& batch, const RdmaOperation& operation, const RdmaPlan& 
   return true;
 }
 
-bool add_confirmation(Batch& batch, const RdmaOperation& operation, const RdmaPlan& plan) noexcept {
+bool add_confirmation(Batch& batch, const RdmaOperation& operation) noexcept {
   RdmaSplitter::Chunk byte;
   byte.count = 1;
   byte.sges[0] = {reinterpret_cast<std::uintptr_t>(operation.confirm.address), 1, operation.confirm.mr->lkey};
@@ -166,16 +166,16 @@ bool add_confirmation(Batch& batch, const RdmaOperation& operation, const RdmaPl
   if (request == nullptr) {
     return false;
   }
-  const bool last = plan.windows == 0;
-  request->wr_id = last ? operation.last_id : operation.part_id;
+  request->wr_id = operation.last_id;
   request->opcode = IBV_WR_RDMA_READ;
-  request->send_flags = last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0;
+  request->send_flags = IBV_SEND_SIGNALED;
   request->wr.rdma.remote_addr = operation.remote_address;
   request->wr.rdma.rkey = operation.rkey;
   return true;
 }
 
-bool add_invalidates(Batch& batch, const RdmaOperation& operation, std::uint32_t windows) noexcept {
+bool add_invalidates(Batch& batch, const RdmaOperation& operation) noexcept {
+  std::uint32_t windows = operation.windows;
   for (std::size_t i = 0; i < operation.pieces; ++i) {
     const ibv_mw* window = window_of(operation, i);
     if (window == nullptr) {
@@ -189,9 +189,7 @@ bool add_invalidates(Batch& batch, const RdmaOperation& operation, std::uint32_t
     request->wr_id = windows == 0 ? operation.last_id : operation.part_id;
     request->opcode = IBV_WR_LOCAL_INV;
     request->invalidate_rkey = window->rkey;
-    // The window goes only after the reads into it.
-    request->send_flags =
-        static_cast<unsigned>(IBV_SEND_FENCE) | (windows == 0 ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
+    request->send_flags = windows == 0 ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0;
   }
   return true;
 }
@@ -219,7 +217,8 @@ bool RdmaPlanner::confirms(const RdmaOperation& operation, std::uint64_t length)
          operation.confirm.mr != nullptr && length > 0;
 }
 
-RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const LocalMemory& piece) const noexcept {
+RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const LocalMemory& piece,
+                                           bool may_bind) const noexcept {
   if (piece.length == 0) {
     return KeyFrom::kOwn;
   }
@@ -227,13 +226,18 @@ RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const
   if (good && !limits_.force_mr) {
     return KeyFrom::kOwn;
   }
-  constexpr unsigned kBindable = IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE;
   const bool bindable = piece.mr != nullptr && (piece.access & kBindable) == kBindable &&
                         local_role(operation.kind) == MemoryRole::kReadSink && limits_.link == Transport::kIwarp;
-  return limits_.windows && bindable ? KeyFrom::kWindow : KeyFrom::kRegistration;
+  return may_bind && limits_.windows && bindable ? KeyFrom::kWindow : KeyFrom::kRegistration;
 }
 
+/// Windows need more of the send queue than registrations. Where they would need more than there is, registrations have to do.
 RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation) const noexcept {
+  const RdmaPlan best = plan(operation, true);
+  return best.windows > 0 && best.bytes > credits_.space().size() ? plan(operation, false) : best;
+}
+
+RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation, bool may_bind) const noexcept {
   const QueueSpace& space = credits_.space();
   RdmaPlan plan;
   plan.is_inline = goes_inline(operation);
@@ -247,7 +251,7 @@ RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation) const noexcept {
     plan.bytes += space.needed(chunk.count);
   }
   for (std::size_t i = 0; i < operation.pieces && !plan.is_inline; ++i) {
-    const KeyFrom from = key_from(operation, operation.local[i]);
+    const KeyFrom from = key_from(operation, operation.local[i], may_bind);
     plan.registrations += from == KeyFrom::kRegistration ? 1 : 0;
     plan.windows += from == KeyFrom::kWindow ? 1 : 0;
   }
@@ -259,15 +263,16 @@ RdmaPlan RdmaPlanner::plan(const RdmaOperation& operation) const noexcept {
     plan.bytes += space.needed(1);
   }
   plan.entries = plan.requests + 2 * plan.windows;
-  plan.bytes += plan.windows * (space.needed(1) + space.needed(0));
+  plan.later_bytes = plan.windows * space.needed(0);
+  plan.bytes += plan.windows * space.needed(1) + plan.later_bytes;
   return plan;
 }
 
-bool RdmaPlanner::take_keys(RdmaOperation& operation, bool is_inline) noexcept {
+bool RdmaPlanner::take_keys(RdmaOperation& operation, const RdmaPlan& plan) noexcept {
   operation.temporary.fill(nullptr);
-  for (std::size_t i = 0; i < operation.pieces && !is_inline; ++i) {
+  for (std::size_t i = 0; i < operation.pieces && !plan.is_inline; ++i) {
     const LocalMemory& piece = operation.local[i];
-    const KeyFrom from = key_from(operation, piece);
+    const KeyFrom from = key_from(operation, piece, plan.windows > 0);
     if (from == KeyFrom::kOwn) {
       continue;
     }
@@ -293,7 +298,7 @@ void RdmaPlanner::give_back_keys(RdmaOperation& operation) noexcept {
 }
 
 RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
-  const RdmaPlan plan = this->plan(operation);
+  RdmaPlan plan = this->plan(operation);
   if (plan.bytes > credits_.space().size()) {
     return RdmaPosted::kTooLarge;
   }
@@ -304,19 +309,27 @@ RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcep
   if (!reads_fit || !credits_.has_room(plan.bytes)) {
     return RdmaPosted::kNoRoom;
   }
-  if (!take_keys(operation, plan.is_inline)) {
-    return RdmaPosted::kNoRegion;
+  if (!take_keys(operation, plan)) {
+    if (plan.windows == 0) {
+      return RdmaPosted::kNoRegion;
+    }
+    plan = this->plan(operation, false);  // a device may have few windows
+    if (!take_keys(operation, plan)) {
+      return RdmaPosted::kNoRegion;
+    }
   }
-  operation.carried = credits_.take_signaled(plan.bytes, &operation);
+  operation.carried = credits_.take_signaled(plan.bytes - plan.later_bytes, &operation);
+  operation.carried_later =
+      plan.later_bytes > 0 ? credits_.take_signaled(plan.later_bytes, &operation.carried_later) : 0;
   operation.reads = plan.reads;
+  operation.windows = plan.windows;
   reads_in_flight_ += plan.reads;
 
   Batch batch(verbs);
   const std::uint32_t max_sges = plan.is_inline ? kMaxRequestSges : pieces_per_request(operation.kind);
   const bool posted = add_binds(batch, operation, access_flags(local_role(operation.kind), limits_.link)) &&
                       add_requests(batch, operation, plan, RdmaSplitter(operation, max_sges, limits_.max_message)) &&
-                      (!plan.confirms || add_confirmation(batch, operation, plan)) &&
-                      add_invalidates(batch, operation, plan.windows) && batch.flush();
+                      (!plan.confirms || add_confirmation(batch, operation)) && batch.flush();
   if (!posted && batch.some_posted()) {
     return RdmaPosted::kBroken;  // its memory may still be written
   }
@@ -329,12 +342,46 @@ RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcep
   return RdmaPosted::kYes;
 }
 
-void RdmaPlanner::complete(RdmaOperation& operation) noexcept {
-  credits_.completed(operation.carried, &operation);
-  operation.carried = 0;
+RdmaNext RdmaPlanner::proceed(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
+  if (operation.carried_later == 0 || operation.carried == 0) {  // none, or that was it
+    return RdmaNext::kDone;
+  }
+  give_back_room(operation);
+  Batch batch(verbs);
+  if (add_invalidates(batch, operation) && batch.flush()) {
+    return RdmaNext::kMore;
+  }
+  return batch.some_posted() ? RdmaNext::kBroken : RdmaNext::kRefused;
+}
+
+/// What the requests that have a completion by now took.
+void RdmaPlanner::give_back_room(RdmaOperation& operation) noexcept {
+  if (operation.carried > 0) {
+    credits_.completed(operation.carried, &operation);
+    operation.carried = 0;
+  }
   reads_in_flight_ -= operation.reads;
   operation.reads = 0;
+}
+
+void RdmaPlanner::complete(RdmaOperation& operation) noexcept {
+  give_back_room(operation);
+  if (operation.carried_later > 0) {
+    credits_.completed(operation.carried_later, &operation.carried_later);
+    operation.carried_later = 0;
+  }
+  operation.windows = 0;
   give_back_keys(operation);
+}
+
+void RdmaPlanner::error(RdmaOperation& operation) noexcept {
+  for (MrPool::Slot*& slot : operation.temporary) {
+    if (slot != nullptr && slot->mr == nullptr) {
+      pool_.give_back_bound(slot);
+      slot = nullptr;
+    }
+  }
+  complete(operation);
 }
 
 std::string RdmaPlanner::explain(const RdmaOperation& operation) const {
@@ -357,7 +404,7 @@ std::string RdmaPlanner::explain(const RdmaOperation& operation) const {
     text += ", the last reads back a byte";
   }
   if (plan.windows > 0) {
-    text += ", " + std::to_string(plan.windows) + " memory windows bound and invalidated";
+    text += ", " + std::to_string(plan.windows) + " memory windows bound, and invalidated afterwards";
   }
   return text;
 }

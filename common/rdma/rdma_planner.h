@@ -52,8 +52,10 @@ struct RdmaOperation {
   std::uint64_t part_id = 0;
 
   // The planner's
-  std::uint64_t carried = 0;  ///< of the send queue, given back by the completion
+  std::uint64_t carried = 0;        ///< of the send queue, given back by the completion
+  std::uint64_t carried_later = 0;  ///< kept for what follows it, and given back by the next one
   std::uint32_t reads = 0;
+  std::uint32_t windows = 0;  ///< bound for it
   std::array<MrPool::Slot*, kMaxLocalPieces> temporary{};
 
   [[nodiscard]] std::uint64_t length() const noexcept {
@@ -86,7 +88,8 @@ struct RdmaPlan {
   std::uint64_t bytes = 0;          ///< of the send queue
   std::uint32_t reads = 0;          ///< how many of `requests` count as outstanding reads
   std::uint32_t registrations = 0;  ///< memory regions registered for it
-  std::uint32_t windows = 0;        ///< memory windows bound for it
+  std::uint32_t windows = 0;        ///< memory windows bound for it, and invalidated when its data have come
+  std::uint64_t later_bytes = 0;    ///< of `bytes`: for that
   bool is_inline = false;
   bool confirms = false;  ///< the last request reads back a byte
 };
@@ -99,6 +102,14 @@ enum class RdmaPosted {
   kRefused,   ///< verbs refused; the queue pair is of no more use, errno says why
   kBroken,    ///< the same, but the device has some of its requests: leave it alone until the queue pair is gone, then
               ///< error() it
+};
+
+/// How an operation goes on when its last request is done.
+enum class RdmaNext {
+  kDone,     ///< that was all: complete() it
+  kMore,     ///< its last request, by the same id, is another one now
+  kRefused,  ///< as in RdmaPosted; its data have come: error() it
+  kBroken,   ///< as in RdmaPosted
 };
 
 /// For one queue pair. Not thread-safe: belongs to whoever holds the queue pair. `credits` are those of its send queue,
@@ -119,10 +130,15 @@ class RdmaPlanner {
   /// Posts all of it, or nothing (unless verbs refuses half-way: kBroken).
   [[nodiscard]] RdmaPosted post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
 
-  /// The last request is done, well or not: memory, room and reads of the operation are free again. A failure of a
-  /// request before (part_id) is followed by that of the last, and needs no call.
+  /// The last request is done well: invalidates the windows that were bound for it. That is not posted with the rest, since it would
+  /// have to wait for the data there, and everything behind it in the send queue too. There is room for it.
+  [[nodiscard]] RdmaNext proceed(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
+
+  /// All of it is done: memory, room and reads of the operation are free again.
   void complete(RdmaOperation& operation) noexcept;
-  void error(RdmaOperation& operation) noexcept { complete(operation); }
+  /// The last request has failed, or what would follow is not to be posted any more: the same, and windows that may be bound are not
+  /// used again. A failure of a request before (part_id) is followed by that of the last, and needs no call.
+  void error(RdmaOperation& operation) noexcept;
 
   [[nodiscard]] std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
 
@@ -131,11 +147,14 @@ class RdmaPlanner {
 
  private:
   enum class KeyFrom { kOwn, kRegistration, kWindow };
-  [[nodiscard]] KeyFrom key_from(const RdmaOperation& operation, const LocalMemory& piece) const noexcept;
+  [[nodiscard]] RdmaPlan plan(const RdmaOperation& operation, bool may_bind) const noexcept;
+  [[nodiscard]] KeyFrom key_from(const RdmaOperation& operation, const LocalMemory& piece,
+                                 bool may_bind) const noexcept;
   [[nodiscard]] std::uint32_t pieces_per_request(RdmaKind kind) const noexcept;
   [[nodiscard]] bool confirms(const RdmaOperation& operation, std::uint64_t length) const noexcept;
   [[nodiscard]] bool goes_inline(const RdmaOperation& operation) const noexcept;
-  [[nodiscard]] bool take_keys(RdmaOperation& operation, bool is_inline) noexcept;
+  [[nodiscard]] bool take_keys(RdmaOperation& operation, const RdmaPlan& plan) noexcept;
+  void give_back_room(RdmaOperation& operation) noexcept;
   void give_back_keys(RdmaOperation& operation) noexcept;
 
   RdmaLimits limits_;

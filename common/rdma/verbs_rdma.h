@@ -12,7 +12,8 @@ namespace fabric {
 /// Of a device. The queue pair is named per call: `on()` before every post.
 class VerbsRdma final : public RdmaVerbs {
  public:
-  explicit VerbsRdma(ibv_pd* pd) noexcept : pd_(pd) {}
+  /// `budget`: that memory regions are taken from; null: there is no limit.
+  explicit VerbsRdma(ibv_pd* pd, RegionBudget* budget = nullptr) noexcept : pd_(pd), budget_(budget) {}
 
   /// The queue pair that is posted to from now on, and, of an XRC one, the shared receive queue that tells the process.
   VerbsRdma& on(ibv_qp* queue_pair, std::uint32_t remote_srqn = 0) noexcept {
@@ -31,15 +32,28 @@ class VerbsRdma final : public RdmaVerbs {
     }
     return error_number;
   }
-  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
-    return ibv_reg_mr(pd_, address, length, static_cast<int>(access));
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept override {
+    if (budget_ != nullptr && !budget_->take(use)) {
+      return nullptr;
+    }
+    ibv_mr* mr = ibv_reg_mr(pd_, address, length, static_cast<int>(access));
+    if (mr == nullptr && budget_ != nullptr) {
+      budget_->give_back(use);
+    }
+    return mr;
   }
-  void deregister_memory(ibv_mr* mr) noexcept override { ibv_dereg_mr(mr); }
+  void deregister_memory(ibv_mr* mr, RegionUse use) noexcept override {
+    ibv_dereg_mr(mr);
+    if (budget_ != nullptr) {
+      budget_->give_back(use);
+    }
+  }
   ibv_mw* make_window() noexcept override { return ibv_alloc_mw(pd_, IBV_MW_TYPE_2); }
   void destroy_window(ibv_mw* window) noexcept override { ibv_dealloc_mw(window); }
 
  private:
   ibv_pd* pd_;
+  RegionBudget* budget_;
   ibv_qp* queue_pair_ = nullptr;
   std::uint32_t remote_srqn_ = 0;
 };

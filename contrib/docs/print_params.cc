@@ -39,6 +39,12 @@ int main(int argc, char** argv) {
     for (const fabric::CounterSpec& spec : fabric::kCounterTable) {
       std::printf("| `%s` | %s |\n", spec.name, spec.help);
     }
+    std::puts("");
+    std::puts("| level `btl_fabric_...` | what it tells |");
+    std::puts("|---|---|");
+    for (const fabric::LevelSpec& spec : fabric::kLevelTable) {
+      std::printf("| `%s` | %s |\n", spec.name, spec.help);
+    }
     return 0;
   }
   std::puts("| parameter `btl_fabric_...` | default | values | level | what it does |");

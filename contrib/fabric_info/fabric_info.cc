@@ -79,6 +79,9 @@ int run(int argc, char** argv) {
   app.add_option("-o,--hosts", question.hosts, "hosts of the job")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("-t,--tx-contexts", question.contexts.tx_ctx_cnt, "transmit contexts per endpoint; -1: the most")
       ->capture_default_str();
+  app.add_option("-r,--rx-contexts", question.contexts.rx_ctx_cnt,
+                 "receive contexts per endpoint; 0: as many as transmit contexts, -1: the most")
+      ->capture_default_str();
   const CLI::Option* const depth_option =
       app.add_option("--rdma-depth", question.rdma_depth, "the parameter btl_fabric_rdma_depth")->capture_default_str();
   const CLI::Option* const cq_size_option =

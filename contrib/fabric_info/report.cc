@@ -201,7 +201,12 @@ Json device(ibv_device* found, const Question& question) {
   result["queue_costs"] = {{"fixed_entries", costs.operation.fixed_entries()},
                            {"op_size", costs.operation.op_size},
                            {"iov_size", costs.operation.iov_size},
-                           {"alignment", costs.alignment}};
+                           {"alignment", costs.alignment},
+                           {"receive",
+                            {{"fixed_entries", costs.receive.operation.fixed_entries()},
+                             {"op_size", costs.receive.operation.op_size},
+                             {"iov_size", costs.receive.operation.iov_size},
+                             {"alignment", costs.receive.alignment}}}};
   std::uint64_t entries = 0;
   Json needs = queues(question, costs, max_inline, entries);
   std::int64_t shared_receives = 0;  // can complete on any completion queue, so each keeps room for them
@@ -251,7 +256,8 @@ QueuePairCounts queue_pairs_of(const Question& question) noexcept {
   } else {
     counts.per_process = (hosts * processes - 1) * question.queues.count();
   }
-  const auto contexts = static_cast<std::uint64_t>(std::max<std::int64_t>(1, question.contexts.tx_ctx_cnt));
+  const auto contexts = static_cast<std::uint64_t>(
+      std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt}));
   counts.senders_per_process *= contexts;
   counts.per_process *= contexts;
   counts.targets_per_host *= contexts;

@@ -48,7 +48,7 @@ struct QueueNeeds {
   bool carries_rdma = false;
 };
 
-/// Queue pairs of one port, when every process has talked to every other one over it, in every transmit context.
+/// Queue pairs of one port, when every process has talked to every other one over it, in every context.
 struct QueuePairCounts {
   std::uint64_t senders_per_process = 0;  ///< X queues: one to each host on which somebody is talked to
   std::uint64_t per_process = 0;          ///< those, or with P and S queues one for each peer and queue

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/accounting/region_budget.h"
 #include "common/base/result.h"
 #include "common/base/verbs_handle.h"
 
@@ -37,7 +38,9 @@ struct HandshakeSlot {
 /// Progress thread only, except for making and destroying it; outlives every queue pair.
 class HandshakeSlab {
  public:
-  explicit HandshakeSlab(ibv_pd* pd) noexcept : pd_(pd) {}
+  /// `budget`: that memory regions are taken from, and that outlives this; null: there is no limit.
+  explicit HandshakeSlab(ibv_pd* pd, RegionBudget* budget = nullptr) noexcept : pd_(pd), budget_(budget) {}
+  ~HandshakeSlab();
   HandshakeSlab(const HandshakeSlab&) = delete;
   HandshakeSlab& operator=(const HandshakeSlab&) = delete;
 
@@ -65,6 +68,7 @@ class HandshakeSlab {
   [[nodiscard]] Status add_block();
 
   ibv_pd* pd_;
+  RegionBudget* budget_;
   std::vector<Block> blocks_;
   std::vector<FreeSlot> free_;
   std::uint64_t next_serial_ = 1;

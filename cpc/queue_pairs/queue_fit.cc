@@ -239,7 +239,7 @@ QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transpo
   }
   const QueueSpec& queue = queues[index];
   const QueueSpace sends = send_space(queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
-  const QueueSpace receives = QueueSpace::for_operations(queue.receive_depth(), settings.costs, 1, 0);
+  const QueueSpace receives = QueueSpace::for_receives(queue.receive_depth(), settings.costs);
   const std::uint32_t handshake = index == 0 || link == Transport::kIwarp ? kHandshakeEntries : 0;
   return {entries_with(sends, kMarkerEntries + handshake),
           entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0)};

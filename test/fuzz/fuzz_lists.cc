@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/ports/port_filter.h"
+#include "common/ports/steering.h"
 #include "cpc/core/cpc_traits.h"
 #include "cpc/oob/address_filter.h"
 
@@ -53,6 +54,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_networks(text, false);
   const auto ports = fabric::PortFilter::parse(text, true);
   require(ports ? !ports->items().empty() : !ports.error().text.empty());
+  const auto rules = fabric::parse_steering(text);
+  require(rules ? rules->size() <= fabric::kMostSteeringRules : !rules.error().text.empty());
+  for (const unsigned contexts : {1U, 3U, 64U}) {
+    const auto table = rules ? fabric::steering_table(*rules, 7, contexts) : nullptr;
+    require(table == nullptr || std::all_of(table->begin(), table->end(), [&](std::uint8_t context) {
+              return context < contexts || context == fabric::kNotSteered;
+            }));
+  }
   constexpr std::array<fabric::cpc::CpcTraits, 2> kKnown{{{fabric::CpcKind{1}, "oob"}, {fabric::CpcKind{3}, "rdmacm"}}};
   const auto methods = fabric::cpc::parse_cpc_list(text, kKnown);
   require(methods ? *methods != 0 && (*methods & ~0b1010U) == 0 : !methods.error().text.empty());

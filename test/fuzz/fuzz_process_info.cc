@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Also with the header made right, which a fuzzer takes long to find out with every new size.
   fabric::ByteWriter whole;
   whole.put(std::uint32_t{0x46414249});
-  whole.put(std::uint16_t{1});
+  whole.put(fabric::kProcessInfoVersion);
   whole.put(static_cast<std::uint32_t>(10 + size));
   whole.put_bytes(bytes);
   check(whole.bytes());

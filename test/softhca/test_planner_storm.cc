@@ -44,14 +44,14 @@ class CountedVerbs final : public RdmaVerbs {
     }
     return verbs_.on(queue_pair).post(first, refused);
   }
-  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
-    ibv_mr* mr = verbs_.register_memory(address, length, access);
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept override {
+    ibv_mr* mr = verbs_.register_memory(address, length, access, use);
     regions += mr != nullptr ? 1 : 0;
     return mr;
   }
-  void deregister_memory(ibv_mr* mr) noexcept override {
+  void deregister_memory(ibv_mr* mr, RegionUse use) noexcept override {
     --regions;
-    verbs_.deregister_memory(mr);
+    verbs_.deregister_memory(mr, use);
   }
   ibv_mw* make_window() noexcept override { return verbs_.make_window(); }
   void destroy_window(ibv_mw* window) noexcept override { verbs_.destroy_window(window); }
@@ -62,8 +62,8 @@ class CountedVerbs final : public RdmaVerbs {
 
 /// What the storm was, for the reader.
 struct Tally {
-  std::uint64_t operations = 0, requests = 0, several = 0, registrations = 0, inlined = 0, no_room = 0, no_region = 0,
-                failed = 0, connections = 0, comparisons = 0;
+  std::uint64_t operations = 0, requests = 0, several = 0, registrations = 0, windows = 0, inlined = 0, no_room = 0,
+                no_region = 0, failed = 0, connections = 0, comparisons = 0;
 };
 Tally tally;
 
@@ -100,6 +100,8 @@ class Storm {
     connect();
   }
 
+  [[nodiscard]] Transport link() const noexcept { return limits_.link; }
+
   /// Starts `operations` and waits for them.
   void run(std::uint64_t operations) {
     for (std::uint64_t started = 0; started < operations;) {
@@ -129,6 +131,7 @@ class Storm {
   void close() {
     connection_->disconnect();
     connection_.reset();
+    pool_.destroy_windows();
     for (Slot& slot : slots_) {
       require(slot.mr == nullptr || ibv_dereg_mr(slot.mr) == 0, "ibv_dereg_mr");
     }
@@ -166,7 +169,7 @@ class Storm {
   /// Some memory is registered for everything, some as InfiniBand's read sinks are, some for reading, some not at all.
   void register_slots() {
     const std::array<unsigned, 3> kinds = {access_flags(MemoryRole::kReadSink | MemoryRole::kWriteSink, limits_.link),
-                                           IBV_ACCESS_LOCAL_WRITE, 0};
+                                           kBindable, 0};
     for (std::size_t i = 0; i < kSlots; ++i) {
       if (i % 4 < kinds.size()) {
         slots_[i].access = kinds[i % 4];
@@ -215,13 +218,14 @@ class Storm {
     const std::uint64_t requests = verbs_.requests - before;
     require(posted != RdmaPosted::kRefused, "verbs refused a request: the queue was overrun, or it was malformed");
     require(posted != RdmaPosted::kTooLarge, "an operation larger than the queue");
-    require(requests == (posted == RdmaPosted::kYes ? plan.entries : 0), "not as many requests as planned");
+    require(requests == (posted == RdmaPosted::kYes ? plan.entries - plan.windows : 0),
+            "not as many requests as planned");
     if (posted == RdmaPosted::kNoRoom) {
       require(!promised || plan.reads > 0, "no room although size_left() said so");
       ++tally.no_room;
     }
     if (posted == RdmaPosted::kNoRegion) {
-      require(plan.registrations > 0, "no region although none was planned");
+      require(plan.registrations + plan.windows > 0, "no region although none was planned");
       ++tally.no_region;
     }
     if (posted != RdmaPosted::kYes) {
@@ -232,6 +236,7 @@ class Storm {
     ++tally.operations;
     tally.several += plan.requests > 1 ? 1 : 0;
     tally.registrations += plan.registrations;
+    tally.windows += plan.windows;
     tally.inlined += plan.is_inline ? 1 : 0;
     slot.busy = true;
     ++under_way_;
@@ -298,7 +303,14 @@ class Storm {
     tally.failed += good ? 0 : 1;
     if (good) {
       check_arrived(slot);
-      planner_.complete(slot.operation);
+      const std::uint64_t before = verbs_.requests;
+      const RdmaNext next = broken_ ? RdmaNext::kDone : planner_.proceed(slot.operation, verbs_);
+      require(next == RdmaNext::kDone || next == RdmaNext::kMore, "verbs refused what follows a read");
+      if (next == RdmaNext::kMore) {
+        require(verbs_.requests - before == slot.operation.windows, "not as many windows invalidated as bound");
+        return;
+      }
+      broken_ ? planner_.error(slot.operation) : planner_.complete(slot.operation);
     } else {
       doubt(slot.operation);
       planner_.error(slot.operation);
@@ -377,27 +389,31 @@ const Setting kSettings[] = {
     {{.max_sge = 2, .max_read_sge = 1, .max_message = 512, .max_inline = 0, .outstanding_reads = 4}, {{32, 16}, 32}},
     {{.max_sge = 3, .max_read_sge = 2, .max_message = 1000, .max_inline = 32, .outstanding_reads = 1}, {{16, 16}, 64}},
     {{.max_sge = 4, .max_read_sge = 4, .max_message = 4096, .outstanding_reads = 8, .force_mr = true}, {}},
+    {{.max_sge = 4, .max_read_sge = 4, .max_message = 700, .outstanding_reads = 8, .windows = true}, {{16, 16}, 32}},
 };
 
 int run(std::uint64_t operations, unsigned seed) {
   RdmaTarget target(kRemoteBytes);
+  Transport target_link = Transport::kRoce;
   for (const Setting& setting : kSettings) {
     Storm storm(target, setting.limits, setting.costs, seed++);
+    target_link = storm.link();
     storm.run(operations / std::size(kSettings));
     storm.close();
   }
   const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
-      "%llu operations in %llu requests, %llu of them in several, %llu inline, %llu registrations, %llu without "
+      "%llu operations in %llu requests, %llu of them in several, %llu inline, %llu registrations, %llu windows, %llu without "
       "room, %llu without a region, %llu failed, %llu connections, %llu comparisons\n",
       number(tally.operations), number(tally.requests), number(tally.several), number(tally.inlined),
-      number(tally.registrations), number(tally.no_room), number(tally.no_region), number(tally.failed),
-      number(tally.connections), number(tally.comparisons));
+      number(tally.registrations), number(tally.windows), number(tally.no_room), number(tally.no_region),
+      number(tally.failed), number(tally.connections), number(tally.comparisons));
   require(tally.several > 0 && tally.inlined > 0 && tally.registrations > 0 && tally.no_room > 0 && tally.no_region > 0,
           "something that was to be tried did not happen");
   if (std::getenv("FAULTS") != nullptr) {
     require(tally.failed > 0 && tally.connections > std::size(kSettings), "no fault happened");
   }
+  require(tally.windows > 0 || target_link != Transport::kIwarp, "no window was bound");
   require(target.stop(), "the target ended badly");
   return 0;
 }

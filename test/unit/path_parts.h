@@ -105,7 +105,7 @@ class FakeBuffers {
     if (queues[i].kind != QueueKind::kPerPeer) {
       QueueSpec spec = queues[i];
       spec.kind = QueueKind::kShared;  // X queues differ in what the device does
-      made.shared_queues.back() = SharedQueue::make(open, spec, *made.receive_pools.back()).value();
+      made.shared_queues.back() = SharedQueue::make(open, spec, DeviceCosts{}, *made.receive_pools.back()).value();
       shared.push_back(&device.shared_queue());
     }
   }

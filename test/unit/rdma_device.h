@@ -74,10 +74,10 @@ class RdmaDevice final : public RdmaVerbs {
     return 0;
   }
 
-  ibv_mr* register_memory(void* address, std::size_t length, unsigned access) noexcept override {
+  ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse /*use*/) noexcept override {
     return registers ? add_region(address, length, access) : nullptr;
   }
-  void deregister_memory(ibv_mr* mr) noexcept override {
+  void deregister_memory(ibv_mr* mr, RegionUse /*use*/) noexcept override {
     for (const Request& request : queue_) {
       for (const ibv_sge& sge : request.sges) {
         if (!request.is_inline && sge.lkey == mr->lkey && !broken_) {
@@ -92,7 +92,10 @@ class RdmaDevice final : public RdmaVerbs {
     window->rkey = (next_key_++) << 8;
     return window;
   }
-  void destroy_window(ibv_mw* window) noexcept override { delete window; }
+  void destroy_window(ibv_mw* window) noexcept override {
+    std::erase_if(windows_, [window](const auto& one) { return one.first >> 8 == window->rkey >> 8; });
+    delete window;
+  }
 
   /// Does the oldest request. `fails`: the device breaks; everything behind it is flushed.
   void step(bool fails, std::deque<Completion>& completions) {
@@ -117,9 +120,10 @@ class RdmaDevice final : public RdmaVerbs {
   [[nodiscard]] bool broken() const noexcept { return broken_; }
   /// A new connection. Nothing must be under way.
   void repair() noexcept {
-    broken_ = false;
-    windows_.clear();
+    broken_ = false;  // windows stay bound
   }
+  /// Windows that are bound now.
+  [[nodiscard]] std::size_t windows() const noexcept { return windows_.size(); }
 
  private:
   struct Request {
@@ -214,6 +218,10 @@ class RdmaDevice final : public RdmaVerbs {
       const auto whole = regions_.find(request.window_region);
       if (link_ != Transport::kIwarp || whole == regions_.end() || (whole->second.access & IBV_ACCESS_MW_BIND) == 0) {
         return complain("a window that cannot be bound, or is of no use");
+      }
+      if (std::any_of(windows_.begin(), windows_.end(),
+                      [&](const auto& one) { return one.first >> 8 == request.window_key >> 8; })) {
+        return complain("binds a window that is bound");
       }
       windows_[request.window_key] = {request.window_address, request.window_length, request.window_access, nullptr};
       return;

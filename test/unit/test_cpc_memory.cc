@@ -160,7 +160,8 @@ START_TEST(no_memory_for_handshakes) {
     long count = 0;
     for (bool refused = true; refused; ++count) {
       test::FakeDevice device;
-      cpc::HandshakeSlab slab(device.pd());
+      RegionBudget budget(2);
+      cpc::HandshakeSlab slab(device.pd(), &budget);
       std::size_t taken = 0;
       refuses_one_only = true;
       allocations_left = count;
@@ -172,8 +173,33 @@ START_TEST(no_memory_for_handshakes) {
       ck_assert_uint_eq(taken, refused ? 0 : 1);
       ck_assert_uint_eq(slab.taken(), taken);
       ck_assert_uint_eq(device.regions, taken);
+      ck_assert_uint_eq(budget.in_use(), taken);
     }
     ck_assert_int_gt(count, 2);
+  });
+}
+END_TEST
+
+/// A block counts against what the process may register.
+START_TEST(no_region_for_handshakes) {
+  on_progress_thread([] {
+    test::FakeDevice device;
+    RegionBudget budget(1, "why");
+    {
+      cpc::HandshakeSlab slab(device.pd(), &budget);
+      std::vector<cpc::HandshakeSlot> slots;
+      auto slot = slab.take();
+      for (; slot.has_value(); slot = slab.take()) {
+        slots.push_back(*slot);
+      }
+      ck_assert_uint_eq(device.regions, 1);
+      ck_assert_uint_eq(slab.taken(), slots.size());
+      ck_assert(slot.error().text.find("all 1 memory regions of this process are in use") != std::string::npos);
+      for (const cpc::HandshakeSlot& one : slots) {
+        slab.give_back(one);
+      }
+    }
+    ck_assert_uint_eq(budget.in_use(), 0);
   });
 }
 END_TEST
@@ -205,8 +231,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_memory",
-                         {one_allocation_is_refused, all_allocations_are_refused, a_loss_is_told_later,
-                          starting_without_memory, no_memory_for_handshakes, handshakes_are_given_back_without_memory},
-                         120);
+  return test::run_suite(
+      "cpc_memory",
+      {one_allocation_is_refused, all_allocations_are_refused, a_loss_is_told_later, starting_without_memory,
+       no_memory_for_handshakes, no_region_for_handshakes, handshakes_are_given_back_without_memory},
+      120);
 }

@@ -61,6 +61,51 @@ START_TEST(the_counter_agrees) {
 }
 END_TEST
 
+START_TEST(every_receive_has_one_buffer) {
+  RxLedgerBook book(100);
+  book.take(10, &kA);
+  book.take(20, &kB);
+  book.compare(70, 2);
+  book.give_back(10, &kA);  // in any order
+  book.take(30, &kA);
+  book.give_back(20, &kB);
+  book.compare(70, 1);
+  test::check_text(book.problem(), "");
+}
+END_TEST
+
+START_TEST(no_buffer_is_posted_or_comes_back_twice) {
+  RxLedgerBook twice(100);
+  twice.take(10, &kA);
+  twice.take(10, &kA);
+  ck_assert_msg(mentions(twice.problem(), "a buffer that is posted already; 90 of 100 free"), "%s",
+                twice.problem().c_str());
+  RxLedgerBook back(100);
+  back.take(10, &kA);
+  back.give_back(10, &kB);
+  ck_assert_msg(mentions(back.problem(), "a buffer that is not posted"), "%s", back.problem().c_str());
+  RxLedgerBook other(100);
+  other.take(10, &kA);
+  other.give_back(20, &kA);
+  ck_assert_msg(mentions(other.problem(), "a buffer that holds 10"), "%s", other.problem().c_str());
+}
+END_TEST
+
+START_TEST(receive_queues_and_their_counters_agree) {
+  RxLedgerBook room(100);
+  room.take(101, &kA);
+  ck_assert_msg(mentions(room.problem(), "101 are taken; 100 of 100 free"), "%s", room.problem().c_str());
+  RxLedgerBook bytes(100);
+  bytes.take(10, &kA);
+  bytes.compare(80, 1);
+  ck_assert_msg(mentions(bytes.problem(), "the counter says that 80 are free"), "%s", bytes.problem().c_str());
+  RxLedgerBook posted(100);
+  posted.take(10, &kA);
+  posted.compare(90, 2);
+  ck_assert_msg(mentions(posted.problem(), "2 receives are posted"), "%s", posted.problem().c_str());
+}
+END_TEST
+
 START_TEST(receives_and_credits_have_one_owner_each) {
   WindowLedgerBook book(8, 6);
   test::check_text(book.check(0, 0, 6), "");
@@ -84,6 +129,8 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite(
-      "credit_ledger", {every_byte_has_an_owner, nobody_gives_back_twice, nobody_gives_back_anothers,
-                        nobody_takes_what_there_is_not, the_counter_agrees, receives_and_credits_have_one_owner_each});
+      "credit_ledger",
+      {every_byte_has_an_owner, nobody_gives_back_twice, nobody_gives_back_anothers, nobody_takes_what_there_is_not,
+       the_counter_agrees, every_receive_has_one_buffer, no_buffer_is_posted_or_comes_back_twice,
+       receive_queues_and_their_counters_agree, receives_and_credits_have_one_owner_each});
 }

@@ -88,6 +88,10 @@ START_TEST(every_context_has_queue_pairs) {
   const std::uint64_t one = queue_pairs_of(asked).per_process;
   asked.contexts.tx_ctx_cnt = 3;
   ck_assert_uint_eq(queue_pairs_of(asked).per_process, 3 * one);
+  asked.contexts.rx_ctx_cnt = 2;  // these have them already
+  ck_assert_uint_eq(queue_pairs_of(asked).per_process, 3 * one);
+  asked.contexts.rx_ctx_cnt = 5;
+  ck_assert_uint_eq(queue_pairs_of(asked).per_process, 5 * one);
 }
 END_TEST
 

@@ -25,7 +25,9 @@ constexpr std::size_t kListAt = 10 + 16;
 constexpr std::size_t kPortsAt = kListAt + 2 + 8;
 constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1 + 1;
 constexpr std::size_t kContextsAt = kPortsAt + 1 + 2 * kPortSize;
-constexpr std::size_t kOffersAt = kContextsAt + 1;
+constexpr std::size_t kRulesAt = kContextsAt + 1;
+constexpr std::size_t kRuleSize = 4 + 4 + 1 + 1 + 1;
+constexpr std::size_t kOffersAt = kRulesAt + 1 + 2 * kRuleSize;
 constexpr std::size_t kBlobSizeAt = kOffersAt + 1 + 1 + 1 + 8;
 
 ProcessInfo sample() {
@@ -40,6 +42,7 @@ ProcessInfo sample() {
   info.ports[1] = {
       .link = Transport::kRoce, .lid = 0, .gid = {{0x20, 0x01}}, .mtu = 3, .subnet = {{0x20, 0x01}, 128}, .path = 7};
   info.contexts = 2;
+  info.steering = {{3, 7, 65, 73, 1}, {0, UINT32_MAX, 0, 255, 63}};
   info.offers.push_back({CpcKind{1}, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
   info.offers.push_back({CpcKind{3}, 0, 0b10, {}});
   return info;
@@ -73,7 +76,7 @@ START_TEST(the_layout_is_as_written) {
   const Bytes bytes = encode(sample());
   ck_assert_uint_eq(bytes.size(), kBlobSizeAt + 2 + 3 + 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x46414249);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 4);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 6);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + kLengthAt), bytes.size());
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kPortsAt + 2), 0x1234);
   ck_assert_uint_eq(load_be<std::uint64_t>(bytes.data() + kOffersAt + 3), 0b11);
@@ -84,11 +87,13 @@ START_TEST(takes_the_limits) {
   ProcessInfo info = sample();
   info.receive_queues = std::string(4096, 'S');
   info.ports.resize(kMaxPorts, info.ports[0]);
+  info.steering.assign(kMostSteeringRules, {5, 5, 255, 255, 0});
   info.offers.assign(16, {CpcKind{4}, 100, ~std::uint64_t{0}, Bytes(kMaxOfferBlob, std::byte{7})});
   const auto decoded = decode_process_info(encode(info), is_known);
   ck_assert(decoded && *decoded == info);
   info.offers.clear();
   info.receive_queues.clear();
+  info.steering.clear();
   const auto small = decode_process_info(encode(info), is_known);
   ck_assert(small && *small == info);
 }
@@ -98,7 +103,7 @@ START_TEST(refuses_a_wrong_header) {
   check_text(refusal({}), "process info: size is 0, must be at least 10 bytes");
   check_text(refusal(Bytes(9)), "process info: size is 9, must be at least 10 bytes");
   check_text(refusal(changed(3, 'J')), "process info: magic is 0x4641424a, must be 0x46414249");
-  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 4");
+  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 6");
   const Bytes good = encode(sample());
   const std::string size = std::to_string(good.size());
   check_text(refusal(changed(kLengthAt, 1)), "process info: length is " + std::to_string(good.size() + (1 << 24)) +
@@ -138,6 +143,18 @@ START_TEST(refuses_a_wrong_list) {
 }
 END_TEST
 
+START_TEST(refuses_wrong_rules) {
+  check_text(refusal(changed(kRulesAt, 65)), "process info: number of steering rules is 65, must be at most 64");
+  constexpr std::size_t first = kRulesAt + 1;
+  check_text(refusal(changed(first + 3, 8)),
+             "process info: steering rule 0: first source is 8, must be at most the last, 7");
+  check_text(refusal(changed(first + 8, 74)),
+             "process info: steering rule 0: first tag is 74, must be at most the last, 73");
+  check_text(refusal(changed(first + kRuleSize + 10, 64)),
+             "process info: steering rule 1: context is 64, must be at most 63");
+}
+END_TEST
+
 START_TEST(refuses_wrong_ports) {
   constexpr std::size_t second = kPortsAt + 1 + kPortSize;
   check_text(refusal(changed(kPortsAt, 0)), "process info: number of ports is 0, must be 1 to 64");
@@ -148,9 +165,9 @@ START_TEST(refuses_wrong_ports) {
   check_text(refusal(changed(second + 19, 0)), "process info: port 1: mtu is 0, must be 1 to 5");
   check_text(refusal(changed(second + 19, 6)), "process info: port 1: mtu is 6, must be 1 to 5");
   check_text(refusal(changed(kContextsAt, 0)),
-             "process info: number of transmit contexts is 0, must be a divisor of 2, the number of ports");
+             "process info: number of contexts is 0, must be a divisor of 2, the number of ports");
   check_text(refusal(changed(kContextsAt, 3)),
-             "process info: number of transmit contexts is 3, must be a divisor of 2, the number of ports");
+             "process info: number of contexts is 3, must be a divisor of 2, the number of ports");
   check_text(refusal(changed(second - 2, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
   check_text(refusal(changed(second - 1, 8)), "process info: port 0: path is 8, must be less than 8");
 }
@@ -277,8 +294,9 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite(
-      "process_info", {decodes_what_was_encoded, the_layout_is_as_written, takes_the_limits, refuses_a_wrong_header,
-                       refuses_data_cut_short_or_too_long, refuses_a_wrong_list, refuses_wrong_ports,
-                       refuses_wrong_offers, skips_offers_of_unknown_kinds, hostile_data_is_refused_or_means_something,
-                       tokens_are_equal_only_if_all_bytes_are, names_are_ordered_by_job_then_rank});
+      "process_info",
+      {decodes_what_was_encoded, the_layout_is_as_written, takes_the_limits, refuses_a_wrong_header,
+       refuses_data_cut_short_or_too_long, refuses_a_wrong_list, refuses_wrong_ports, refuses_wrong_rules,
+       refuses_wrong_offers, skips_offers_of_unknown_kinds, hostile_data_is_refused_or_means_something,
+       tokens_are_equal_only_if_all_bytes_are, names_are_ordered_by_job_then_rank});
 }

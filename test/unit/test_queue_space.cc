@@ -32,9 +32,23 @@ START_TEST(entries_of_one_size_are_a_special_case) {
 }
 END_TEST
 
+START_TEST(receives_have_costs_of_their_own) {
+  constexpr DeviceCosts kCosts{{32, 16}, 32, {{16, 16}, 16}};
+  constexpr QueueSpace one = QueueSpace::for_receives(100, kCosts);
+  static_assert(one.needed(1) == 32 && one.size() == 3200);
+  // All are of one piece, so a queue has no more entries than receives.
+  static_assert(one.operations() == 100 && one.entries() == 100);
+  constexpr QueueSpace four = QueueSpace::for_receives(100, kCosts, 4);
+  static_assert(four.needed(4) == 80 && four.size() == 8000 && four.entries() == 100);
+  constexpr QueueSpace fixed = QueueSpace::for_receives(100, {{32, 16}, 32, {{}, 16}});
+  static_assert(fixed.size() == 1600 && fixed.entries() == 100);
+  ck_assert_uint_eq(QueueSpace::for_receives(0, kCosts).entries(), 0);
+}
+END_TEST
+
 START_TEST(unknown_devices_have_entries_of_one_size) {
   ck_assert(device_costs("nosuch0").operation.fixed_entries());
-  ck_assert(device_costs("mlx5_3") == (DeviceCosts{{}, 64}));
+  ck_assert(device_costs("mlx5_3") == (DeviceCosts{{}, 64, {{}, 16}}));
   ck_assert(device_costs("") == DeviceCosts{});
 }
 END_TEST
@@ -42,8 +56,10 @@ END_TEST
 START_TEST(costs_are_read) {
   ck_assert(*parse_costs("32,16,32") == kBytes);
   ck_assert(*parse_costs("0,0,1") == DeviceCosts{});
+  ck_assert(*parse_costs("32,16,32,0,0,16") == (DeviceCosts{{32, 16}, 32, {{}, 16}}));
   for (const char* text :
-       {"", "1", "1,2", "1,2,", "1,2,3,", "1,2,3,4", "1,2,x", "-1,2,3", "1,2,0", "0,2,1", "70000,0,1"}) {
+       {"", "1", "1,2", "1,2,", "1,2,3,", "1,2,3,4", "1,2,x", "-1,2,3", "1,2,0", "0,2,1", "70000,0,1", "1,2,3,4,5",
+        "1,2,3,4,5,", "1,2,3,4,5,0", "1,2,3,0,5,1", "1,2,3,4,5,6,", "1,2,3,4,5,6,7", "1,2,3;4,5,6"}) {
     ck_assert_msg(!parse_costs(text), "'%s' should be refused", text);
   }
 }
@@ -83,6 +99,6 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("queue_space",
-                         {bytes_are_aligned, entries_of_one_size_are_a_special_case,
+                         {bytes_are_aligned, entries_of_one_size_are_a_special_case, receives_have_costs_of_their_own,
                           unknown_devices_have_entries_of_one_size, costs_are_read, any_mix_fits_the_entries});
 }

@@ -137,27 +137,119 @@ START_TEST(other_writes_are_read_back_if_that_is_asked_for) {
 }
 END_TEST
 
-START_TEST(windows_are_bound_and_invalidated) {
-  Bench bench({.link = Transport::kIwarp, .windows = true});
-  constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
-  auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
-  ck_assert_uint_eq(bench.planner.sqes_needed(read), 3);
-  ck_assert(bench.planner.post(read, bench.device) == RdmaPosted::kYes);
-  ck_assert_uint_eq(bench.device.posted, 3);
-  std::deque<RdmaDevice::Completion> done;
+void step_all(Bench& bench, std::deque<RdmaDevice::Completion>& done) {
+  done.clear();
   while (bench.device.under_way() > 0) {
     bench.device.step(false, done);
   }
+}
+
+START_TEST(windows_are_bound_and_invalidated) {
+  Bench bench({.link = Transport::kIwarp, .windows = true});
+  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
+  std::deque<RdmaDevice::Completion> done;
+  for (int round = 0; round < 3; ++round) {  // the same window
+    const std::uint64_t before = bench.device.posted;
+    auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
+    read.last_id = 7;
+    ck_assert_uint_eq(bench.planner.sqes_needed(read), 3);
+    ck_assert(bench.planner.post(read, bench.device) == RdmaPosted::kYes);
+    ck_assert_uint_eq(bench.device.posted - before, 2);  // what is to come has room already
+    ck_assert_uint_eq(bench.credits.size_left(), 13);
+    step_all(bench, done);
+    ck_assert_uint_eq(done.size(), 1);
+    ck_assert_uint_eq(bench.device.windows(), 1);
+    ck_assert(bench.planner.proceed(read, bench.device) == RdmaNext::kMore);
+    ck_assert_uint_eq(bench.planner.reads_in_flight(), 0);
+    ck_assert_uint_eq(bench.device.posted - before, 3);
+    step_all(bench, done);
+    ck_assert(done.size() == 1 && done[0].id == 7);
+    ck_assert_uint_eq(bench.device.windows(), 0);
+    ck_assert(bench.planner.proceed(read, bench.device) == RdmaNext::kDone);
+    bench.planner.complete(read);
+    ck_assert(bench.pool.is_whole() && bench.credits.is_full());
+  }
   test::check_text(bench.device.problem, "");
+}
+END_TEST
+
+START_TEST(several_pieces_have_a_window_each) {
+  Bench bench({.link = Transport::kIwarp, .outstanding_reads = 8, .windows = true});
+  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
+  constexpr unsigned kAny = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  ibv_mr* any = bench.device.add_region(memory + 200, 50, kAny);
+  auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable},
+                                          {memory + 200, 50, any, kAny},
+                                          {memory + 300, 0, mr, kBindable},
+                                          {memory + 400, 30, mr, kBindable}});
+  const RdmaPlan plan = bench.planner.plan(read);
+  ck_assert(plan.windows == 2 && plan.registrations == 0 && plan.requests == 3 && plan.entries == 7);
+  ck_assert(bench.planner.post(read, bench.device) == RdmaPosted::kYes);
+  std::deque<RdmaDevice::Completion> done;
+  step_all(bench, done);
+  ck_assert_uint_eq(bench.device.windows(), 2);
+  ck_assert(bench.planner.proceed(read, bench.device) == RdmaNext::kMore);
+  step_all(bench, done);
   ck_assert_uint_eq(done.size(), 1);
   bench.planner.complete(read);
+  ck_assert_uint_eq(bench.device.windows(), 0);
+  test::check_text(bench.device.problem, "");
+}
+END_TEST
+
+START_TEST(a_window_that_may_be_bound_is_not_used_again) {
+  Bench bench({.link = Transport::kIwarp, .windows = true});
+  ibv_mr* mr = bench.device.add_region(memory, sizeof memory, kBindable);
+  std::deque<RdmaDevice::Completion> done;
+  auto first = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
+  ck_assert(bench.planner.post(first, bench.device) == RdmaPosted::kYes);
+  bench.device.step(false, done);  // bound
+  bench.device.step(true, done);   // but not read
+  bench.planner.error(first);
+  ck_assert_uint_eq(bench.device.windows(), 0);
   ck_assert(bench.pool.is_whole() && bench.credits.is_full());
+  bench.device.repair();
+  auto refused = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
+  ck_assert(bench.planner.post(refused, bench.device) == RdmaPosted::kYes);
+  step_all(bench, done);
+  bench.device.refuse_after = bench.device.posted;
+  ck_assert(bench.planner.proceed(refused, bench.device) == RdmaNext::kRefused);
+  bench.planner.error(refused);
+  ck_assert(bench.pool.is_whole() && bench.credits.is_full());
+  test::check_text(bench.device.problem, "");
+}
+END_TEST
+
+START_TEST(registrations_do_where_windows_do_not_fit) {
+  Bench small({.link = Transport::kIwarp, .windows = true}, 2);
+  ibv_mr* mr = small.device.add_region(memory, sizeof memory, kBindable);
+  const auto read = operation(RdmaKind::kRead, {{memory, 64, mr, kBindable}});
+  const RdmaPlan plan = small.planner.plan(read);
+  ck_assert(plan.windows == 0 && plan.registrations == 1 && plan.entries == 1);
+
+  Bench none({.link = Transport::kIwarp, .windows = true}, 16, {}, {4, 1000, 1});
+  ibv_mr* other = none.device.add_region(memory, sizeof memory, kBindable);
+  auto first = operation(RdmaKind::kRead, {{memory, 64, other, kBindable}});
+  auto second = first;
+  ck_assert(none.planner.post(first, none.device) == RdmaPosted::kYes);
+  ck_assert(none.planner.post(second, none.device) == RdmaPosted::kNoRoom);  // one read at a time
+  none.planner.set_outstanding_reads(2);
+  ck_assert(none.planner.post(second, none.device) == RdmaPosted::kYes);
+  ck_assert(first.windows == 1 && second.windows == 0);  // the pool makes one
+  std::deque<RdmaDevice::Completion> done;
+  step_all(none, done);
+  ck_assert_uint_eq(done.size(), 2);
+  ck_assert(none.planner.proceed(second, none.device) == RdmaNext::kDone);
+  none.planner.complete(second);
+  ck_assert(none.planner.proceed(first, none.device) == RdmaNext::kMore);
+  step_all(none, done);
+  none.planner.complete(first);
+  test::check_text(none.device.problem, "");
+  ck_assert(none.pool.is_whole() && none.credits.is_full());
 }
 END_TEST
 
 START_TEST(windows_are_for_sinks_of_iwarp_that_allow_them) {
-  constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
   Bench iwarp({.link = Transport::kIwarp, .windows = true, .force_mr = true});
   ibv_mr* mr = iwarp.device.add_region(memory, sizeof memory, kBindable);
   const LocalMemory bindable{memory, 64, mr, kBindable};
@@ -285,6 +377,9 @@ class Storm {
     if (!bench_.pool.is_whole() || bench_.device.regions() != permanent_) {
       return "registrations are left";
     }
+    if (bench_.device.windows() > 0) {
+      return "windows are left open";
+    }
     if (!bench_.credits.is_full() || bench_.planner.reads_in_flight() != 0) {
       return "room is lost";
     }
@@ -329,7 +424,7 @@ class Storm {
       }
       return false;
     }
-    if (bench_.device.posted - before != plan.entries) {
+    if (bench_.device.posted - before + plan.windows != plan.entries) {
       complain("the count of entries was wrong");
     }
     if (plan.reads > 0 &&
@@ -388,6 +483,12 @@ class Storm {
       }
       if (good) {
         check_arrived(slot);
+        if (const RdmaNext next = bench_.planner.proceed(slot.operation, bench_.device); next != RdmaNext::kDone) {
+          if (next != RdmaNext::kMore) {
+            complain("what follows a read was refused");
+          }
+          continue;
+        }
         bench_.planner.complete(slot.operation);
       } else {
         bench_.planner.error(slot.operation);
@@ -465,8 +566,9 @@ int main() {
       "rdma_planner",
       {one_list_if_it_fits, iwarp_reads_have_one_piece_and_a_writable_sink, long_messages_are_cut,
        small_writes_need_no_registration, iwarp_writes_are_read_back, other_writes_are_read_back_if_that_is_asked_for,
-       windows_are_bound_and_invalidated, windows_are_for_sinks_of_iwarp_that_allow_them,
-       what_is_refused_at_once_leaves_nothing, what_is_refused_half_way_keeps_its_memory, none_left_is_an_answer,
-       reads_wait_for_each_other, plans_are_explained, random_operations_infiniband, random_operations_roce,
-       random_operations_iwarp});
+       windows_are_bound_and_invalidated, several_pieces_have_a_window_each,
+       a_window_that_may_be_bound_is_not_used_again, registrations_do_where_windows_do_not_fit,
+       windows_are_for_sinks_of_iwarp_that_allow_them, what_is_refused_at_once_leaves_nothing,
+       what_is_refused_half_way_keeps_its_memory, none_left_is_an_answer, reads_wait_for_each_other,
+       plans_are_explained, random_operations_infiniband, random_operations_roce, random_operations_iwarp});
 }

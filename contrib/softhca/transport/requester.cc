@@ -68,16 +68,18 @@ bool gather_local(Fabric& fabric, const Qp& qp, const SendEntry& entry, iovec* l
     if (entry.length != 0) list[(*count)++] = {const_cast<uint64_t*>(entry.data), entry.length};
     return true;
   }
-  uint32_t access = 0;
-  if (entry.opcode == IBV_WR_RDMA_READ || is_atomic(entry.opcode)) {
-    access = IBV_ACCESS_LOCAL_WRITE;
-    // iWARP's read response is like a write that comes in.
-    if (fabric.config().personality == Personality::Iwarp) access |= IBV_ACCESS_REMOTE_WRITE;
-  }
+  const bool reads = entry.opcode == IBV_WR_RDMA_READ;
+  const uint32_t access = reads || is_atomic(entry.opcode) ? IBV_ACCESS_LOCAL_WRITE : 0;
+  // iWARP's read response is like a write that comes in, so its sink is named by a key that lets one in: a window's does too.
+  const bool is_named_to_peer = reads && fabric.config().personality == Personality::Iwarp;
   const auto* sges = reinterpret_cast<const Sge*>(entry.data);
   for (uint32_t i = 0; i < entry.num_sge; ++i) {
-    uint64_t addr = 0;
-    if (!local_key_allows(fabric.self(), qp.shared->pd, sges[i], access, &addr)) return false;
+    uint64_t addr = sges[i].addr;
+    const bool allowed = is_named_to_peer && sges[i].length != 0
+                             ? remote_key_allows(fabric.self(), qp.shared->pd, qp.qp_base.qp_num, sges[i].lkey,
+                                                 sges[i].addr, sges[i].length, IBV_ACCESS_REMOTE_WRITE, &addr)
+                             : local_key_allows(fabric.self(), qp.shared->pd, sges[i], access, &addr);
+    if (!allowed) return false;
     if (sges[i].length != 0) list[(*count)++] = {reinterpret_cast<void*>(addr), sges[i].length};
   }
   return true;

@@ -24,7 +24,7 @@ Windows& windows() {
 }
 
 constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-// Local write access means nothing for a window, whose key is of no use in a local SGE. Adapters ignore it: programs give it.
+// Local write access means nothing for a window, whose key is of no use in a local SGE (but for the sink of a read on iWARP). Adapters ignore it: programs give it.
 constexpr unsigned kWindowAccess =
     kNeedLocalWrite | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
 

@@ -25,6 +25,11 @@ case_counters_of_packets() { # the same messages: 28 fit in a packet of 4 KiB, w
   counts --mca btl_fabric_coalesce_size 4096 -- messages_coalesced=1000 packets_coalesced=20-1000 &&
     counts --mca btl_fabric_coalesce_size 0 -- messages_coalesced=0-0 packets_coalesced=0-0
 }
+case_counters_of_directed_messages() { # by rule; ob1 names no context
+  counts --mca btl_fabric_rx_contexts 3 --mca btl_fabric_rx_steering 'tag=match:2' -- \
+    messages_directed_by_rule=3000 messages_directed_by_index=0-0 messages_left_to_a_context=0-0 messages_received=3000 &&
+    counts --mca btl_fabric_rx_contexts 3 -- messages_directed_by_rule=0-0
+}
 # Without RDMA the large messages go in fragments, headers of the PML included: 128 and some of 64 KiB, or 1024 and some of 8 KiB.
 case_counters_of_fragments() {
   counts --mca btl_fabric_flags 1 -- messages_received=3128-3300 &&
@@ -91,4 +96,39 @@ case_counters_without_cts() { # OOB's answer says that the receives are posted
 case_counters_with_cts() { # one from each process on each connection
   counts --mca btl_fabric_cpc_include rdmacm --mca btl_fabric_if_include "$dev_a" -- \
     cts_messages=2-2 connections_made=2-2
+}
+# A thread of the program reads tx_size_left and rx_size_left while others work.
+levels() { # [MPIRUN ARGUMENT...]
+  stock check_levels && fabric 3 "$@" "$programs/check_levels" && says 'levels are right'
+}
+case_levels() { levels; }
+case_levels_of_p_queues() { levels --mca btl_fabric_receive_queues P,4096,16:P,65536,8; }
+case_levels_with_transmit_contexts() { levels --mca btl_fabric_tx_contexts 2; }
+case_levels_of_x_queues() {
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
+  [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
+  levels --mca btl_fabric_receive_queues "$x_queues"
+}
+# within_the_grant REGIONS NP LEAST [MPIRUN ARGUMENT...] : a job on a device with so many memory regions, of which each process has
+# its part, and meets the limit so many times at least.
+within_the_grant() {
+  local part=$(($1 / $2))
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few memory regions'; exit 77 ;; esac
+  new_fabric --set "max_mrs=$1"
+  stock check_regions && fabric "$2" --mca mpi_leave_pinned 1 --mca btl_base_verbose 10 "${@:4}" "$programs/check_regions" $part "$3" &&
+    says 'regions are right' && says "memory regions: $part ($1 of the device, shared by $2 processes of this node)"
+}
+few_buffers='P,4096,16:P,65536,8'
+case_memory_regions_within_the_grant() { within_the_grant 160 2 1; }
+case_memory_regions_within_a_tiny_grant() { within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers; }
+case_memory_regions_shared_by_four() { within_the_grant 120 4 10 --mca btl_fabric_receive_queues $few_buffers; }
+case_memory_regions_of_transmit_contexts() {
+  within_the_grant 60 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_tx_contexts 2
+}
+case_memory_regions_registered_anew() { # for each read
+  within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_force_mr 1
+}
+case_memory_regions_of_one_sided_operations() {
+  within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers &&
+    fabric 2 --mca osc rdma --mca btl_fabric_receive_queues $few_buffers "$check" --rma --max 65536 && says 'checks passed'
 }

@@ -68,3 +68,35 @@ case_rma_everybody_chooses_the_executor() {
     OMPI_MCA_osc=rdma between_hosts 4 bash -c "$chosen" - "$check" --rma --no-dynamic --max 4096 && says 'checks passed'
 }
 case_rma_every_operation_registers_everything() { every_operation 2 --mca btl_fabric_force_mr 1; }
+# On iWARP memory that a get reads into is open to peers for as long as that takes: a window for each. btl_fabric_force_mr makes
+# messages that are read do the same.
+# (osc/rdma reads through buffers of its own first, which are registered for everything.)
+windows_of() { # COUNTS... -- [MPIRUN ARGUMENT...]
+  local wanted=()
+  while [ "$1" != -- ]; do
+    wanted+=("$1")
+    shift
+  done
+  [ "$link" = iwarp ] || { echo 'SKIP only iWARP names the sinks of reads to peers'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP siw has no memory windows'; exit 77 ;; esac
+  counts --mca osc rdma "${@:2}" -- "${wanted[@]}"
+}
+case_windows_of_gets() {
+  windows_of --one-sided gets=200 windows_bound=100 windows_invalidated=100 -- &&
+    windows_of --one-sided gets=200-200 windows_bound=0-0 windows_invalidated=0-0 -- --mca btl_fabric_read_windows 0
+}
+case_windows_of_messages() {
+  windows_of gets=8 windows_bound=8-8 windows_invalidated=8-8 -- --mca btl_fabric_force_mr 1 &&
+    windows_of gets=8 windows_bound=0-0 --
+}
+case_windows_of_short_queues() { # that have no room for all that windows need
+  windows_of --one-sided gets=200 windows_bound=100 windows_invalidated=100 -- \
+    --mca btl_fabric_rdma_depth 1 --mca btl_fabric_receive_queues P,4096,2,1 &&
+    windows_of --one-sided gets=200 windows_bound=0 -- --mca btl_fabric_rdma_depth 1 --mca btl_fabric_receive_queues P,4096,1
+}
+case_windows_counted_in_bytes() {
+  windows_of --one-sided windows_bound=100 windows_invalidated=100 -- --mca btl_fabric_queue_costs 32,16,32
+}
+case_windows_with_transmit_contexts() {
+  windows_of --one-sided windows_bound=100 windows_invalidated=100 -- --mca btl_fabric_tx_contexts 2
+}

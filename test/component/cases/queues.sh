@@ -94,7 +94,7 @@ completion_queues_of() { # DEVICE NP [MPIRUN ARGUMENT...] : into $made and $grow
 }
 
 case_queues_counted_in_bytes() {
-  rma 2 --mca btl_fabric_queue_costs 32,16,32 &&
+  rma 2 --mca btl_fabric_queue_costs 32,16,32,16,16,32 &&
     fabric 2 --mca btl_fabric_queue_costs 32,16,32 "$check" $small && says 'checks passed'
 }
 case_bad_queue_costs() {

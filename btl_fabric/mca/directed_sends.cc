@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Messages that go to a receive context of the peer that is not left to the sending thread: the message names it, or the
+// peer's steering rules do.
+#include "btl_fabric/base/counters.h"
+#include "btl_fabric/mca/component.h"
+
+namespace fabric {
+
+/// An index from the sending side counts before the receiver's rules.
+Component::Direction Component::direction_of(const Endpoint& first, std::uint8_t order,
+                                             mca_btl_base_tag_t tag) const noexcept {
+  if (first.is_named(order, tag)) {
+    return {order, &Counters::messages_directed_by_index};
+  }
+  if (const std::uint8_t steered = first.steered_context(tag); steered != kNotSteered) {
+    return {steered, &Counters::messages_directed_by_rule};
+  }
+  return {locks_->current() % first.contexts(), nullptr};
+}
+
+int Component::send_directed(Endpoint& first, Fragment& fragment) noexcept {
+  const Direction direction = direction_of(first, fragment.order, fragment.tag);
+  const auto guard = locks_->lock_if_allowed(direction.context);
+  if (!guard) {
+    count(direction, locks_->current());  // whose lock this thread holds
+    ++counters[locks_->current()].messages_left_to_a_context;
+    left_.leave(direction.context, fragment, &first);
+    return OPAL_SUCCESS;
+  }
+  send_what_was_left(direction.context);
+  Endpoint* const endpoint = first.in_context(direction.context);
+  if (endpoint == nullptr) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  const int result = endpoint->send(fragment);
+  if (result >= 0) {
+    count(direction, direction.context);
+  }
+  return result;
+}
+
+bool Component::send_immediately_directed(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
+                                          mca_btl_base_tag_t tag) noexcept {
+  const Direction direction = direction_of(first, order, tag);
+  const auto guard = locks_->lock_if_allowed(direction.context);
+  if (!guard) {
+    return false;
+  }
+  send_what_was_left(direction.context);
+  Endpoint* const endpoint = first.in_context(direction.context);
+  const bool is_sent =
+      endpoint != nullptr &&
+      endpoint->send_immediately(message.convertor, message.header, message.header_size, message.payload_size, tag);
+  if (is_sent) {
+    count(direction, direction.context);
+  }
+  return is_sent;
+}
+
+void Component::count(const Direction& direction, unsigned context) noexcept {
+  if (direction.counter != nullptr) {
+    ++(counters[context].*direction.counter);
+  }
+}
+
+/// For whoever holds the context's lock.
+[[gnu::cold]] void Component::send_left(unsigned context) noexcept {
+  while (Fragment* const fragment = left_.take(context)) {
+    auto& first = *static_cast<Endpoint*>(fragment->directed_to);
+    Endpoint* const endpoint = first.in_context(context);
+    const int result = endpoint != nullptr ? endpoint->send(*fragment) : OPAL_ERR_OUT_OF_RESOURCE;
+    if (result < 0) {  // as of any message that waited
+      end_send({first.owner().upper_module(), &first}, fragment, result);
+    }
+  }
+}
+
+/// For whoever holds all locks.
+void Component::send_all_left() noexcept {
+  for (unsigned context = 0; context < locks_->contexts(); ++context) {
+    send_what_was_left(context);
+  }
+}
+
+}  // namespace fabric

@@ -34,7 +34,7 @@ int OpenPacket::post() noexcept {
 }
 
 bool OpenPacket::close() noexcept {
-  const bool is_posted = !take();
+  const bool is_posted = !take() && error_ == 0;
   state_.store(State::kNone, std::memory_order_relaxed);
   return is_posted;
 }

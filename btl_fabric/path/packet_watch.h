@@ -43,7 +43,7 @@ class OpenPacket {
   void give() noexcept { state_.store(State::kOpen, std::memory_order_release); }
   /// Posts it, unless that has been done. There is none then. What ibv_post_send() returned.
   [[nodiscard]] int post() noexcept;
-  /// There is none any more. True if it has been posted.
+  /// There is none any more. True if it has been posted, and verbs took it.
   [[nodiscard]] bool close() noexcept;
 
   // ---- Progress thread

@@ -586,6 +586,22 @@ START_TEST(a_refused_promise_fails_the_link) {
 }
 END_TEST
 
+/// The progress thread could not post it, and the link fails for another reason before this thread hears of that.
+START_TEST(a_refused_promise_is_not_under_way) {
+  PathBench bench(kPromising);
+  Link& link = bench.connect();
+  send_complete(bench, link, 2);
+  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  bench.device.refuse_sends(EIO);
+  (void)bench.watch.tick();
+  (void)bench.watch.tick();
+  bench.fail(link);
+  ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_ERR_UNREACH));
+  ck_assert_uint_eq(link.queue(0).in_flight, 0);
+  ck_assert_uint_eq(link.queue(0).sends->tx.unsignaled(), 0);
+}
+END_TEST
+
 START_TEST(ticks_end_when_no_packet_is_opened) {
   PathBench bench({.queues = "P,256,64,32,16,2", .coalesce_size = 256, .watches_packets = true});
   Link& link = bench.connect();
@@ -638,5 +654,6 @@ int main() {
                                        goodbye_comes_after_a_promised_packet,
                                        a_promised_packet_changes_links,
                                        a_refused_promise_fails_the_link,
+                                       a_refused_promise_is_not_under_way,
                                        ticks_end_when_no_packet_is_opened});
 }

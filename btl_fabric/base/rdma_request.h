@@ -49,8 +49,9 @@ struct RdmaRequest {
 /// First in, first out, linked through the requests themselves.
 class RdmaRequestQueue {
  public:
-  /// Requests that wait for a peer at most; the upper layers try again later when there are more.
-  static constexpr std::uint32_t kMost = 1024;
+  /// Requests that wait for a peer at most. With more, osc/rdma tries again later, but ob1, which asks for all pieces of a message
+  /// at once, loses some: so this is more pieces than a message has.
+  static constexpr std::uint32_t kMost = 1U << 20;
 
   [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
   [[nodiscard]] RdmaRequest* front() const noexcept { return head_; }

@@ -100,15 +100,15 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
       fabric::report_start_failure(started.error().reason.c_str(), started.error().is_bad_parameter);
       return no_modules();
     }
-    const std::vector<fabric::Module*> modules = fabric::Component::get().modules();
-    auto** list = static_cast<mca_btl_base_module_t**>(calloc(modules.size(), sizeof(mca_btl_base_module_t*)));
+    const fabric::Component& component = fabric::Component::get();
+    auto** list = static_cast<mca_btl_base_module_t**>(calloc(component.ports(), sizeof(mca_btl_base_module_t*)));
     if (list == nullptr) {
       return no_modules();
     }
     // Open MPI would do so when the first peer is reached; but a peer may connect to us before that.
     opal_progress_register(fabric_progress);
-    for (fabric::Module* module : modules) {
-      list[(*count)++] = module;
+    for (std::size_t i = 0; i < component.ports(); ++i) {
+      list[(*count)++] = &component.port(i);
     }
     return list;
   } catch (...) {

@@ -71,7 +71,7 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
               mca_btl_base_endpoint_t** endpoints) noexcept {
   return boundary([&] {
     const auto guard = Component::get().locks().lock_all();
-    Component::get().send_all_left();  // they name endpoints
+    Component::get().directed_sends().send_all_left();  // they name endpoints
     for (size_t i = 0; i < count; ++i) {
       if (endpoints[i] != nullptr && !static_cast<Endpoint*>(endpoints[i])->is_self()) {
         module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
@@ -204,7 +204,7 @@ int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_
   auto& first = *static_cast<Endpoint*>(endpoint);
   fragment->tag = tag;
   if (first.is_directed(fragment->order, tag)) [[unlikely]] {
-    return Component::get().send_directed(first, *fragment);
+    return Component::get().directed_sends().send(first, *fragment);
   }
   const Component::Entered entered = Component::get().enter(first, MCA_BTL_NO_ORDER);
   if (entered.endpoint == nullptr) [[unlikely]] {
@@ -218,7 +218,8 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
           mca_btl_base_descriptor_t** descriptor) noexcept {
   auto& first = *static_cast<Endpoint*>(endpoint);
   if (first.is_directed(order, tag)) [[unlikely]] {
-    if (Component::get().send_immediately_directed(first, {convertor, header, header_size, payload_size}, order, tag)) {
+    if (Component::get().directed_sends().send_immediately(first, {convertor, header, header_size, payload_size}, order,
+                                                           tag)) {
       return OPAL_SUCCESS;
     }
   } else {

@@ -115,7 +115,7 @@ int Component::progress(unsigned context) noexcept {
   if (!guard) {
     return 0;
   }
-  send_what_was_left(context);
+  directed_sends_->send_what_was_left(context);
   int total = 0;
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
     total += modules_[i]->endpoints().progress();
@@ -170,14 +170,6 @@ int Component::progress_all() noexcept {
     total += look_into(context);
   }
   return total;
-}
-
-std::vector<Module*> Component::modules() const {
-  std::vector<Module*> known;
-  for (std::size_t i = 0; i < modules_.size(); i += locks_->contexts()) {
-    known.push_back(modules_[i].get());
-  }
-  return known;
 }
 
 /// One thread does, with everything locked. A callback does not: it may hold a lock that the others wait for.
@@ -242,7 +234,7 @@ void Component::finalize_module(Module* module) noexcept {
 /// later. Nothing calls the upper layer any more.
 void Component::say_goodbye() noexcept try {
   const auto guard = locks_->lock_all();
-  send_all_left();
+  directed_sends_->send_all_left();
   const auto poll = [this] {
     for (const auto& module : modules_) {
       module->path().poll_goodbyes();

@@ -14,7 +14,7 @@
 
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/opal.h"
-#include "btl_fabric/mca/left_sends.h"
+#include "btl_fabric/mca/directed_sends.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
@@ -45,9 +45,7 @@ class Component {
 
   ~Component();
 
-  /// Those that Open MPI is to know: of the first context.
-  [[nodiscard]] std::vector<Module*> modules() const;
-  /// How many these are, and one of them.
+  /// How many modules Open MPI is to know, those of the first context, and one of them.
   [[nodiscard]] std::size_t ports() const noexcept { return modules_.size() / locks_->contexts(); }
   [[nodiscard]] Module& port(std::size_t number) const noexcept { return *modules_[number * locks_->contexts()]; }
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
@@ -86,21 +84,8 @@ class Component {
     return enter_another(first, order);
   }
 
-  // ---- Messages that go to a certain context of the peer (directed_sends.cc): those of which Endpoint::is_directed()
-
-  /// As Endpoint::send(). What may not wait for the context's lock is sent by whoever has it next.
-  [[nodiscard]] int send_directed(Endpoint& first, Fragment& fragment) noexcept;
-  /// What Endpoint::send_immediately() sends.
-  struct ImmediateMessage {
-    opal_convertor_t* convertor;
-    const void* header;
-    std::size_t header_size;
-    std::size_t payload_size;
-  };
-  [[nodiscard]] bool send_immediately_directed(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
-                                               mca_btl_base_tag_t tag) noexcept;
-  /// Sends what was left to any context. For whoever holds all locks.
-  void send_all_left() noexcept;
+  /// Messages that go to a certain context of the peer.
+  [[nodiscard]] DirectedSends& directed_sends() noexcept { return *directed_sends_; }
 
   /// What a process published; null, with nothing said, if it does not run this component. For all threads.
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc);
@@ -139,21 +124,6 @@ class Component {
 
   [[nodiscard]] Peer look_up(const opal_proc_t& proc, std::vector<std::byte> blob);
   [[nodiscard]] Entered enter_another(Endpoint& first, std::uint8_t order) noexcept;
-  /// Where a message goes, and what counts it.
-  struct Direction {
-    unsigned context;
-    std::uint64_t Counters::*counter;  ///< null: nothing directs it
-  };
-  [[nodiscard]] Direction direction_of(const Endpoint& first, std::uint8_t order,
-                                       mca_btl_base_tag_t tag) const noexcept;
-  /// Among those of a context whose lock the thread holds.
-  static void count(const Direction& direction, unsigned context) noexcept;
-  void send_what_was_left(unsigned context) noexcept {
-    if (left_.has_some(context)) [[unlikely]] {
-      send_left(context);
-    }
-  }
-  void send_left(unsigned context) noexcept;
   void handle_upcalls();
   void take_upcalls();
   void handle(const cpc::Shortage& shortage);
@@ -171,7 +141,7 @@ class Component {
 
   const mca_btl_base_component_t* component_;
   std::optional<ContextLocks> locks_;
-  LeftSends left_;
+  std::optional<DirectedSends> directed_sends_;
   std::atomic<bool> upcalls_are_handled_ = false;
   ReceiveQueues queues_;
   std::vector<SteeringRule> steering_;

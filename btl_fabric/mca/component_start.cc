@@ -194,6 +194,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
     report_fewer_contexts(roles);
   }
   locks_.emplace(roles, opal_uses_threads);
+  directed_sends_.emplace(*locks_);
   const std::size_t contexts = roles.count();
   for (const UsablePort& port : ports) {
     if (Status made = add_modules(port); !made) {

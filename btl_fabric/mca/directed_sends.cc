@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// Messages that go to a receive context of the peer that is not left to the sending thread: the message names it, or the
-// peer's steering rules do.
-#include "btl_fabric/base/counters.h"
-#include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/directed_sends.h"
+
+#include "btl_fabric/base/upper_layer.h"
+#include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
 
-/// An index from the sending side counts before the receiver's rules.
-Component::Direction Component::direction_of(const Endpoint& first, std::uint8_t order,
-                                             mca_btl_base_tag_t tag) const noexcept {
-  if (first.is_named(order, tag)) {
-    return {order, &Counters::messages_directed_by_index};
+DirectedSends::Direction DirectedSends::direction_of(const Endpoint& first, std::uint8_t order,
+                                                     mca_btl_base_tag_t tag) const noexcept {
+  const Endpoint::Direction wanted = first.direction(order, tag);
+  switch (wanted.by) {
+    case Endpoint::Direction::By::kIndex:
+      return {wanted.context, &Counters::messages_directed_by_index};
+    case Endpoint::Direction::By::kRule:
+      return {wanted.context, &Counters::messages_directed_by_rule};
+    case Endpoint::Direction::By::kNothing:
+      break;
   }
-  if (const std::uint8_t steered = first.steered_context(tag); steered != kNotSteered) {
-    return {steered, &Counters::messages_directed_by_rule};
-  }
-  return {locks_->current() % first.contexts(), nullptr};
+  return {locks_.current() % first.contexts(), nullptr};
 }
 
-int Component::send_directed(Endpoint& first, Fragment& fragment) noexcept {
+int DirectedSends::send(Endpoint& first, Fragment& fragment) noexcept {
   const Direction direction = direction_of(first, fragment.order, fragment.tag);
-  const auto guard = locks_->lock_if_allowed(direction.context);
+  const auto guard = locks_.lock_if_allowed(direction.context);
   if (!guard) {
-    count(direction, locks_->current());  // whose lock this thread holds
-    ++counters[locks_->current()].messages_left_to_a_context;
+    count(direction, locks_.current());  // whose lock this thread holds
+    ++counters[locks_.current()].messages_left_to_a_context;
     left_.leave(direction.context, fragment, &first);
     return OPAL_SUCCESS;
   }
@@ -40,10 +41,10 @@ int Component::send_directed(Endpoint& first, Fragment& fragment) noexcept {
   return result;
 }
 
-bool Component::send_immediately_directed(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
-                                          mca_btl_base_tag_t tag) noexcept {
+bool DirectedSends::send_immediately(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
+                                     mca_btl_base_tag_t tag) noexcept {
   const Direction direction = direction_of(first, order, tag);
-  const auto guard = locks_->lock_if_allowed(direction.context);
+  const auto guard = locks_.lock_if_allowed(direction.context);
   if (!guard) {
     return false;
   }
@@ -58,14 +59,14 @@ bool Component::send_immediately_directed(Endpoint& first, const ImmediateMessag
   return is_sent;
 }
 
-void Component::count(const Direction& direction, unsigned context) noexcept {
+void DirectedSends::count(const Direction& direction, unsigned context) noexcept {
   if (direction.counter != nullptr) {
     ++(counters[context].*direction.counter);
   }
 }
 
 /// For whoever holds the context's lock.
-[[gnu::cold]] void Component::send_left(unsigned context) noexcept {
+[[gnu::cold]] void DirectedSends::send_left(unsigned context) noexcept {
   while (Fragment* const fragment = left_.take(context)) {
     auto& first = *static_cast<Endpoint*>(fragment->directed_to);
     Endpoint* const endpoint = first.in_context(context);
@@ -77,8 +78,8 @@ void Component::count(const Direction& direction, unsigned context) noexcept {
 }
 
 /// For whoever holds all locks.
-void Component::send_all_left() noexcept {
-  for (unsigned context = 0; context < locks_->contexts(); ++context) {
+void DirectedSends::send_all_left() noexcept {
+  for (unsigned context = 0; context < locks_.contexts(); ++context) {
     send_what_was_left(context);
   }
 }

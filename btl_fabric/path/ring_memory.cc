@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace fabric {
 
@@ -34,6 +35,7 @@ bool RingMemory::allocate() noexcept {
   if (cache.rcache_register(&cache, memory_, bytes, 0, MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE,
                             &registration_) != OPAL_SUCCESS) {
     registration_ = nullptr;
+    source_.memory->mpool_free(source_.memory, std::exchange(memory_, nullptr));
     return false;
   }
   takes_over(registration_);

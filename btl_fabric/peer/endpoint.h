@@ -84,18 +84,23 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     return number == 0 ? this : others_[number].load(std::memory_order_acquire);
   }
 
-  /// Of a first one: the context that the peer's steering rules want messages of a tag in; or kNotSteered.
-  [[nodiscard]] std::uint8_t steered_context(mca_btl_base_tag_t tag) const noexcept {
-    return steering_ != nullptr ? (*steering_)[tag] : kNotSteered;
-  }
-  /// Of a first one: a descriptor's field `order` names a context. Not ob1's, who gives its FIN messages a 0, and means nothing
-  /// by it.
-  [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
-    return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
-  }
   /// Of a first one: a message may have to go in another context than its thread's.
   [[nodiscard]] bool is_directed(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
     return contexts_ > 1 && (steering_ != nullptr || is_named(order, tag));
+  }
+  /// What directs a message to a context.
+  struct Direction {
+    enum class By : std::uint8_t { kNothing, kIndex, kRule };
+    By by = By::kNothing;
+    std::uint8_t context = 0;
+  };
+  /// Of a first one: an index from the sending side counts before the peer's steering rules.
+  [[nodiscard]] Direction direction(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
+    if (is_named(order, tag)) {
+      return {Direction::By::kIndex, order};
+    }
+    const std::uint8_t steered = steering_ != nullptr ? (*steering_)[tag] : kNotSteered;
+    return steered != kNotSteered ? Direction{Direction::By::kRule, steered} : Direction{};
   }
 
   /// Without a direction: endpoint_key(). For all threads, as are the next three.
@@ -146,6 +151,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
 
  private:
+  /// Of a first one: a descriptor's field `order` names a context. Not ob1's, who gives its FIN messages a 0, and means nothing
+  /// by it.
+  [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
+    return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
+  }
   friend class Endpoints;
 
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,

@@ -86,7 +86,7 @@ case_windows_of_gets() {
     windows_of --one-sided gets=200-200 windows_bound=0-0 windows_invalidated=0-0 -- --mca btl_fabric_read_windows 0
 }
 case_windows_of_messages() {
-  windows_of gets=8 windows_bound=8-8 windows_invalidated=8-8 -- --mca btl_fabric_force_mr 1 &&
+  windows_of gets=8 windows_bound=8-8 windows_invalidated=8-8 -- --mca btl_fabric_force_mr 1 --mca btl_fabric_stripe_size 0 &&
     windows_of gets=8 windows_bound=0-0 --
 }
 case_windows_of_short_queues() { # that have no room for all that windows need

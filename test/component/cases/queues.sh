@@ -54,6 +54,9 @@ case_packets_hold_back_nothing() { # that is complete
   stock check_bursts || return 1
   fabric 2 --mca btl_fabric_coalesce_size 2048 "$programs/check_bursts" "$work/over" && says 'every burst has arrived'
 }
+case_reads_in_small_pieces() { # more than wait for room anywhere
+  fabric 2 --mca btl_fabric_get_limit 64 --mca btl_fabric_stripe_size 0 "$check" --max 300000 && says 'checks passed'
+}
 case_packets_of_all_sizes() { # of several messages
   local size
   for size in 0 72 1000 65536; do

@@ -26,9 +26,12 @@ case_striped_at_any_size() { # also of less than a page, which one port takes
   over_both --mca btl_fabric_stripe_size 1 && over_both --mca btl_fabric_stripe_size 1 --mca btl_fabric_flags 0x3 &&
     fabric 3 --mca osc rdma --mca btl_fabric_stripe_size 1 "$check" --rma --max 65536 && says 'checks passed'
 }
-case_striped_rma() { # of four processes, over devices that either atomics or nothing but one go to
+case_striped_rma() {
   fabric 4 --mca osc rdma "$check" --rma --max 1000000 && says 'checks passed' &&
-    fabric 2 --mca osc rdma --mca btl_fabric_device_atomics 1 "$check" --rma --max 3000000 && says 'checks passed'
+    fabric 2 --mca osc rdma "$check" --rma --max 3000000 && says 'checks passed'
+}
+case_striped_rma_between_hosts() { # where atomics are the device's
+  OMPI_MCA_osc=rdma between_hosts 2 "$check" --rma --no-dynamic --max 1000000 && says 'checks passed'
 }
 case_striped_rma_one_at_a_time() {
   fabric 2 --mca osc rdma --mca btl_fabric_rdma_depth 1 "$check" --rma --max 1000000 && says 'checks passed'

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
-#include <optional>
 
 #include "common/base/wire.h"
 
@@ -152,8 +151,8 @@ Result<PortAddress> get_port(ByteReader& in) {
   return port;
 }
 
-/// Nothing if the offer is of a kind that only later versions know; what its fields mean is then not ours to judge.
-Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind)) {
+/// An offer of a kind that only later versions know is left out; what its fields mean is not ours to judge.
+Status get_offer(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind), std::vector<CpcOffer>& offers) {
   CpcOffer offer;
   offer.kind = static_cast<CpcKind>(in.get<std::uint8_t>());
   offer.priority = in.get<std::uint8_t>();
@@ -167,7 +166,7 @@ Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports, boo
     return failure("the data ends inside it");
   }
   if (!is_known(offer.kind)) {
-    return std::optional<CpcOffer>();
+    return {};
   }
   if (offer.priority > 100) {
     return bad("priority", offer.priority, "at most 100");
@@ -176,7 +175,8 @@ Result<std::optional<CpcOffer>> get_offer(ByteReader& in, std::size_t ports, boo
     return bad("port mask", hex(offer.ports), "within " + hex(low_bits(ports)) + ", the ports there are");
   }
   offer.blob.assign(blob.begin(), blob.end());
-  return offer;
+  offers.push_back(std::move(offer));
+  return {};
 }
 
 Status get_ports(ByteReader& in, std::vector<PortAddress>& ports) {
@@ -206,12 +206,8 @@ Status get_offers(ByteReader& in, std::size_t ports, bool (*is_known)(CpcKind), 
     return bad("number of offers", count, "at most " + std::to_string(kMaxOffers));
   }
   for (unsigned i = 0; i < count; ++i) {
-    Result<std::optional<CpcOffer>> offer = get_offer(in, ports, is_known);
-    if (!offer) {
-      return failure("offer " + std::to_string(i), offer.error());
-    }
-    if (offer->has_value()) {
-      offers.push_back(std::move(**offer));
+    if (Status taken = get_offer(in, ports, is_known, offers); !taken) {
+      return failure("offer " + std::to_string(i), taken.error());
     }
   }
   return {};

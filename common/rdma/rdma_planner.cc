@@ -41,6 +41,13 @@ const char* name_of(RdmaKind kind) noexcept {
   return "compare and swap";
 }
 
+/// What the memory must be registered for: to play this part in any order is no need.
+unsigned lasting_access(MemoryRole role, Transport link) noexcept {
+  static_assert((access_flags(MemoryRole::kWriteSource, Transport::kInfiniBand) & IBV_ACCESS_RELAXED_ORDERING) != 0);
+  static_assert((access_flags(MemoryRole::kReadSink, Transport::kInfiniBand) & IBV_ACCESS_RELAXED_ORDERING) != 0);
+  return access_flags(role, link) & ~static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING);
+}
+
 /// Collects work requests and posts them a few at a time: an operation may have more than a stack should hold.
 class Batch {
  public:
@@ -197,7 +204,11 @@ bool add_invalidates(Batch& batch, const RdmaOperation& operation) noexcept {
 }  // namespace
 
 RdmaPlanner::RdmaPlanner(const RdmaLimits& limits, TxCredits& credits, MrPool& pool) noexcept
-    : limits_(limits), credits_(credits), pool_(pool) {}
+    : limits_(limits),
+      write_access_(lasting_access(MemoryRole::kWriteSource, limits.link)),
+      read_access_(lasting_access(MemoryRole::kReadSink, limits.link)),
+      credits_(credits),
+      pool_(pool) {}
 
 std::uint32_t RdmaPlanner::pieces_per_request(RdmaKind kind) const noexcept {
   if (kind == RdmaKind::kWrite) {
@@ -289,7 +300,8 @@ bool RdmaPlanner::take_keys(RdmaOperation& operation, const RdmaPlan& plan) noex
 }
 
 void RdmaPlanner::give_back_keys(RdmaOperation& operation) noexcept {
-  for (MrPool::Slot*& slot : operation.temporary) {
+  for (std::size_t i = 0; i < operation.pieces; ++i) {
+    MrPool::Slot*& slot = operation.temporary[i];
     if (slot != nullptr) {
       pool_.give_back(slot);
       slot = nullptr;
@@ -297,7 +309,56 @@ void RdmaPlanner::give_back_keys(RdmaOperation& operation) noexcept {
   }
 }
 
+bool RdmaPlanner::is_simple(const RdmaOperation& operation) const noexcept {
+  const LocalMemory& piece = operation.local[0];
+  if (operation.pieces != 1 || piece.length == 0 || piece.length > limits_.max_message || limits_.force_mr ||
+      confirms(operation, piece.length)) {
+    return false;
+  }
+  const bool is_write = operation.kind == RdmaKind::kWrite;
+  const unsigned needed = is_write ? write_access_ : read_access_;
+  return (is_write && piece.length <= limits_.max_inline) || (piece.mr != nullptr && (piece.access & needed) == needed);
+}
+
+RdmaPosted RdmaPlanner::post_simple(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
+  const LocalMemory& piece = operation.local[0];
+  const bool is_write = operation.kind == RdmaKind::kWrite;
+  const bool is_inline = is_write && piece.length <= limits_.max_inline;
+  const auto length = static_cast<std::uint32_t>(piece.length);
+  const std::uint64_t bytes = is_inline ? credits_.space().needed_inline(length) : credits_.space().needed(1);
+  const bool reads_fit = is_write || reads_in_flight_ == 0 || reads_in_flight_ < limits_.outstanding_reads;
+  if (!reads_fit || !credits_.has_room(bytes)) {
+    return bytes > credits_.space().size() ? RdmaPosted::kTooLarge : RdmaPosted::kNoRoom;
+  }
+  operation.carried = credits_.take_signaled(bytes, &operation);
+  operation.carried_later = 0;
+  operation.reads = is_write ? 0 : 1;
+  operation.windows = 0;
+  operation.temporary[0] = nullptr;
+  reads_in_flight_ += operation.reads;
+
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(piece.address), length, is_inline ? 0 : piece.mr->lkey};
+  ibv_send_wr request{};
+  request.wr_id = operation.last_id;
+  request.sg_list = &sge;
+  request.num_sge = 1;
+  request.opcode = opcode_of(operation.kind);
+  request.send_flags = is_inline ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+  aim(request, operation, 0);
+  ibv_send_wr* refused = nullptr;
+  if (verbs.post(&request, &refused) == 0) [[likely]] {
+    return RdmaPosted::kYes;
+  }
+  const int error_number = errno;
+  complete(operation);
+  errno = error_number;
+  return RdmaPosted::kRefused;
+}
+
 RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
+  if (is_simple(operation)) [[likely]] {
+    return post_simple(operation, verbs);
+  }
   RdmaPlan plan = this->plan(operation);
   if (plan.bytes > credits_.space().size()) {
     return RdmaPosted::kTooLarge;

@@ -157,7 +157,13 @@ class RdmaPlanner {
   void give_back_room(RdmaOperation& operation) noexcept;
   void give_back_keys(RdmaOperation& operation) noexcept;
 
+  /// One piece of memory, copied by the device or registered for it, in one request that nothing follows: nearly all are.
+  [[nodiscard]] bool is_simple(const RdmaOperation& operation) const noexcept;
+  [[nodiscard]] RdmaPosted post_simple(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
+
   RdmaLimits limits_;
+  const unsigned write_access_;  ///< that memory must have
+  const unsigned read_access_;
   TxCredits& credits_;
   MrPool& pool_;
   std::uint32_t reads_in_flight_ = 0;

@@ -28,12 +28,15 @@ bool is_refused() {
   if (allocations_left < 0 || !fabric::cpc::on_progress_thread() || fabric::test::fakes_at_work > 0) {
     return false;
   }
-  const long left = allocations_left--;
-  if (left > 0) {
-    return false;
-  }
-  allocations_left = refuses_one_only ? -1 : 0;
-  return true;
+  long left = allocations_left;
+  long next = 0;
+  do {  // the main thread may say at any moment that all are granted again
+    if (left < 0) {
+      return false;
+    }
+    next = left > 0 ? left - 1 : refuses_one_only ? -1 : 0;
+  } while (!allocations_left.compare_exchange_weak(left, next));
+  return left == 0;
 }
 
 }  // namespace

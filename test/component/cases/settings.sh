@@ -175,6 +175,7 @@ if_include mlx5_0:x "mlx5_0:x" has no port number after the colon: ports are 1 t
 cpc_include oob,ob "ob" is no connection method
 oob_if_include 10.0.0.0/33 "10.0.0.0/33" has no prefix length after the slash
 queue_costs 1,2 "1,2" is not op_size,iov_size,alignment
+rx_steering tag=match rule "tag=match": no :CONTEXT follows
 EOF
   all_wrong || return 1
   cp settings tried

@@ -6,10 +6,14 @@
 // builds it takes neither room nor time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
+#include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace fabric {
 
@@ -48,6 +52,25 @@ class TxLedgerBook {
   std::string problem_;
 };
 
+/// Memory that a ledger takes while others must not fail: not by operator new, which a test of what happens without memory
+/// refuses.
+template <class T>
+struct LedgerMemory {
+  using value_type = T;
+  LedgerMemory() = default;
+  template <class Other>
+  LedgerMemory(const LedgerMemory<Other>& /*other*/) noexcept {}  // NOLINT: allocators convert
+  [[nodiscard]] T* allocate(std::size_t count) noexcept {
+    void* const memory = std::malloc(count * sizeof(T));
+    if (memory == nullptr) {
+      std::abort();
+    }
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t /*count*/) noexcept { std::free(memory); }
+  bool operator==(const LedgerMemory& /*other*/) const = default;
+};
+
 /// Which buffers hold what of a receive queue. Amounts are bytes of the queue. Receives complete in any order where links share
 /// a queue, each once.
 class RxLedgerBook {
@@ -71,7 +94,8 @@ class RxLedgerBook {
 
   std::uint64_t total_;
   std::uint64_t free_;
-  std::unordered_map<const void*, std::uint64_t> held_;
+  using Held = std::pair<const void* const, std::uint64_t>;
+  std::unordered_map<const void*, std::uint64_t, std::hash<const void*>, std::equal_to<>, LedgerMemory<Held>> held_;
   std::string problem_;
 };
 

@@ -73,6 +73,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/gather.h \
 	contrib/softhca/transport/keys.cc \
 	contrib/softhca/transport/keys.h \
+	contrib/softhca/transport/landing.h \
 	contrib/softhca/transport/message.h \
 	contrib/softhca/transport/poll.cc \
 	contrib/softhca/transport/receive.cc \
@@ -171,6 +172,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_extended \
+	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
@@ -189,6 +191,9 @@ test_softhca_test_softhca_cm_ids_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_extended_SOURCES = test/softhca/test_softhca_extended.cc $(softhca_test_headers)
 test_softhca_test_softhca_extended_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_landing_SOURCES = test/softhca/test_softhca_landing.cc $(softhca_test_headers)
+test_softhca_test_softhca_landing_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_landing_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_objects_SOURCES = test/softhca/test_softhca_objects.cc $(softhca_test_headers)
 test_softhca_test_softhca_objects_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)

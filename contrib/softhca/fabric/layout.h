@@ -94,9 +94,18 @@ struct RecvEntry {
 
 // --- Completion queues
 
-// Payload of up to kLandingBytes travels inside the completion, and is copied into the receive buffer when it is polled, or
-// when the buffer is deregistered before: that costs no system call.
+// Payload of up to kLandingBytes travels inside the completion, and of up to kMostLanded through a ring of the completion
+// queue (transport/landing.h) while there is room. It is copied into the receive buffer when it is polled, or when the buffer
+// is deregistered before: that costs no system call.
 constexpr unsigned kLandingBytes = 192;
+constexpr unsigned kMostLanded = 8192;
+constexpr uint64_t kLandingRingBytes = 256 << 10;
+
+struct LandingRing {
+  uint64_t offset;      // in the owner's slot; 0: there is no ring
+  uint64_t end;         // who holds the queue's lock: the next payload's position, which only grows
+  uint64_t freed_seen;  // who holds the lock: a CqShared::landings_freed of before
+};
 
 struct CqEntry {
   uint64_t wr_id;
@@ -117,7 +126,8 @@ struct CqEntry {
   uint8_t wc_flags;
   uint8_t sl;
   uint8_t solicited;
-  uint8_t reserved[3];
+  uint8_t in_ring;  // 1: the payload is in the ring, and `landing` says where
+  uint8_t reserved[2];
   uint8_t landing[kLandingBytes];
 };
 static_assert(sizeof(CqEntry) == 256);
@@ -139,7 +149,9 @@ struct alignas(128) CqShared {
   std::atomic<uint32_t> overrun;  // 1: an entry was lost; 2: and the owner was told
   uint32_t head_seen;             // who holds the lock: a head of before, so that the owner's is seldom looked at
   uint32_t stamped;               // owner: 1: entries have a time
+  alignas(64) LandingRing landings;
   alignas(64) std::atomic<uint32_t> head;  // owner
+  std::atomic<uint64_t> landings_freed;    // owner: the position up to which the ring is free again
 };
 
 // --- Queue pairs

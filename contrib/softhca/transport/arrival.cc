@@ -73,13 +73,19 @@ void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {
 }
 
 Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, CqEntry& completion,
-                          const void* landing) {
+                          std::span<const iovec> landing) {
   completion.wr_id = arrival.wr_id;
   completion.qp_num = qp.qp_num.load(std::memory_order_relaxed);
   completion.srqn = owner.srqn;
-  return complete(fabric, owner.number, *owner.slot, owner.recv_cq, completion, landing, &qp, arrival.kill_at)
-             ? Delivery::Done
-             : Delivery::Overrun;
+  switch (complete(fabric, owner.number, *owner.slot, owner.recv_cq, completion, landing, &qp, arrival.kill_at)) {
+    case Added::Yes:
+      return Delivery::Done;
+    case Added::NoRoom:
+      return Delivery::NoRoom;
+    case Added::Overrun:
+      break;
+  }
+  return Delivery::Overrun;
 }
 
 Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival,
@@ -87,8 +93,7 @@ Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival
   const uint64_t length = total(message);
   const auto fail = [&](ibv_wc_status status, Delivery delivery) {
     completion.status = static_cast<uint8_t>(status);
-    return complete_arrival(fabric, owner, qp, arrival, completion, nullptr) == Delivery::Done ? delivery
-                                                                                               : Delivery::Overrun;
+    return complete_arrival(fabric, owner, qp, arrival, completion) == Delivery::Done ? delivery : Delivery::Overrun;
   };
   if (length > arrival.length) return fail(IBV_WC_LOC_LEN_ERR, Delivery::TooLong);
 
@@ -104,17 +109,16 @@ Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival
     left -= sge.length;
   }
 
-  if (length <= kLandingBytes && count <= 1) {
+  if (length <= fabric.config().landing && count <= 1) {
     completion.landing_len = static_cast<uint16_t>(length);
     completion.landing_addr = count != 0 ? reinterpret_cast<uint64_t>(buffers[0].iov_base) : 0;
-    if (message.size() == 1) return complete_arrival(fabric, owner, qp, arrival, completion, message[0].iov_base);
-    uint8_t bytes[kLandingBytes];
-    gather(message, bytes);
-    return complete_arrival(fabric, owner, qp, arrival, completion, bytes);
+    const Delivery delivery = complete_arrival(fabric, owner, qp, arrival, completion, message);
+    if (delivery != Delivery::NoRoom) return delivery;
+    completion.landing_len = 0;
   }
   switch (write_to(fabric, owner.number, owner.incarnation, message, {buffers, count})) {
     case Copy::Done:
-      return complete_arrival(fabric, owner, qp, arrival, completion, nullptr);
+      return complete_arrival(fabric, owner, qp, arrival, completion);
     case Copy::RemoteFault:
       return fail(IBV_WC_LOC_PROT_ERR, Delivery::ReceiverFault);
     case Copy::LocalFault:

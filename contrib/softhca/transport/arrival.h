@@ -42,6 +42,7 @@ enum class Delivery {
   SenderFault,    // nothing has come; the request is put back
   Lost,           // the receiver is dead
   Overrun,        // there was no room for the completion
+  NoRoom,         // nor, now, for a payload on its way; only complete_arrival() says this
 };
 
 // Copies the message to the buffers of the request and completes it: `completion` has the opcode, flags and so on.
@@ -49,7 +50,7 @@ enum class Delivery {
                                std::span<const iovec> message, CqEntry& completion);
 // The same when the bytes went elsewhere (RDMA WRITE with immediate data).
 [[nodiscard]] Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival,
-                                        CqEntry& completion, const void* landing);
+                                        CqEntry& completion, std::span<const iovec> landing = {});
 
 // Tells the owner's engine about a QP; the XRC targets of the hub belong to all that have them open.
 void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, QpShared& qp, uint32_t event_bits);

@@ -6,6 +6,8 @@
 #include <mutex>
 
 #include "transport/engine.h"
+#include "transport/gather.h"
+#include "transport/landing.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
@@ -59,8 +61,8 @@ void settle_taken(Fabric& fabric, QpShared& taker) {
   finish_adding(fabric.self(), cq);
 }
 
-bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry,
-              const void* payload, QpShared* taker, KillAt kill_at) {
+Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry,
+               std::span<const iovec> payload, QpShared* taker, KillAt kill_at) {
   index %= kCqsPerSlot;
   CqShared& cq = slot.cqs[index];
   cq.lock.lock(fabric.stamp());
@@ -73,10 +75,25 @@ bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, 
     cq.lock.unlock();
     if (taker != nullptr) taker->taken_valid.store(0, std::memory_order_relaxed);
     if (first) tell_owner(fabric, slot_number, slot, index);
-    return false;
+    return Added::Overrun;
+  }
+  Landed where{};
+  uint8_t* landing = to->landing;
+  if (entry.landing_len > kLandingBytes) {
+    const bool found = find_landing(cq, tail, entry.landing_len, where);
+    landing = found ? landing_at(slot, cq, where.begin, entry.landing_len) : nullptr;
+    if (landing == nullptr) {
+      cq.lock.unlock();
+      return Added::NoRoom;
+    }
+    keep_landing(cq, where);
   }
   std::memcpy(to, &entry, offsetof(CqEntry, landing));
-  if (entry.landing_len != 0) std::memcpy(to->landing, payload, entry.landing_len);
+  gather(payload, landing);
+  if (landing != to->landing) {
+    to->in_ring = 1;
+    std::memcpy(to->landing, &where, sizeof where);
+  }
   if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
   if (taker != nullptr) {
     cq.adding.store(adding_for(slot, taker, tail), std::memory_order_release);
@@ -95,7 +112,7 @@ bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, 
   uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
   const bool wanted = armed == kCqArmed || (armed == kCqArmedSolicited && (entry.solicited != 0 || entry.status != 0));
   if (wanted && cq.armed.compare_exchange_strong(armed, kCqFired)) tell_owner(fabric, slot_number, slot, index);
-  return true;
+  return Added::Yes;
 }
 
 void notify(Cq& cq) {

@@ -18,7 +18,7 @@ void complete_flushed(Fabric& fabric, Qp& qp, uint64_t wr_id) {
   entry.qp_num = qp.base()->qp_num;
   entry.status = IBV_WC_WR_FLUSH_ERR;
   entry.opcode = static_cast<uint8_t>(IBV_WC_RECV);
-  (void)complete(fabric, fabric.slot(), fabric.self(), qp.shared->recv_cq, entry, nullptr);
+  (void)complete(fabric, fabric.slot(), fabric.self(), qp.shared->recv_cq, entry);
 }
 
 // A request that a peer has taken and then died.

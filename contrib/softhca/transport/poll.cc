@@ -8,6 +8,7 @@
 
 #include "transport/copy_service.h"
 #include "transport/engine.h"
+#include "transport/landing.h"
 #include "transport/transport.h"
 #include "verbs/memory_region.h"
 
@@ -19,17 +20,25 @@ CqEntry& entry_at(Fabric& fabric, const CqShared& cq, uint32_t number) {
   return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
 }
 
+// The payload of an entry; nullptr if there is none, or what another process has written is not sane.
+const uint8_t* payload_of(const CqShared& cq, const CqEntry& entry) {
+  if (entry.landing_len == 0 || entry.status != IBV_WC_SUCCESS) return nullptr;
+  if (entry.in_ring != 0) return landing_at(Fabric::get()->self(), cq, landed_of(entry).begin, entry.landing_len);
+  return entry.landing_len <= kLandingBytes ? entry.landing : nullptr;
+}
+
 // The payload goes where it belongs, once. Cq::landing_mutex is held.
-void land(CqEntry& entry) {
-  if (entry.landing_len != 0 && entry.landing_len <= kLandingBytes && entry.status == IBV_WC_SUCCESS)
-    std::memcpy(reinterpret_cast<void*>(entry.landing_addr), entry.landing, entry.landing_len);
+void land(const CqShared& cq, CqEntry& entry) {
+  if (const uint8_t* payload = payload_of(cq, entry); payload != nullptr)
+    std::memcpy(reinterpret_cast<void*>(entry.landing_addr), payload, entry.landing_len);
   entry.landing_len = 0;
 }
 
 // What polling an entry means for others: its payload is in place, and its send requests are free again. Cq::landing_mutex
 // is held.
-void settle(CqEntry& entry) {
-  land(entry);
+void settle(CqShared& cq, CqEntry& entry) {
+  land(cq, entry);
+  if (entry.in_ring != 0) cq.landings_freed.store(landed_of(entry).end, std::memory_order_release);
   if (entry.retires == 0) return;
   Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
   if (qp == nullptr || qp->base()->qp_num != entry.qp_num) return;
@@ -73,7 +82,7 @@ int look(Cq& cq, uint32_t number) {
   CqEntry& entry = entry_at(*Fabric::get(), *cq.shared, number);
   {
     std::lock_guard landing(cq.landing_mutex);
-    settle(entry);
+    settle(*cq.shared, entry);
   }
   cq.current = &entry;
   cq.wr_id = entry.wr_id;
@@ -99,7 +108,7 @@ int take(Fabric& fabric, Cq& cq, int count, ibv_wc* wc) {
     const std::lock_guard landing(cq.landing_mutex);
     for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
       CqEntry& entry = entry_at(fabric, shared, head + static_cast<uint32_t>(done));
-      settle(entry);
+      settle(shared, entry);
       fill(wc[done], entry);
     }
   }
@@ -167,7 +176,7 @@ void settle_landings(uint64_t addr, uint64_t length) {
       if (entry.landing_len == 0 || entry.landing_addr - addr >= length) continue;
       // A program may have freed the memory of a region that it is about to deregister.
       if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))
-        land(entry);
+        land(shared, entry);
       else
         entry.landing_len = 0;
     }

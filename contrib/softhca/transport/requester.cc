@@ -225,7 +225,7 @@ bool retire_first(Qp& qp, ibv_wc_status status) {
   completion.retires = static_cast<uint16_t>(sq.unretired);
   sq.unretired = 0;
   Fabric& fabric = *Fabric::get();
-  if (complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion, nullptr))
+  if (complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion) == Added::Yes)
     return true;
   if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
   return false;

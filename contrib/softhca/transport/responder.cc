@@ -88,6 +88,7 @@ Reply after(const Message& m, QpShared& dest, Delivery delivery) {
       return fail_responder(m, dest, kQpFatal, IBV_WC_REM_OP_ERR);
     case Delivery::SenderFault:
       return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+    case Delivery::NoRoom:
     case Delivery::Lost:
       break;
   }
@@ -153,7 +154,7 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   if (copied == Copy::Done && !immediate) return {Reply::Ack};
   if (copied == Copy::Done) {
     CqEntry completion = completion_for(m, dest, IBV_WC_RECV_RDMA_WITH_IMM);
-    return after(m, dest, complete_arrival(m.fabric, owner, dest, arrival, completion, nullptr));
+    return after(m, dest, complete_arrival(m.fabric, owner, dest, arrival, completion));
   }
   if (immediate) untake(m.fabric, owner, dest);
   if (copied == Copy::LocalFault) return {Reply::Error, IBV_WC_LOC_PROT_ERR};

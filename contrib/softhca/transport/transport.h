@@ -2,6 +2,7 @@
 #pragma once
 // What the verbs calls need of the data path.
 #include <infiniband/verbs.h>
+#include <sys/uio.h>
 
 #include <span>
 
@@ -45,11 +46,17 @@ void flush_receives(Qp& qp);
 
 // --- Completion queues
 
-// Adds a completion to a CQ of any process, and tells the owner if the CQ is armed for it. The landing bytes are copied from
-// `payload` (at most kLandingBytes), the rest of the entry from `entry`. False: overrun; the owner gets IBV_EVENT_CQ_ERR.
+enum class Added {
+  Yes,
+  Overrun,  // the owner gets IBV_EVENT_CQ_ERR
+  NoRoom,   // for the payload, now; nothing has happened
+};
+// Adds a completion to a CQ of any process, and tells the owner if the CQ is armed for it. CqEntry::landing_len bytes are
+// copied from `payload` (at most kMostLanded), the rest of the entry from `entry`.
 // `taker`: the QP whose taken receive request this completes; the process may be told to die at that.
-bool complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t cq, const CqEntry& entry, const void* payload,
-              QpShared* taker = nullptr, KillAt kill_at = KillAt::Nowhere);
+[[nodiscard]] Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t cq, const CqEntry& entry,
+                             std::span<const iovec> payload = {}, QpShared* taker = nullptr,
+                             KillAt kill_at = KillAt::Nowhere);
 // A process may have died while it completed a request that it took from `taker`, one of this process's QPs (whose lock is
 // held): if the completion is in the CQ, the request is taken no longer.
 void settle_taken(Fabric& fabric, QpShared& taker);

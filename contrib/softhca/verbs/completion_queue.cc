@@ -2,6 +2,8 @@
 #include "verbs/completion_queue.h"
 
 #include <bit>
+#include <mutex>
+#include <utility>
 
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -33,6 +35,8 @@ bool publish(Cq& cq, uint32_t cqe) {
   shared.head_seen = 0;
   shared.stamped = 0;
   shared.head.store(0, std::memory_order_relaxed);
+  shared.landings = {};
+  shared.landings_freed.store(0, std::memory_order_relaxed);
   shared.armed.store(kCqIdle, std::memory_order_relaxed);
   shared.overrun.store(0, std::memory_order_relaxed);
   shared.stamped = 0;
@@ -41,7 +45,33 @@ bool publish(Cq& cq, uint32_t cqe) {
   return true;
 }
 
+// A process with more queues than this has no need for all of them to be fast.
+constexpr unsigned kMostLandingRings = 32;
+unsigned landing_rings = 0;
+std::mutex landing_rings_mutex;  // also of LandingRing::offset, which only the owner writes
+
+// Nobody has the queue any more.
+void release_landings(Fabric& fabric, uint64_t offset) {
+  if (offset == 0) return;
+  const std::lock_guard mine(landing_rings_mutex);
+  fabric.release(offset, kLandingRingBytes);
+  --landing_rings;
+}
+
 }  // namespace
+
+void prepare_to_receive(Cq& cq) {
+  Fabric& fabric = *Fabric::get();
+  CqShared& shared = *cq.shared;
+  const std::lock_guard mine(landing_rings_mutex);
+  if (fabric.config().landing <= kLandingBytes || shared.landings.offset != 0 || landing_rings == kMostLandingRings)
+    return;
+  const uint64_t offset = fabric.allocate(kLandingRingBytes);
+  if (offset == 0) return;
+  ++landing_rings;
+  RobustGuard guard(shared.lock, fabric.stamp());
+  shared.landings.offset = offset;
+}
 
 Cq* create_completion_queue(ibv_context* context, uint32_t cqe, void* cq_context, ibv_comp_channel* channel,
                             uint32_t comp_vector) {
@@ -103,11 +133,13 @@ SOFTHCA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
   { std::lock_guard guard(lookup_mutex()); }
   uint64_t offset = 0;
   size_t bytes = 0;
+  uint64_t landings = 0;
   {
     RobustGuard guard(mine->shared->lock, fabric.stamp());
     mine->shared->in_use.store(0, std::memory_order_relaxed);
     offset = mine->shared->offset;
     bytes = size_t{mine->shared->capacity} * sizeof(CqEntry);
+    landings = std::exchange(mine->shared->landings.offset, 0);
   }
   if (cq->channel != nullptr) {
     auto& events = static_cast<CompChannel*>(cq->channel)->events;
@@ -118,6 +150,7 @@ SOFTHCA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
   }
   settle_async_events(*mine);
   fabric.release(offset, bytes);
+  release_landings(fabric, landings);
   indices().release(mine->index);
   Context::of(cq->context)->objects.fetch_sub(1);
   delete mine;

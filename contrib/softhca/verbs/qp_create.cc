@@ -4,6 +4,7 @@
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
+#include "verbs/completion_queue.h"
 #include "verbs/index_pool.h"
 #include "verbs/qp_ex.h"
 #include "verbs/receive_ring.h"
@@ -184,6 +185,7 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
     return fail(ENOMEM);
   }
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) set_send_ops(*qp, attr.send_ops_flags);
+  if (qp->qp_base.recv_cq != nullptr) prepare_to_receive(*Cq::of(qp->qp_base.recv_cq));
   attr.cap = qp->cap;
   hold(*qp, 1);
   tables().qps[qp->index].store(qp.get(), std::memory_order_release);

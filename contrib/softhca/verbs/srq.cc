@@ -2,6 +2,7 @@
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
+#include "verbs/completion_queue.h"
 #include "verbs/index_pool.h"
 #include "verbs/receive_ring.h"
 #include "verbs/verbs_ops.h"
@@ -57,7 +58,10 @@ ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr, ibv_srq_type 
   pthread_mutex_init(&static_cast<ibv_srq*>(srq.get())->mutex, nullptr);
   pthread_cond_init(&srq->cond, nullptr);
   static_cast<Pd*>(pd)->users.fetch_add(1);
-  if (srq->cq != nullptr) srq->cq->users.fetch_add(1);
+  if (srq->cq != nullptr) {
+    srq->cq->users.fetch_add(1);
+    prepare_to_receive(*srq->cq);
+  }
   if (srq->xrcd != nullptr) srq->xrcd->users.fetch_add(1);
   tables().srqs[srq->index].store(srq.get(), std::memory_order_release);
   reach(tables().srqs_end, srq->index);

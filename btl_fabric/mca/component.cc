@@ -116,6 +116,11 @@ int Component::progress(unsigned context) noexcept {
     return 0;
   }
   directed_sends_->send_what_was_left(context);
+  return progress_ports(context);
+}
+
+/// The same, for whoever needs no lock.
+inline int Component::progress_ports(unsigned context) noexcept {
   int total = 0;
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
     total += modules_[i]->endpoints().progress();
@@ -133,15 +138,7 @@ int Component::progress() noexcept {
   if (locks_->contexts() > 1) [[unlikely]] {
     return progress_all();
   }
-  const auto guard = locks_->try_lock(0);
-  if (!guard) {
-    return 0;
-  }
-  int total = 0;
-  for (const auto& module : modules_) {
-    total += module->endpoints().progress();
-  }
-  return total;
+  return locks_->are_needed() ? progress(0) : progress_ports(0);
 }
 
 int Component::progress_all() noexcept {

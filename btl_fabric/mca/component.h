@@ -128,6 +128,7 @@ class Component {
   void take_upcalls();
   void handle(const cpc::Shortage& shortage);
   int progress(unsigned context) noexcept;
+  int progress_ports(unsigned context) noexcept;
   int progress_all() noexcept;
   void say_goodbye() noexcept;
   template <class Poll>

@@ -174,6 +174,8 @@ class PacketPath {
   [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
 
+  int progress_everything() noexcept;
+  int poll(ibv_cq* queue) noexcept;
   int take_batch() noexcept;
   int poll_rings() noexcept;
   void do_the_rest() noexcept;

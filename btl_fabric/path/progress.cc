@@ -30,10 +30,33 @@ int PacketPath::take_batch() noexcept {
   return total;
 }
 
+[[gnu::always_inline]] inline int PacketPath::poll(ibv_cq* queue) noexcept {
+  const int count = ibv_poll_cq(queue, settings_.poll_batch, batch_.data());
+  if (count <= 0) {
+    return 0;
+  }
+  batch_next_ = 0;
+  batch_end_ = static_cast<unsigned>(count);
+  return take_batch();
+}
+
 /// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
 /// that the order stays, and it lies in one place however deep the calls are.
 int PacketPath::progress() noexcept {
   ++epoch_;
+  const CompletionQueueSet& completion_queues = *queues_.completion_queues;
+  if (first_to_post_ != nullptr || batch_next_ < batch_end_ || !ringed_.empty() || completion_queues.count() != 1)
+      [[unlikely]] {
+    return progress_everything();
+  }
+  const int total = poll(completion_queues.queue(0));
+  if (is_more_to_do_) [[unlikely]] {
+    do_the_rest();
+  }
+  return total;
+}
+
+int PacketPath::progress_everything() noexcept {
   if (first_to_post_ != nullptr) [[unlikely]] {
     post_packets();  // before their completions are looked for: the progress thread may have posted some
   }
@@ -44,12 +67,7 @@ int PacketPath::progress() noexcept {
   const CompletionQueueSet& completion_queues = *queues_.completion_queues;
   const std::size_t queues = completion_queues.count();
   for (std::size_t i = 0; i < queues; ++i) {
-    const int count = ibv_poll_cq(completion_queues.queue(i), settings_.poll_batch, batch_.data());
-    if (count > 0) {
-      batch_next_ = 0;
-      batch_end_ = static_cast<unsigned>(count);
-      total += take_batch();
-    }
+    total += poll(completion_queues.queue(i));
   }
   if (is_more_to_do_) [[unlikely]] {
     do_the_rest();

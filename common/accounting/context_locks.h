@@ -118,6 +118,8 @@ class ContextLocks {
   ContextLocks& operator=(const ContextLocks&) = delete;
 
   [[nodiscard]] unsigned contexts() const noexcept { return contexts_; }
+  /// False while one thread calls.
+  [[nodiscard]] bool are_needed() const noexcept { return threaded_; }
   [[nodiscard]] const ContextRoles& roles() const noexcept { return roles_; }
 
   /// The context that the calling thread works in: that whose lock it holds, or its own transmit context. Threads get

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -255,6 +256,12 @@ bool Fabric::commit(const void* from, size_t bytes) {
   }
   errno = EFAULT;
   return false;
+}
+
+bool Fabric::has_plenty(size_t bytes) const {
+  constexpr uint64_t kTimes = 64;
+  struct statvfs status {};
+  return fstatvfs(file_, &status) == 0 && uint64_t{status.f_bavail} * status.f_frsize / kTimes >= bytes;
 }
 
 uint64_t Fabric::now_ns() {

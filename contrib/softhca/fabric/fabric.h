@@ -71,6 +71,8 @@ class Fabric {
   // Backs part of this process's slot (or of the hub) with memory, so that touching it cannot end in SIGBUS when the file
   // system is full. false: it is full.
   [[nodiscard]] bool commit(const void* from, size_t bytes);
+  // Whether the file system has many times that: what only makes things faster must leave room for what is needed.
+  [[nodiscard]] bool has_plenty(size_t bytes) const;
 
   // The file of all slots; offset of a slot's byte in it. For copies by the target (transport/remote_memory.cc).
   int file() const { return file_; }

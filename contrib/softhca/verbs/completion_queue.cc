@@ -66,7 +66,7 @@ void prepare_to_receive(Cq& cq) {
   const std::lock_guard mine(landing_rings_mutex);
   if (fabric.config().landing <= kLandingBytes || shared.landings.offset != 0 || landing_rings == kMostLandingRings)
     return;
-  const uint64_t offset = fabric.allocate(kLandingRingBytes);
+  const uint64_t offset = fabric.has_plenty(kLandingRingBytes) ? fabric.allocate(kLandingRingBytes) : 0;
   if (offset == 0) return;
   ++landing_rings;
   RobustGuard guard(shared.lock, fabric.stamp());

@@ -30,6 +30,7 @@ int PacketPath::take_batch() noexcept {
   return total;
 }
 
+/// The next completions of a queue.
 [[gnu::always_inline]] inline int PacketPath::poll(ibv_cq* queue) noexcept {
   const int count = ibv_poll_cq(queue, settings_.poll_batch, batch_.data());
   if (count <= 0) {
@@ -56,6 +57,7 @@ int PacketPath::progress() noexcept {
   return total;
 }
 
+/// The same where more may be due than one completion queue holds.
 int PacketPath::progress_everything() noexcept {
   if (first_to_post_ != nullptr) [[unlikely]] {
     post_packets();  // before their completions are looked for: the progress thread may have posted some

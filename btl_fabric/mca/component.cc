@@ -146,25 +146,18 @@ int Component::progress_all() noexcept {
   if (upcalls_are_handled_.load(std::memory_order_relaxed)) [[unlikely]] {
     return 0;  // that thread needs every lock: threads that all make progress would seldom leave it one
   }
-  // What was sent to the thread comes first, then the completions of its own sends. While there are some, others are mostly
-  // there for theirs, and one context more is enough. Before the thread finds nothing, and may give its processor away, it
-  // looks everywhere: that costs less than a change of threads.
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local unsigned turn = 0;
+  // What was sent to the thread comes first, then the completions of its own sends, then what is there for threads that may not
+  // run now: to look everywhere costs less than a change of threads.
   const unsigned home = locks_->home();
   const unsigned current = locks_->current();
   int total = progress(home);
   if (current != home) {
     total += progress(current);
   }
-  const auto look_into = [&](unsigned context) {
-    return context != home && context != current ? progress(context) : 0;
-  };
-  if (total > 0) {
-    turn = turn + 1 < contexts ? turn + 1 : 0;
-    return total + look_into(turn);
-  }
   for (unsigned context = 0; context < contexts; ++context) {
-    total += look_into(context);
+    if (context != home && context != current) {
+      total += progress(context);
+    }
   }
   return total;
 }

@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "btl_fabric/base/packet_header.h"
 #include "common/accounting/region_budget.h"
 
@@ -10,8 +12,8 @@ namespace fabric {
 
 static OBJ_CLASS_INSTANCE(Fragment, mca_btl_base_descriptor_t, nullptr, nullptr);
 
-FragmentPool::FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept
-    : queue_(queue), receives_(receives), capacity_(capacity) {
+FragmentPool::FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity, int limit) noexcept
+    : queue_(queue), receives_(receives), capacity_(capacity), limit_(std::max(limit, 0)) {
   OBJ_CONSTRUCT(&list_, opal_free_list_t);
 }
 
@@ -22,10 +24,11 @@ FragmentPool::~FragmentPool() {
 Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& source, std::uint8_t queue, bool receives,
                                                          std::uint32_t capacity, const PoolSizes& sizes) {
   constexpr size_t kAlignment = 64;  // a cache line: no two buffers share one
-  std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity));
+  std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity, sizes.limit));
+  const int most = sizes.limit > 0 ? sizes.limit + 1 : sizes.limit;  // with the spare one
   const int rc =
       opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
-                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit, sizes.increment,
+                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, most, sizes.increment,
                           source.memory, MCA_RCACHE_FLAGS_CACHE_BYPASS | (receives ? kRegistrationForReceives : 0),
                           source.registrations, init_fragment, pool.get());
   if (rc != OPAL_SUCCESS) {

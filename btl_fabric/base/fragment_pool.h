@@ -3,6 +3,7 @@
 // Registered message buffers, in Open MPI's free lists.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,23 +41,59 @@ class FragmentPool {
 
   /// A buffer, or null when there is no memory left or none can be registered.
   [[nodiscard]] Fragment* get() noexcept {
+    if (limit_ > 0 && !may_give()) [[unlikely]] {
+      return nullptr;
+    }
     void* const fragment = opal_free_list_get(&list_);
+    if (limit_ > 0 && fragment == nullptr) [[unlikely]] {
+      --given_;
+    }
     takes_over(fragment);
     return static_cast<Fragment*>(fragment);
   }
   void put(Fragment* fragment) noexcept {
     gives_away(fragment);
     opal_free_list_return(&list_, &fragment->super);
+    if (limit_ > 0) [[unlikely]] {
+      --given_;
+    }
   }
 
+  /// While one of these lives, a buffer more than the limit can be had: the upper layer is told of the end of a message whose
+  /// buffer goes back afterwards, and sends now what it could not send for want of one. It does not try again later.
+  class Spare {
+   public:
+    explicit Spare(FragmentPool& pool) noexcept : pool_(pool) { ++pool_.spares_; }
+    Spare(const Spare&) = delete;
+    Spare& operator=(const Spare&) = delete;
+    ~Spare() { --pool_.spares_; }
+
+   private:
+    FragmentPool& pool_;
+  };
+  [[nodiscard]] bool is_limited() const noexcept { return limit_ > 0; }
+
  private:
-  FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity) noexcept;
+  FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity, int limit) noexcept;
+  /// Counts one more as given, unless it is beyond the limit.
+  [[nodiscard]] bool may_give() noexcept {
+    int given = given_;
+    while (given < limit_ + (spares_ > 0 ? 1 : 0)) {
+      if (given_.compare_exchange_weak(given, given + 1)) {
+        return true;
+      }
+    }
+    return false;
+  }
   static int init_fragment(opal_free_list_item_t* item, void* pool) noexcept;
 
   opal_free_list_t list_;
   std::uint8_t queue_;
   bool receives_;
   std::uint32_t capacity_;
+  const int limit_;             ///< 0: none
+  std::atomic<int> given_ = 0;  ///< counted if there is a limit
+  std::atomic<int> spares_ = 0;
 };
 
 /// A send buffer goes back to where it came from, and the user's memory that it holds is held no more. For all threads.

@@ -211,6 +211,27 @@ void check_refusal(const PathBench& bench, int index) {
   ck_assert(bench.failures[0].is_missed);
 }
 
+START_TEST(a_callback_can_send_though_its_buffer_was_the_last) {
+  PathBench bench({.most_sends = 1});
+  Link& link = bench.connect();
+  int more = 3;
+  bench.on_sent = [&](int /*status*/) {
+    if (more-- > 0) {
+      ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+      ck_assert_uint_eq(bench.buffers_left(), 0);
+    }
+  };
+  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.buffers_left(), 0);
+  for (int i = 0; i < 4; ++i) {
+    bench.device.complete_send(bench.pair(link));
+    bench.path->progress();
+  }
+  ck_assert(bench.sends_ended == std::vector<int>(4, OPAL_SUCCESS));
+  ck_assert_uint_eq(bench.buffers_left(), 1);
+}
+END_TEST
+
 START_TEST(a_refused_message_is_the_callers_still) {
   const int error = kErrors[static_cast<std::size_t>(_i % 4)];
   const bool is_inline = _i >= 4;
@@ -314,6 +335,7 @@ int main() {
                                      credits_go_when_there_is_a_buffer_again,
                                      {buffers_of_credits_come_back_from_links_that_end, 2},
                                      receives_are_posted_when_there_is_memory_again,
+                                     a_callback_can_send_though_its_buffer_was_the_last,
                                      {a_refused_message_is_the_callers_still, 8},
                                      {a_refused_immediate_message_is_lost_with_the_link, 4},
                                      {refused_after_waiting_every_callback_comes_once, 4},

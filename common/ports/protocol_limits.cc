@@ -245,6 +245,13 @@ Status check_limits(const LimitWishes& wishes, std::uint64_t largest_queue) {
                      " bytes: raise the size of a queue or lower the limit");
     }
   }
+  // ob1's header of a piece takes 32 bytes, and it waits for ever for room for at least one more.
+  constexpr std::uint64_t kLeastPiece = 64;
+  if (wishes[Limit::kMaxSend].value_or(kLeastPiece) < kLeastPiece) {
+    return failure("btl_fabric_max_send_size is " + std::to_string(*wishes[Limit::kMaxSend]) +
+                   ", but a piece of a message has to hold Open MPI's header and some of the message: at least " +
+                   std::to_string(kLeastPiece));
+  }
   return {};
 }
 

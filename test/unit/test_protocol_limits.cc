@@ -211,6 +211,10 @@ START_TEST(what_no_queue_takes_is_refused) {
   wishes[Limit::kEager].reset();
   wishes[Limit::kMaxSend] = 70000;
   test::check_error_has(check_limits(wishes, 65536), "btl_fabric_max_send_size is 70000");
+  wishes[Limit::kMaxSend] = 63;
+  test::check_error_has(check_limits(wishes, 65536), "btl_fabric_max_send_size is 63, but");
+  wishes[Limit::kMaxSend] = 64;
+  ck_assert(check_limits(wishes, 65536));
   wishes[Limit::kMaxSend].reset();
   wishes[Limit::kGet] = 70000;
   ck_assert(check_limits(wishes, 65536));

@@ -131,6 +131,12 @@ case_parameters_are_documented() {
   done
 }
 
+case_max_send_size_without_room() { # for anything behind Open MPI's header
+  fabric 2 --mca btl_fabric_flags 1 --mca btl_fabric_max_send_size 32 "$check" --max 30000
+  refuses $? && says 'btl_fabric_max_send_size is 32' && says 'at least 64'
+  fabric 2 --mca btl_fabric_flags 1 --mca btl_fabric_max_send_size 64 "$check" --max 30000 && says 'checks passed'
+}
+
 # Help files of Open MPI that are missing are not looked for in our folder, or it would be ours that users are told of.
 case_missing_help_file() {
   btl_user check_help || return 1

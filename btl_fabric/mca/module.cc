@@ -106,6 +106,12 @@ Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) 
   return share_device(port, queues_of(port, queues), {1, 1}).memory_region_grant();
 }
 
+/// ob1 sends small messages over the modules of the lowest latency alone. One path of a port is enough for them: more would only
+/// put them out of order. But to write a large message piece by piece it looks at the next four modules (its parameter
+/// max_rdma_per_request, which is not registered yet), leaves out those of a higher latency, and relies on finding one
+/// (mca_pml_ob1_rdma_pipeline_btls). So one path in four has the lowest.
+constexpr unsigned kModulesOfAnOb1Request = 4;
+
 Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePlace& place, cpc::QueueFit fit,
                const mca_btl_base_module_t& table, const LimitWishes& wishes)
     : mca_btl_base_module_t(table),
@@ -118,8 +124,7 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
   if (btl_bandwidth == 0) {
     btl_bandwidth = port.bandwidth;
   }
-  // ob1 sends small messages over the modules of the lowest latency alone. More paths would only put them out of order.
-  btl_latency += port.address.path;
+  btl_latency += port.address.path % kModulesOfAnOb1Request != 0 ? 1 : 0;
   set_btl_functions(*this);
   learn_rdma_limits();
   choose_protocols(wishes);

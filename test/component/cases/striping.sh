@@ -93,6 +93,12 @@ case_paths_of_one_device() { # take a part each of a large message, and small on
   busy=$(awk '$1 == "gone:" && $3 > 100000' "$work/verbs.0" | wc -l)
   [ "$busy" -eq 1 ] || { echo "small messages took $busy paths"; return 1; }
 }
+case_paths_written_in_pieces() { # by ob1, which needs a path for small messages among any four
+  local paths
+  for paths in 5 8; do
+    fabric 2 --mca mpi_leave_pinned 0 --mca btl_fabric_paths $paths "$check" --max 1000000 --flood 50 && says 'checks passed' || return 1
+  done
+}
 case_paths_differ() { # the third path of one has none to go to
   # shellcheck disable=SC2086 # several words
   fabric_pair paths=2 paths=3 $long && says 'checks passed' && fabric_pair paths=1 paths=8 $long && says 'checks passed'

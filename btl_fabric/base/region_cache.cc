@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "btl_fabric/base/cache_guard.h"
 #include "btl_fabric/base/heap_hook.h"
 
 namespace fabric {
@@ -132,6 +133,7 @@ Result<std::unique_ptr<RegionCache>> RegionCache::make(std::string name, std::ve
   if (cache->rcache_ == nullptr) {
     return failure("Open MPI has no registration cache \"grdma\"");
   }
+  guard_cache(*cache->rcache_);
   hook_heap();
   return cache;
 }
@@ -142,6 +144,7 @@ RegionCache::~RegionCache() {
   while (newest_ != nullptr && deregister_region(this, newest_) == OPAL_SUCCESS) {
   }
   if (rcache_ != nullptr) {
+    unguard_cache(*rcache_);
     mca_rcache_base_module_destroy(rcache_);
   }
 }

@@ -25,7 +25,7 @@ class MemoryDevice {
   [[nodiscard]] virtual bool deregister_region(DeviceMemory& memory) noexcept = 0;
 };
 
-/// Thread safe, as Open MPI's cache is.
+/// For all threads: see cache_guard.h.
 class RegionCache {
  public:
   /// `name`: caches of the same name share what they keep. `devices`: 1 to kMostDevices, which outlive it. A region that only

@@ -128,6 +128,14 @@ case_memory_regions_of_transmit_contexts() {
 case_memory_regions_registered_anew() { # for each read
   within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_force_mr 1
 }
+case_memory_regions_of_threads() { # that look for regions, make room for others and release memory at the same time
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few memory regions'; exit 77 ;; esac
+  local time
+  new_fabric --set max_mrs=160
+  for time in 1 2 3; do
+    stock check_region_threads && fabric 2 "$programs/check_region_threads" 8 && says 'every thread has its messages' || return 1
+  done
+}
 case_memory_regions_of_one_sided_operations() {
   within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers &&
     fabric 2 --mca osc rdma --mca btl_fabric_receive_queues $few_buffers "$check" --rma --max 65536 && says 'checks passed'

@@ -44,7 +44,7 @@ LinkQueue& Link::make_queues() {
 }
 
 LinkQueue& Link::rdma_queue() noexcept {
-  return queues_[cpc::rdma_queue(path_.receive_queues())];
+  return queues_[path_.rdma_queue()];
 }
 
 bool Link::uses(std::uint32_t qpn) const noexcept {

@@ -42,6 +42,7 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
     : settings_(settings),
       smallest_queue_(settings.queues->smallest_fitting(0)),
       smallest_size_((*settings.queues)[smallest_queue_].size),
+      rdma_queue_(cpc::rdma_queue(*settings.queues)),
       coalescing_queue_(queue_for_packets(settings)),
       packet_size_(std::min<std::size_t>(settings.coalesce_size, (*settings.queues)[coalescing_queue_].size)),
       largest_coalesced_(largest_of(packet_size_)),

@@ -173,6 +173,8 @@ class PacketPath {
   /// What packets of several messages go over, and their bytes.
   [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
+  /// What reads, writes and atomics go over.
+  [[nodiscard]] std::size_t rdma_queue() const noexcept { return rdma_queue_; }
 
   int progress_everything() noexcept;
   int poll(ibv_cq* queue) noexcept;
@@ -203,6 +205,7 @@ class PacketPath {
   const PathSettings settings_;
   const std::size_t smallest_queue_;  ///< the one for the smallest messages
   const std::uint32_t smallest_size_;
+  const std::size_t rdma_queue_;
   const std::size_t coalescing_queue_;
   const std::size_t packet_size_;
   const std::size_t largest_coalesced_;  ///< bytes

@@ -167,6 +167,17 @@ class PathBench final : private PathEvents {
     device.receive(pair(link, queue), packet(kind, kind == PacketKind::kCredits ? 0 : 8, grant));
   }
 
+  /// What waits on a link goes over a new one, as the floor above has it. Gives that, which is up.
+  Link& go_over_from(Link& old, Link::State state) {
+    FragmentQueue waiting;
+    RdmaRequestQueue requests;
+    old.stop(state);
+    old.take_waiting(waiting, requests);
+    Link& link = open();
+    link.start(waiting, requests);
+    return link;
+  }
+
   /// Ends a link as the floor above does.
   void fail(Link& link) {
     link.stop(Link::State::kFailed);

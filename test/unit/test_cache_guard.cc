@@ -130,7 +130,6 @@ END_TEST
 
 START_TEST(threads_take_turns) {
   FakeCache caches[2];
-  std::atomic<unsigned> released = 0;
   std::vector<std::thread> threads;
   for (unsigned number = 0; number < 4; ++number) {
     threads.emplace_back([&, number] {
@@ -139,7 +138,6 @@ START_TEST(threads_take_turns) {
         switch (i % 4) {
           case 0:
             cache.release(std::uintptr_t{number} * 100000 + i, 1);
-            ++released;
             break;
           case 1:
             cache.rcache_evict(&cache);
@@ -156,8 +154,6 @@ START_TEST(threads_take_turns) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  caches[0].look_for(1);
-  ck_assert_uint_eq(released, 2000);
 }
 END_TEST
 

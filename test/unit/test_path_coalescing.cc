@@ -176,12 +176,7 @@ START_TEST(a_packet_changes_links) {
   PathBench bench(kCoalescing);
   Link& old = bench.connect();
   send_many(bench, old, 7);
-  FragmentQueue waiting;
-  RdmaRequestQueue requests;
-  old.stop(Link::State::kClosed);
-  old.take_waiting(waiting, requests);
-  Link& link = bench.open();
-  link.start(waiting, requests);
+  Link& link = bench.go_over_from(old, Link::State::kClosed);
   ck_assert_uint_eq(posted(bench, link), 1);
   bench.device.complete_send(bench.pair(link));
   bench.path->progress();

@@ -162,12 +162,7 @@ START_TEST(a_promised_packet_changes_links) {
   PathBench bench(kPromising);
   Link& link = bench.connect();
   send_complete(bench, link, 2);
-  FragmentQueue messages;
-  RdmaRequestQueue requests;
-  link.stop(Link::State::kFailed);
-  link.take_waiting(messages, requests);
-  Link& next = bench.open();
-  next.start(messages, requests);
+  Link& next = bench.go_over_from(link, Link::State::kFailed);
   ck_assert_uint_eq(posted(bench, next), 1);
   ck_assert(come_back(bench, next) == std::vector<int>({4, 5}));
 }

@@ -120,12 +120,7 @@ START_TEST(offers_do_not_change_links) {
   bench.path->progress();
   ck_assert(posted(bench, link, PacketKind::kRing).empty());
   ck_assert_uint_eq(bench.counters.eager_rdma_rings, 1);
-  FragmentQueue messages;
-  RdmaRequestQueue requests;
-  link.stop(Link::State::kFailed);
-  link.take_waiting(messages, requests);
-  Link& next = bench.open();
-  next.start(messages, requests);
+  Link& next = bench.go_over_from(link, Link::State::kFailed);
   ck_assert(posted(bench, next, PacketKind::kRing).empty());
   ck_assert(!posted(bench, next, PacketKind::kMessage).empty());
 }

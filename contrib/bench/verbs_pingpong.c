@@ -7,11 +7,13 @@
 //   verbs_pingpong DEVICE GID-INDEX BYTES ROUND-TRIPS
 #include <infiniband/verbs.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,6 +30,12 @@ static void require(bool good, const char* what) {
   if (good) return;
   fprintf(stderr, "verbs_pingpong: %s\n", what);
   exit(1);
+}
+
+// The other process has failed: there is nothing to wait for. A signal handler.
+static void child_ended(int number, siginfo_t* child, void* context) {
+  (void)number, (void)context;
+  if (child->si_code != CLD_EXITED || child->si_status != 0) _exit(1);
 }
 
 static struct ibv_context* open_device(const char* name) {
@@ -131,9 +139,13 @@ int main(int argc, char** argv) {
   }
   int channel[2];
   require(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0, "no sockets");
+  const struct sigaction action = {.sa_sigaction = child_ended, .sa_flags = SA_SIGINFO | SA_RESTART};
+  sigaction(SIGCHLD, &action, NULL);
+  const pid_t parent = getpid();
   const pid_t child = fork();  // before the device is opened
   require(child >= 0, "no second process");
   const bool first = child != 0;
+  if (!first) require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent, "the first process is gone");
   struct ibv_context* context = open_device(argv[1]);
   make_queue_pair(context);
   connect_queue_pair(context, atoi(argv[2]), channel[first]);

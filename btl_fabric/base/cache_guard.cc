@@ -62,7 +62,7 @@ void note(Cache* cache, void* base, size_t size) noexcept {
   }
 }
 
-void invalidate_noted() noexcept {
+[[gnu::cold, gnu::noinline]] void invalidate_noted() noexcept {
   std::array<Notes, kMostCaches> noted;
   {
     const std::lock_guard guard(notes_mutex);

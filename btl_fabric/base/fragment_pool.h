@@ -63,15 +63,19 @@ class FragmentPool {
   /// buffer goes back afterwards, and sends now what it could not send for want of one. It does not try again later.
   class Spare {
    public:
-    explicit Spare(FragmentPool& pool) noexcept : pool_(pool) { ++pool_.spares_; }
+    explicit Spare(FragmentPool& pool) noexcept : pool_(pool) { add(1); }
     Spare(const Spare&) = delete;
     Spare& operator=(const Spare&) = delete;
-    ~Spare() { --pool_.spares_; }
+    ~Spare() { add(-1); }
 
    private:
+    void add(int number) noexcept {
+      if (pool_.limit_ > 0) [[unlikely]] {
+        pool_.spares_ += number;
+      }
+    }
     FragmentPool& pool_;
   };
-  [[nodiscard]] bool is_limited() const noexcept { return limit_ > 0; }
 
  private:
   FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity, int limit) noexcept;

@@ -32,12 +32,8 @@ inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) 
   }
   const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
-    if (owned && fragment->pool->is_limited()) [[unlikely]] {
-      const FragmentPool::Spare spare(*fragment->pool);
-      fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
-    } else {
-      fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
-    }
+    const FragmentPool::Spare spare(*fragment->pool);
+    fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
   }
   if (owned) {
     put_back(fragment);

@@ -29,6 +29,7 @@ struct Params {
   int max_inline_data = 0;
   int in_place_size = 0;
   int coalesce_size = 0;
+  int coalesce_first = 0;
   int eager_rdma = 0;
   int eager_rdma_peers = 0;
   int eager_rdma_slots = 0;
@@ -139,6 +140,11 @@ inline constexpr std::array kParamTable = {
         "messages that must wait for a credit or for room anyway, and those behind the first four that are sent with no call "
         "in between that waits or tests. What such a packet delays: it leaves when it is full, with the next call that waits or "
         "tests, or after 4 milliseconds"),
+    number_param(
+        "coalesce_first", &Params::coalesce_first, -1, -1, 65536, 6,
+        "Messages with which the first of these packets leaves though it is not full, so that the peer can work on them while "
+        "others are sent; each after it holds twice as many. 0: as many as fit. -1: 16, unless posting a request takes more "
+        "than a microsecond"),
     number_param(
         "eager_rdma", &Params::eager_rdma, -1, -1, 1, 4,
         "1 has peers write their small messages into memory of this process, which it polls: no receive and no completion. Never "

@@ -285,6 +285,9 @@ void Module::make_path(PathQueues queues) {
   settings.poll_batch = params().cq_poll_batch;
   const int coalesce_size = params().coalesce_size;
   settings.coalesce_size = coalesce_size < 0 ? kCoalesceSize : static_cast<std::uint32_t>(coalesce_size);
+  if (params().coalesce_first >= 0) {
+    settings.coalesce_first = static_cast<std::uint32_t>(params().coalesce_first);
+  }
   if (queues.rings) {
     settings.eager_rdma = eager_rdma();
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);

@@ -29,6 +29,7 @@ bool Link::is_burst() noexcept {
   if (burst_epoch_ != path_.epoch()) {
     burst_epoch_ = path_.epoch();
     burst_ = 0;
+    early_ = path_.early_packets().first();
   }
   return burst_ == alone_ || ++burst_ > alone_;
 }
@@ -100,6 +101,12 @@ bool Link::join_promised(opal_convertor_t* convertor, const void* header, std::s
     copy_all(*convertor, {at + header_size, payload_size});
   }
   watched_.grow(needed);
+  if (parts_ >= early_) [[unlikely]] {
+    early_ = EarlyPackets::next(early_);
+    alone_ = kFewestAlone;
+    promised_is_posted(path_.early_packets().timed([this]() noexcept { return watched_.post_taken(); }));
+    return true;
+  }
   watched_.give();
   if (is_new) {
     path_.watch()->opened();
@@ -137,7 +144,10 @@ bool Link::open_promised() noexcept {
 
 /// Or takes note that it has been posted.
 void Link::post_promised() noexcept {
-  const int error = watched_.post();
+  promised_is_posted(watched_.post());
+}
+
+void Link::promised_is_posted(int error) noexcept {
   LinkQueue& queue = queues_[path_.coalescing_queue()];
   Fragment* const fragment = queue.waiting.pop_front();
   assert(fragment == open_packet_);
@@ -217,7 +227,7 @@ void Link::end_burst() noexcept {
   if (open_packet_ == nullptr) {
     return;
   }
-  if (parts_ <= kFewParts) {
+  if (parts_ <= kFewParts && early_ == path_.early_packets().first()) {
     alone_ = std::min(2 * alone_, kMostAlone);
   } else if (parts_ >= kManyParts) {
     alone_ = kFewestAlone;

@@ -14,7 +14,11 @@
 namespace fabric {
 
 Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
-    : path_(path), upper_(upper), is_xrc_(is_xrc), rdma_(*this, path, make_queues()) {}
+    : path_(path),
+      upper_(upper),
+      is_xrc_(is_xrc),
+      early_(path.early_packets().first()),
+      rdma_(*this, path, make_queues()) {}
 
 Link::~Link() {
   if (is_watched_) {

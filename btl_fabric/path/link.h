@@ -145,6 +145,8 @@ class Link : public RoomSource {
   /// One with room and a credit, which nobody else knows of yet.
   [[nodiscard]] bool open_promised() noexcept;
   void post_promised() noexcept;
+  /// The open packet, which is promised, has been posted, or `error` is why not.
+  void promised_is_posted(int error) noexcept;
   /// Nothing more is posted: what is open waits as other messages do.
   void take_promise_back() noexcept;
   /// The place of a message of `size` bytes at the end of the open packet, which is `needed` bytes longer then.
@@ -198,6 +200,7 @@ class Link : public RoomSource {
   unsigned alone_ = kFewestAlone;  ///< messages that leave alone between two calls of progress()
   std::uint64_t burst_epoch_ = 0;  ///< PacketPath::epoch() of
   unsigned burst_ = 0;             ///< messages that have left alone since
+  std::uint32_t early_ = 0;        ///< messages with which the next packet leaves
   unsigned parts_ = 0;             ///< messages in
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;

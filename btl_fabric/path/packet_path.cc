@@ -48,6 +48,7 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
       largest_coalesced_(largest_of(packet_size_)),
       queues_(std::move(queues)),
       parts_(parts),
+      early_packets_(settings.coalesce_first),
       eager_rdma_(settings.eager_rdma) {
   assert((settings.eager_rdma == EagerRdma::kOff) == (queues_.rings == nullptr));
   if (queues_.rings) {

@@ -17,6 +17,7 @@
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/rdma_request.h"
+#include "btl_fabric/path/early_packets.h"
 #include "btl_fabric/path/ring_memory.h"
 #include "btl_fabric/path/shared_queue.h"
 #include "btl_fabric/path/shared_send_queue.h"
@@ -46,10 +47,11 @@ struct PathSettings {
   DeviceCosts costs;
   std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way on a queue pair
   RdmaLimits rdma_limits;
-  int poll_batch = 1;                       ///< completions taken at once, at most kMaxPollBatch
-  std::uint32_t coalesce_size = 0;          ///< bytes of a packet of several messages; 0: each goes alone
-  EagerRdma eager_rdma = EagerRdma::kOff;   ///< not without PathQueues::rings
-  std::uint32_t eager_rdma_threshold = 16;  ///< small messages of a peer before it is given a ring
+  int poll_batch = 1;                           ///< completions taken at once, at most kMaxPollBatch
+  std::uint32_t coalesce_size = 0;              ///< bytes of a packet of several messages; 0: each goes alone
+  std::optional<std::uint32_t> coalesce_first;  ///< of EarlyPackets
+  EagerRdma eager_rdma = EagerRdma::kOff;       ///< not without PathQueues::rings
+  std::uint32_t eager_rdma_threshold = 16;      ///< small messages of a peer before it is given a ring
   /// The upper layer's functions for messages, by tag.
   const mca_btl_active_message_callback_t* receivers = nullptr;
 };
@@ -173,6 +175,7 @@ class PacketPath {
   /// What packets of several messages go over, and their bytes.
   [[nodiscard]] std::size_t coalescing_queue() const noexcept { return coalescing_queue_; }
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
+  [[nodiscard]] EarlyPackets& early_packets() noexcept { return early_packets_; }
   /// What reads, writes and atomics go over.
   [[nodiscard]] std::size_t rdma_queue() const noexcept { return rdma_queue_; }
 
@@ -211,6 +214,7 @@ class PacketPath {
   const std::size_t largest_coalesced_;  ///< bytes
   PathQueues queues_;
   const PathParts parts_;
+  EarlyPackets early_packets_;
   std::uint64_t epoch_ = 0;
   unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
   bool is_more_to_do_ = false;        ///< for one of the next two, or both

@@ -33,6 +33,12 @@ int OpenPacket::post() noexcept {
   return error;
 }
 
+int OpenPacket::post_taken() noexcept {
+  const int error = post_request();
+  state_.store(State::kNone, std::memory_order_relaxed);
+  return error;
+}
+
 bool OpenPacket::close() noexcept {
   const bool is_posted = !take() && error_ == 0;
   state_.store(State::kNone, std::memory_order_relaxed);

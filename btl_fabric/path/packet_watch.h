@@ -43,6 +43,8 @@ class OpenPacket {
   void give() noexcept { state_.store(State::kOpen, std::memory_order_release); }
   /// Posts it, unless that has been done. There is none then. What ibv_post_send() returned.
   [[nodiscard]] int post() noexcept;
+  /// The same of one that is the caller's alone.
+  [[nodiscard]] int post_taken() noexcept;
   /// There is none any more. True if it has been posted, and verbs took it.
   [[nodiscard]] bool close() noexcept;
 

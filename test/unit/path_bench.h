@@ -35,6 +35,7 @@ struct BenchOptions {
   int poll_batch = 16;
   std::uint32_t coalesce_size = 0;
   bool watches_packets = false;
+  std::optional<std::uint32_t> coalesce_first = 0;
   EagerRdma eager_rdma = EagerRdma::kOff;
   RingSizes rings{.rings = 1, .slots = 4, .slot_size = 64};
   std::uint32_t eager_rdma_threshold = 2;
@@ -49,6 +50,7 @@ class PathBench final : private PathEvents {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.coalesce_size = options.coalesce_size;
+    settings.coalesce_first = options.coalesce_first;
     settings.eager_rdma = options.eager_rdma;
     settings.eager_rdma_threshold = options.eager_rdma_threshold;
     settings.receivers = receivers_.data();

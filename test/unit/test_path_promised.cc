@@ -204,6 +204,80 @@ START_TEST(a_refused_promise_is_not_under_way) {
 }
 END_TEST
 
+constexpr BenchOptions kEarly{
+    .queues = "P,1024,32,16,8,2", .coalesce_size = 1024, .watches_packets = true, .coalesce_first = 2};
+
+START_TEST(packets_of_a_burst_leave_early) {
+  PathBench bench(kEarly);
+  Link& link = bench.connect();
+  for (int round = 1; round <= 2;
+       ++round) {  // packets of 2 and 4 messages leave by themselves, one of 3 with progress()
+    for (int i = 0; i < kAlone + 2 + 4 + 3; ++i) {
+      ck_assert(bench.send_immediately(link, 8, static_cast<std::uint8_t>(i)));
+    }
+    const auto& sends = bench.pair(link).all_sends;
+    ck_assert_uint_eq(bench.counters.packets_coalesced, 3 * round - 1);
+    ck_assert_uint_eq(sends[sends.size() - 2].bytes.size(), PacketHeader::kSize + 2 * kRecord);
+    ck_assert_uint_eq(sends.back().bytes.size(), PacketHeader::kSize + 4 * kRecord);
+    bench.path->progress();
+    ck_assert_uint_eq(posted(bench, link), round * (kAlone + 3U));
+    ck_assert(come_back(bench, link) == std::vector<int>({10, 11, 12}));
+    complete_all(bench, link);
+    bench.path->progress();
+    ck_assert(!link.has_waiting());
+  }
+}
+END_TEST
+
+/// Unlike one that leaves because the sender waits for each message: after that more leave alone.
+START_TEST(a_burst_with_a_small_end_is_a_burst) {
+  PathBench bench(kEarly);
+  Link& link = bench.connect();
+  for (int round = 1; round <= 2; ++round) {
+    for (int i = 0; i < kAlone + 2 + 1; ++i) {
+      ck_assert(bench.send_immediately(link));
+    }
+    bench.path->progress();
+    complete_all(bench, link);
+    bench.path->progress();
+    ck_assert_uint_eq(bench.counters.packets_coalesced, 2 * round);
+  }
+}
+END_TEST
+
+START_TEST(a_refused_early_packet_fails_the_link) {
+  PathBench bench(kEarly);
+  Link& link = bench.connect();
+  for (int i = 0; i < kAlone + 1; ++i) {
+    ck_assert(bench.send_immediately(link));
+  }
+  bench.device.refuse_sends(EIO);
+  ck_assert(bench.send_immediately(link));  // it is lost with the link, which is reported
+  ck_assert_uint_eq(bench.failures.size(), 1);
+  ck_assert_uint_eq(link.queue(0).in_flight, 0);
+}
+END_TEST
+
+START_TEST(packets_are_filled_where_posting_takes_long) {
+  using std::chrono::nanoseconds;
+  EarlyPackets early(std::nullopt);
+  for (unsigned i = 0; i < EarlyPackets::kSamples; ++i) {
+    ck_assert_uint_eq(early.first(), EarlyPackets::kFirst);
+    early.took(EarlyPackets::kCheap + nanoseconds(1));
+  }
+  ck_assert_uint_eq(early.first(), EarlyPackets::kFilled);
+  EarlyPackets now_and_then(std::nullopt);  // a process may lose its processor
+  for (unsigned i = 0; i < EarlyPackets::kSamples; ++i) {
+    now_and_then.took(i == 3 ? EarlyPackets::kCheap : std::chrono::seconds(1));
+  }
+  ck_assert_uint_eq(now_and_then.first(), EarlyPackets::kFirst);
+  ck_assert_uint_eq(EarlyPackets(0).first(), EarlyPackets::kFilled);
+  ck_assert_uint_eq(EarlyPackets(5).first(), 5);
+  ck_assert_uint_eq(EarlyPackets::next(5), 10);
+  ck_assert_uint_eq(EarlyPackets::next(EarlyPackets::kFilled - 1), EarlyPackets::kFilled);
+}
+END_TEST
+
 START_TEST(ticks_end_when_no_packet_is_opened) {
   PathBench bench({.queues = "P,256,64,32,16,2", .coalesce_size = 256, .watches_packets = true});
   Link& link = bench.connect();
@@ -232,5 +306,7 @@ int main() {
        after_one_that_lay_there_is_another_packet, callbacks_come_with_promised_packets,
        nothing_is_promised_without_a_credit, a_full_promised_packet_leaves_at_once, a_link_ends_with_a_promised_packet,
        goodbye_comes_after_a_promised_packet, a_promised_packet_changes_links, a_refused_promise_fails_the_link,
-       a_refused_promise_is_not_under_way, ticks_end_when_no_packet_is_opened});
+       a_refused_promise_is_not_under_way, packets_of_a_burst_leave_early, a_burst_with_a_small_end_is_a_burst,
+       a_refused_early_packet_fails_the_link, packets_are_filled_where_posting_takes_long,
+       ticks_end_when_no_packet_is_opened});
 }

@@ -4,6 +4,7 @@
 // modex, in connection messages and in packet headers alike.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,22 +16,34 @@
 
 namespace fabric {
 
+/// The bytes of `value` in the other order.
+template <std::unsigned_integral T>
+[[nodiscard]] constexpr T swap_bytes(T value) noexcept {
+  if constexpr (sizeof(T) == 2) {
+    return __builtin_bswap16(value);
+  } else if constexpr (sizeof(T) == 4) {
+    return __builtin_bswap32(value);
+  } else if constexpr (sizeof(T) == 8) {
+    return __builtin_bswap64(value);
+  } else {
+    static_assert(sizeof(T) == 1);
+    return value;
+  }
+}
+
 /// Stores `value` big-endian at `to`, which need not be aligned.
 template <std::unsigned_integral T>
 inline void store_be(std::byte* to, T value) noexcept {
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    to[i] = static_cast<std::byte>((value >> (8 * (sizeof(T) - 1 - i))) & 0xff);
-  }
+  const T wire = std::endian::native == std::endian::little ? swap_bytes(value) : value;
+  std::memcpy(to, &wire, sizeof wire);
 }
 
 /// Loads a big-endian integer from `from`, which need not be aligned.
 template <std::unsigned_integral T>
 [[nodiscard]] inline T load_be(const std::byte* from) noexcept {
-  T value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    value = static_cast<T>((value << 8) | static_cast<T>(from[i]));
-  }
-  return value;
+  T wire = 0;
+  std::memcpy(&wire, from, sizeof wire);
+  return std::endian::native == std::endian::little ? swap_bytes(wire) : wire;
 }
 
 /// Appends fields to a message.

@@ -10,6 +10,7 @@
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/path/immediate_sends.h"
 
 namespace fabric {
 
@@ -213,21 +214,24 @@ int send(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint, mca_
   return entered.endpoint->send(*fragment);
 }
 
+/// Under the lock that is due, and wherever the message may have to go.
+[[gnu::noinline]] bool send_locked(Endpoint& first, ImmediateMessage message, std::uint8_t order) noexcept {
+  if (first.is_directed(order, message.tag)) {
+    return Component::get().directed_sends().send_immediately(first, message, order);
+  }
+  const Component::Entered entered = Component::get().enter(first, MCA_BTL_NO_ORDER);
+  return entered.endpoint != nullptr && entered.endpoint->send_immediately(message);
+}
+
 int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_convertor_t* convertor, void* header,
           size_t header_size, size_t payload_size, std::uint8_t order, std::uint32_t flags, mca_btl_base_tag_t tag,
           mca_btl_base_descriptor_t** descriptor) noexcept {
   auto& first = *static_cast<Endpoint*>(endpoint);
-  if (first.is_directed(order, tag)) [[unlikely]] {
-    if (Component::get().directed_sends().send_immediately(first, {convertor, header, header_size, payload_size}, order,
-                                                           tag)) {
-      return OPAL_SUCCESS;
-    }
-  } else {
-    const Component::Entered entered = Component::get().enter(first, MCA_BTL_NO_ORDER);
-    if (entered.endpoint != nullptr &&
-        entered.endpoint->send_immediately(convertor, header, header_size, payload_size, tag)) {
-      return OPAL_SUCCESS;
-    }
+  const ImmediateMessage message{convertor, header, header_size, payload_size, tag};
+  const bool is_simple = !opal_uses_threads && first.contexts() == 1;
+  Link* const link = first.carrier();
+  if (is_simple ? link != nullptr && link->send_immediately(message) : send_locked(first, message, order)) [[likely]] {
+    return OPAL_SUCCESS;
   }
   if (descriptor != nullptr) {
     *descriptor = alloc(btl, endpoint, order, header_size + payload_size, flags);

@@ -128,7 +128,15 @@ inline int Component::progress_ports(unsigned context) noexcept {
   return total;
 }
 
+/// Most processes have one port, and MPI without threads.
 int Component::progress() noexcept {
+  if (only_port_ == nullptr || opal_uses_threads || connections_->has_upcalls()) [[unlikely]] {
+    return progress_everything();
+  }
+  return only_port_->progress();
+}
+
+int Component::progress_everything() noexcept {
   if (connections_ == nullptr) {
     return 0;
   }
@@ -261,6 +269,7 @@ void Component::wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept {
 
 /// Queue pairs first (they go with the progress thread), then what they use.
 void Component::take_down() noexcept {
+  only_port_ = nullptr;
   connections_.reset();
   while (!modules_.empty()) {
     modules_.pop_back();  // endpoints of the first context outlive those of others

@@ -130,6 +130,7 @@ class Component {
   int progress(unsigned context) noexcept;
   int progress_ports(unsigned context) noexcept;
   int progress_all() noexcept;
+  int progress_everything() noexcept;
   void say_goodbye() noexcept;
   template <class Poll>
   void wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept;
@@ -162,6 +163,7 @@ class Component {
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::chrono::steady_clock::duration goodbyes_took_{0};
   std::size_t active_modules_ = 0;
+  Endpoints* only_port_ = nullptr;                    ///< null if there are several, or contexts
   std::atomic<bool> queues_differ_reported_ = false;  ///< one peer is example enough
 };
 

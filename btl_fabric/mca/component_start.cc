@@ -209,6 +209,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
     all[i]->set_family(all.subspan(i - i % contexts, contexts));
   }
   active_modules_ = modules_.size() / contexts;
+  only_port_ = modules_.size() == 1 ? &modules_.front()->endpoints() : nullptr;
   return share_large_memory();
 }
 

@@ -41,18 +41,15 @@ int DirectedSends::send(Endpoint& first, Fragment& fragment) noexcept {
   return result;
 }
 
-bool DirectedSends::send_immediately(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
-                                     mca_btl_base_tag_t tag) noexcept {
-  const Direction direction = direction_of(first, order, tag);
+bool DirectedSends::send_immediately(Endpoint& first, const ImmediateMessage& message, std::uint8_t order) noexcept {
+  const Direction direction = direction_of(first, order, message.tag);
   const auto guard = locks_.lock_if_allowed(direction.context);
   if (!guard) {
     return false;
   }
   send_what_was_left(direction.context);
   Endpoint* const endpoint = first.in_context(direction.context);
-  const bool is_sent =
-      endpoint != nullptr &&
-      endpoint->send_immediately(message.convertor, message.header, message.header_size, message.payload_size, tag);
+  const bool is_sent = endpoint != nullptr && endpoint->send_immediately(message);
   if (is_sent) {
     count(direction, direction.context);
   }

@@ -24,15 +24,8 @@ class DirectedSends {
 
   /// As Endpoint::send(). What may not wait for the context's lock is sent by whoever has it next.
   [[nodiscard]] int send(Endpoint& first, Fragment& fragment) noexcept;
-  /// What Endpoint::send_immediately() sends.
-  struct ImmediateMessage {
-    opal_convertor_t* convertor;
-    const void* header;
-    std::size_t header_size;
-    std::size_t payload_size;
-  };
-  [[nodiscard]] bool send_immediately(Endpoint& first, const ImmediateMessage& message, std::uint8_t order,
-                                      mca_btl_base_tag_t tag) noexcept;
+  /// As Endpoint::send_immediately().
+  [[nodiscard]] bool send_immediately(Endpoint& first, const ImmediateMessage& message, std::uint8_t order) noexcept;
 
   /// Sends what was left to a context. For whoever holds its lock.
   void send_what_was_left(unsigned context) noexcept {

@@ -254,8 +254,9 @@ void report_not_missed(const Module& module, const Endpoint& endpoint, const std
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history) {
-  show(endpoint.is_connected() ? kConnectionBroken : kConnectionFailed, local_host(), describe_port(module).c_str(),
-       describe_peer(endpoint).c_str(), reason.c_str(), history.empty() ? "-" : history.c_str());
+  show(endpoint.carrier() != nullptr ? kConnectionBroken : kConnectionFailed, local_host(),
+       describe_port(module).c_str(), describe_peer(endpoint).c_str(), reason.c_str(),
+       history.empty() ? "-" : history.c_str());
 }
 
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion) {

@@ -13,6 +13,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "btl_fabric/path/immediate_sends.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 
@@ -25,30 +26,10 @@ constexpr unsigned kManyParts = 8;
 
 }  // namespace
 
-bool Link::is_burst() noexcept {
-  if (burst_epoch_ != path_.epoch()) {
-    burst_epoch_ = path_.epoch();
-    burst_ = 0;
-    early_ = path_.early_packets().first();
-  }
-  return burst_ == alone_ || ++burst_ > alone_;
-}
-
 /// Not in a callback: what the upper layer says there may be its last word, with no progress after it (MPI_Comm_disconnect
 /// waits in PMIx), and a packet might find no room.
 bool Link::in_burst() const noexcept {
   return burst_ == alone_ && burst_epoch_ == path_.epoch() && !path_.is_in_progress();
-}
-
-std::byte* Link::add_record(std::size_t size, std::size_t needed, mca_btl_base_tag_t tag) noexcept {
-  std::byte* const at = open_packet_->packet + PacketHeader::kSize + open_packet_->segments[0].seg_len;
-  std::memset(at + needed - RecordHeader::kSize, 0, RecordHeader::kSize);  // what is beyond the message
-  RecordHeader{static_cast<std::uint16_t>(size), tag}.write(at);
-  open_packet_->segments[0].seg_len += needed;
-  ++parts_;
-  ++path_.counters().messages_coalesced;
-  path_.counters().bytes_sent += size;
-  return at + RecordHeader::kSize;
 }
 
 bool Link::join_packet(Fragment& fragment) noexcept {
@@ -80,10 +61,8 @@ bool Link::join_packet(Fragment& fragment) noexcept {
 
 // ---- Packets whose messages are complete as soon as they are in it
 
-bool Link::join_promised(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                         std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
-  const std::size_t size = header_size + payload_size;
-  const std::size_t needed = RecordHeader::room_for(size);
+bool Link::join_promised(ImmediateMessage message) noexcept {
+  const std::size_t needed = RecordHeader::room_for(message.size());
   if (open_packet_ != nullptr && !is_promised_) {
     return false;
   }
@@ -95,10 +74,10 @@ bool Link::join_promised(opal_convertor_t* convertor, const void* header, std::s
   if (is_new && !open_promised()) {
     return false;
   }
-  std::byte* const at = add_record(size, needed, tag);
-  std::memcpy(at, header, header_size);
-  if (payload_size > 0) {
-    copy_all(*convertor, {at + header_size, payload_size});
+  std::byte* const at = add_record(message.size(), needed, message.tag);
+  std::memcpy(at, message.header, message.header_size);
+  if (message.payload_size > 0) {
+    copy_all(*message.convertor, {at + message.header_size, message.payload_size});
   }
   watched_.grow(needed);
   if (parts_ >= early_) [[unlikely]] {

@@ -24,24 +24,23 @@ LinkQueue& Link::ring_queue() noexcept {
 
 // ---- Sending
 
-bool Link::send_by_ring(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                        std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
+bool Link::send_by_ring(ImmediateMessage message) noexcept {
   LinkQueue& queue = ring_queue();
   if (!queue.waiting.empty() || !queue.sends->has_room()) {
     return false;
   }
-  const std::size_t size = header_size + payload_size;
+  const std::size_t size = message.size();
   const std::size_t room = RingTrailer::room_for(size);
   alignas(8) std::array<std::byte, kMaxInline> packet;
   if (room > size) {
     std::memset(packet.data() + room - 8, 0, 8);
   }
-  std::memcpy(packet.data(), header, header_size);
-  if (payload_size > 0) {
-    copy_all(*convertor, {packet.data() + header_size, payload_size});
+  std::memcpy(packet.data(), message.header, message.header_size);
+  if (message.payload_size > 0) {
+    copy_all(*message.convertor, {packet.data() + message.header_size, message.payload_size});
   }
   const RingSender::Slot slot = ring_out_.take();
-  RingTrailer{queue.next_header(PacketKind::kMessage, tag), static_cast<std::uint16_t>(size), slot.lap}.write(
+  RingTrailer{queue.next_header(PacketKind::kMessage, message.tag), static_cast<std::uint16_t>(size), slot.lap}.write(
       packet.data() + room);
   Counters& counters = path_.counters();
   ++counters.messages_sent_inline;

@@ -18,6 +18,7 @@ Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
       upper_(upper),
       is_xrc_(is_xrc),
       early_(path.early_packets().first()),
+      queues_(path.receive_queues().count()),
       rdma_(*this, path, make_queues()) {}
 
 Link::~Link() {
@@ -265,14 +266,6 @@ bool Link::is_drained() const noexcept {
 }
 
 // ---- Receives
-
-void Link::receive_done(LinkQueue& queue, Fragment* fragment) noexcept {
-  queue.receives.give_back(fragment);
-  refill(queue);
-  if (!queue.waiting.empty() || queue.credits.explicit_due()) {
-    send_waiting(queue);
-  }
-}
 
 void Link::refill(LinkQueue& queue) noexcept {
   const std::uint32_t count = queue.credits.receives_to_post();

@@ -5,15 +5,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "btl_fabric/base/immediate_message.h"
 #include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/base/upper_layer.h"
 #include "btl_fabric/path/eager_ring.h"
 #include "btl_fabric/path/link_queue.h"
 #include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/packet_watch.h"
+#include "common/base/fixed_array.h"
 #include "common/base/result.h"
 #include "cpc/core/cpc.h"
 
@@ -54,10 +55,9 @@ class Link : public RoomSource {
   /// it, OPAL_SUCCESS if its callback will be called, OPAL_ERR_UNREACH if the link has failed.
   [[nodiscard]] int send(Fragment& fragment) noexcept;
 
-  /// Packs header and data into a packet that the device copies, if that is possible right now.
-  /// False, and nothing has happened, if it is not.
-  [[nodiscard]] bool send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                                      std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  /// Packs header and data into a packet that the device copies or that takes several messages, if that is possible right
+  /// now. False, and nothing has happened, if it is not.
+  [[nodiscard]] bool send_immediately(const ImmediateMessage& message) noexcept;  // immediate_sends.h
 
   /// Something waits: to be sent, or to end.
   [[nodiscard]] bool has_waiting() const noexcept;
@@ -125,6 +125,8 @@ class Link : public RoomSource {
   static void goodbye_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                            int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept;
+  /// By the device, which copies it.
+  [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   // Packets of several messages (coalescing.cc)
@@ -139,8 +141,8 @@ class Link : public RoomSource {
   /// Appends a small message to the open packet, with which it ends. False, and nothing has happened, for others.
   [[nodiscard]] bool join_packet(Fragment& fragment) noexcept;
   /// The same of a message that is complete then. False, and nothing has happened, if it cannot be promised that it leaves.
-  [[nodiscard]] bool join_promised(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                                   std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  [[nodiscard]] bool join_promised(ImmediateMessage message) noexcept;
+  [[nodiscard]] bool append(const ImmediateMessage& message) noexcept;
   [[nodiscard]] bool open_packet() noexcept;
   /// One with room and a credit, which nobody else knows of yet.
   [[nodiscard]] bool open_promised() noexcept;
@@ -160,8 +162,7 @@ class Link : public RoomSource {
   // Eager RDMA (eager_rdma.cc)
   /// The queue whose queue pair rings are written through.
   [[nodiscard]] LinkQueue& ring_queue() noexcept;
-  [[nodiscard]] bool send_by_ring(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                                  std::size_t payload_size, mca_btl_base_tag_t tag) noexcept;
+  [[nodiscard]] bool send_by_ring(ImmediateMessage message) noexcept;
   [[nodiscard]] bool take_offer(const std::byte* packet, std::size_t length) noexcept;
   void leave_ring() noexcept;
   void think_of_ring() noexcept;
@@ -180,7 +181,15 @@ class Link : public RoomSource {
   /// Verbs did not take a request of a queue.
   void post_refused(LinkQueue& queue, int error_number) noexcept;
 
-  void receive_done(LinkQueue& queue, Fragment* fragment) noexcept;
+  void receive_done(LinkQueue& queue, Fragment* fragment) noexcept {
+    queue.receives.give_back(fragment);
+    if (queue.credits.receives_to_post() > 0) [[unlikely]] {
+      refill(queue);
+    }
+    if (!queue.waiting.empty() || queue.credits.explicit_due()) {
+      send_waiting(queue);
+    }
+  }
   void refill(LinkQueue& queue) noexcept;
   /// Answers to the peer's atomics, or keeps the answer until there is a buffer.
   void reply(const AtomicReply& reply) noexcept;
@@ -205,7 +214,7 @@ class Link : public RoomSource {
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
   Fragment* last_part_ = nullptr;  ///< of it, that ends with it
-  std::deque<LinkQueue> queues_;   ///< one per receive queue; a deque, because work requests point at them
+  FixedArray<LinkQueue> queues_;   ///< one per receive queue; work requests point at them
   RingSender ring_out_;            ///< to the peer's ring for us
   RingReceiver ring_in_;           ///< ours for the peer
   OpenPacket watched_;             ///< open_packet_, if it is promised

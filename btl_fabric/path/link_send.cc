@@ -6,6 +6,7 @@
 #include <new>
 #include <span>
 
+#include "btl_fabric/path/immediate_sends.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
@@ -107,50 +108,6 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
   }
   fragment.callback_due = true;
   return OPAL_SUCCESS;
-}
-
-bool Link::send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                            std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
-  const std::size_t size = header_size + payload_size;
-  if (path_.coalesces(size) && is_burst()) {
-    return join_promised(convertor, header, header_size, payload_size, tag);  // or it goes with others by send()
-  }
-  if (ring_out_.takes(size)) {
-    return send_by_ring(convertor, header, header_size, payload_size, tag);
-  }
-  const std::size_t index = path_.queue_for(size);
-  if (index == queues_.size()) {
-    return false;
-  }
-  LinkQueue& queue = queues_[index];
-  if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) {
-    return false;
-  }
-  alignas(8) std::array<std::byte, kMaxInline> packet;
-  std::memcpy(packet.data() + PacketHeader::kSize, header, header_size);
-  std::size_t length = PacketHeader::kSize + header_size;
-  std::span<const std::byte> data;
-  if (payload_size > 0) {
-    if (needs_packing(*convertor)) [[unlikely]] {
-      pack_all(*convertor, {packet.data() + length, payload_size});
-      length += payload_size;
-    } else {
-      void* start = nullptr;
-      opal_convertor_get_current_pointer(convertor, &start);
-      data = {static_cast<const std::byte*>(start), payload_size};
-    }
-  }
-  if (!queue.is_shared) {
-    queue.credits.take_credit();
-  }
-  queue.next_header(PacketKind::kMessage, tag).write(packet.data());
-  ++path_.counters().messages_sent_inline;
-  path_.counters().bytes_sent += size;
-  const int error = queue.post_inline({packet.data(), length}, data);
-  if (error != 0) [[unlikely]] {
-    post_refused(queue, error);  // the message is lost with the link, which is reported
-  }
-  return true;
 }
 
 bool Link::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept {

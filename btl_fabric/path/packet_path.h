@@ -189,6 +189,7 @@ class PacketPath {
   void take_off_list(Link& link) noexcept;
   [[nodiscard]] LinkQueue* queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept;
   void receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
+  void shared_receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept;
   void deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept;
   void deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message, std::size_t size,
                        mca_btl_base_tag_t tag) noexcept;

@@ -38,6 +38,11 @@ class OpenPacket {
   }
   /// The packet is the caller's alone. False if it has been posted.
   [[nodiscard]] bool take() noexcept;
+  /// The same at the first attempt. False also if the progress thread has it.
+  [[nodiscard]] bool take_open() noexcept {
+    State state = State::kOpen;
+    return state_.compare_exchange_strong(state, State::kTaken, std::memory_order_acquire);
+  }
   /// It has so many bytes more.
   void grow(std::size_t bytes) noexcept { piece_.length += static_cast<std::uint32_t>(bytes); }
   void give() noexcept { state_.store(State::kOpen, std::memory_order_release); }

@@ -7,6 +7,93 @@
 
 namespace fabric {
 
+// ---- Receives
+
+[[gnu::always_inline]] inline void PacketPath::deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message,
+                                                               std::size_t size, mca_btl_base_tag_t tag) noexcept {
+  ++counters().messages_received;
+  counters().bytes_received += size;
+  const mca_btl_active_message_callback_t& receiver = settings_.receivers[tag];
+  fragment.segments[0].seg_addr.pval = message;
+  fragment.segments[0].seg_len = size;
+  if (receiver.cbfunc != nullptr) [[likely]] {
+    const UpperHandles& upper = queue.link.upper();
+    hand_over(receiver, upper.module, upper.endpoint, tag, fragment);
+  }
+}
+
+/// Hands a message to the upper layer. The fragment is ours again when this returns.
+[[gnu::always_inline]] inline void PacketPath::deliver(LinkQueue& queue, Fragment* fragment,
+                                                       std::uint32_t length) noexcept {
+  PacketHeader header;
+  const bool readable = header.read(fragment->packet, length);
+  if (readable && header.kind == PacketKind::kClearToSend) [[unlikely]] {
+    events().cts_received(queue, {fragment->packet, length});
+    return;
+  }
+  if (!readable || !queue.accept(header) ||
+      (header.ring_slots != 0 && !queue.link.ring_out_.give_back(header.ring_slots))) [[unlikely]] {
+    bad_packet(queue, {fragment->packet, length});
+    return;
+  }
+  if (queue.link.is_silent_) [[unlikely]] {
+    queue.link.is_silent_ = false;
+    events().peer_spoke(queue.link);
+  }
+  if (header.kind == PacketKind::kMessage) [[likely]] {
+    deliver_message(queue, *fragment, fragment->packet + PacketHeader::kSize, length - PacketHeader::kSize, header.tag);
+    if (--queue.until_ring == 0) [[unlikely]] {
+      queue.link.think_of_ring();
+    }
+  } else if (header.kind == PacketKind::kMessages) {
+    deliver_several(queue, *fragment, length);
+  } else if (header.kind != PacketKind::kCredits) [[unlikely]] {
+    deliver_to_link(queue, header.kind, {fragment->packet, length});
+  }
+  if (!queue.waiting.empty()) {
+    queue.link.send_waiting(queue);
+  }
+}
+
+/// In one piece with take_batch().
+[[gnu::always_inline]] inline void PacketPath::receive_completed(const ibv_wc& completion,
+                                                                 Fragment* fragment) noexcept {
+  LinkQueue* const own = fragment->posted_on;
+  if (own != nullptr) {
+    own->receives.completed(fragment);
+    deliver(*own, fragment, completion.byte_len);
+    own->link.receive_done(*own, fragment);
+  } else {
+    shared_receive_completed(completion, fragment);
+  }
+}
+
+void PacketPath::shared_receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept {
+  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
+  shared.completed(fragment);
+  LinkQueue* const queue = queue_of(completion.qp_num, *fragment);
+  if (queue != nullptr) [[likely]] {
+    deliver(*queue, fragment, completion.byte_len);
+  } else {
+    events().unknown_queue_pair_spoke(completion.qp_num, {fragment->packet, completion.byte_len});
+  }
+  if (!shared.give_back(fragment)) [[unlikely]] {
+    shared_queues_short_ = is_more_to_do_ = true;
+  }
+}
+
+/// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring
+/// the messages of all queues.
+LinkQueue* PacketPath::queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept {
+  LinkQueue* queue = queue_pairs_.find(qpn);
+  if (queue != nullptr && queue->index != fragment.queue) [[unlikely]] {
+    queue = &queue->link.queue(fragment.queue);
+  }
+  return queue;
+}
+
+// ---- All completions
+
 /// Takes what has been polled and is not handled yet. A callback may put other completions in the place of the one that is
 /// handled: whoever calls it has taken out what it needs.
 int PacketPath::take_batch() noexcept {
@@ -77,50 +164,6 @@ int PacketPath::progress_everything() noexcept {
   return total;
 }
 
-/// Whose message a receive of a shared queue is, told by the queue pair that it came through. Those of X queues bring
-/// the messages of all queues.
-LinkQueue* PacketPath::queue_of(std::uint32_t qpn, const Fragment& fragment) const noexcept {
-  LinkQueue* queue = queue_pairs_.find(qpn);
-  if (queue != nullptr && queue->index != fragment.queue) [[unlikely]] {
-    queue = &queue->link.queue(fragment.queue);
-  }
-  return queue;
-}
-
-void PacketPath::receive_completed(const ibv_wc& completion, Fragment* fragment) noexcept {
-  LinkQueue* queue = fragment->posted_on;
-  if (queue != nullptr) {
-    queue->receives.completed(fragment);
-    deliver(*queue, fragment, completion.byte_len);
-    queue->link.receive_done(*queue, fragment);
-    return;
-  }
-  SharedQueue& shared = *queues_.shared_queues[fragment->queue];
-  shared.completed(fragment);
-  queue = queue_of(completion.qp_num, *fragment);
-  if (queue != nullptr) [[likely]] {
-    deliver(*queue, fragment, completion.byte_len);
-  } else {
-    events().unknown_queue_pair_spoke(completion.qp_num, {fragment->packet, completion.byte_len});
-  }
-  if (!shared.give_back(fragment)) [[unlikely]] {
-    shared_queues_short_ = is_more_to_do_ = true;
-  }
-}
-
-[[gnu::always_inline]] inline void PacketPath::deliver_message(LinkQueue& queue, Fragment& fragment, std::byte* message,
-                                                               std::size_t size, mca_btl_base_tag_t tag) noexcept {
-  ++counters().messages_received;
-  counters().bytes_received += size;
-  const mca_btl_active_message_callback_t& receiver = settings_.receivers[tag];
-  fragment.segments[0].seg_addr.pval = message;
-  fragment.segments[0].seg_len = size;
-  if (receiver.cbfunc != nullptr) [[likely]] {
-    const UpperHandles& upper = queue.link.upper();
-    hand_over(receiver, upper.module, upper.endpoint, tag, fragment);
-  }
-}
-
 /// The message is in our memory, but in no fragment: an upper layer sees only these fields.
 void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept {
   Fragment fragment;
@@ -143,38 +186,6 @@ void PacketPath::deliver_several(LinkQueue& queue, Fragment& fragment, std::uint
     deliver_message(queue, fragment, at + RecordHeader::kSize, record.size, record.tag);
     at += RecordHeader::room_for(record.size);
     left -= RecordHeader::room_for(record.size);
-  }
-}
-
-/// Hands a message to the upper layer. The fragment is ours again when this returns.
-void PacketPath::deliver(LinkQueue& queue, Fragment* fragment, std::uint32_t length) noexcept {
-  PacketHeader header;
-  const bool readable = header.read(fragment->packet, length);
-  if (readable && header.kind == PacketKind::kClearToSend) [[unlikely]] {
-    events().cts_received(queue, {fragment->packet, length});
-    return;
-  }
-  if (!readable || !queue.accept(header) ||
-      (header.ring_slots != 0 && !queue.link.ring_out_.give_back(header.ring_slots))) [[unlikely]] {
-    bad_packet(queue, {fragment->packet, length});
-    return;
-  }
-  if (queue.link.is_silent_) [[unlikely]] {
-    queue.link.is_silent_ = false;
-    events().peer_spoke(queue.link);
-  }
-  if (header.kind == PacketKind::kMessage) [[likely]] {
-    deliver_message(queue, *fragment, fragment->packet + PacketHeader::kSize, length - PacketHeader::kSize, header.tag);
-    if (--queue.until_ring == 0) [[unlikely]] {
-      queue.link.think_of_ring();
-    }
-  } else if (header.kind == PacketKind::kMessages) {
-    deliver_several(queue, *fragment, length);
-  } else if (header.kind != PacketKind::kCredits) [[unlikely]] {
-    deliver_to_link(queue, header.kind, {fragment->packet, length});
-  }
-  if (!queue.waiting.empty()) {
-    queue.link.send_waiting(queue);
   }
 }
 

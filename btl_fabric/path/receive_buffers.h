@@ -49,17 +49,18 @@ class ReceiveBuffers {
     ibv_recv_wr* first = nullptr;
     ibv_recv_wr** link = &first;
     std::uint32_t chained = 0;
-    for (; chained < count && rx_.has_room(); ++chained) {
+    for (const std::uint32_t most = rx_.room_for(count, bytes_); chained < most; ++chained) {
       Fragment* fragment = spare_ != nullptr ? pop_spare() : pool_.get();
       if (fragment == nullptr) {
         break;
       }
-      (void)rx_.take(bytes_, fragment);
+      rx_.is_to_be_taken(bytes_, fragment);
       fragment->posted_on = on;
       *link = &fragment->receive_request;
       link = &fragment->receive_request.next;
     }
     *link = nullptr;
+    rx_.take_all(chained, bytes_);
     ibv_recv_wr* refused = nullptr;
     if (chained > 0 && post_list(first, &refused) != 0) {
       for (; refused != nullptr; --chained) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <new>
 
+#include "btl_fabric/path/immediate_sends.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoints.h"
@@ -92,6 +93,10 @@ int Endpoint::send_later(Fragment& fragment) noexcept try {
   return OPAL_SUCCESS;
 } catch (const std::bad_alloc&) {
   return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
+bool Endpoint::send_immediately(const ImmediateMessage& message) noexcept {
+  return carrier_ != nullptr && carrier_->send_immediately(message);
 }
 
 int Endpoint::submit(RdmaRequest* request) noexcept try {

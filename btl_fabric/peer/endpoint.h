@@ -121,12 +121,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     return carrier_ != nullptr ? carrier_->send(fragment) : send_later(fragment);
   }
 
-  /// Packs header and data into a packet that the device copies, if that is possible right now.
-  /// False, and nothing has happened, if it is not.
-  [[nodiscard]] bool send_immediately(opal_convertor_t* convertor, const void* header, std::size_t header_size,
-                                      std::size_t payload_size, mca_btl_base_tag_t tag) noexcept {
-    return carrier_ != nullptr && carrier_->send_immediately(convertor, header, header_size, payload_size, tag);
-  }
+  /// As Link::send_immediately().
+  [[nodiscard]] bool send_immediately(const ImmediateMessage& message) noexcept;
+  /// The link that carries what is sent; null if there is none now.
+  [[nodiscard]] Link* carrier() const noexcept { return carrier_; }
 
   /// Starts a read, write or atomic, or queues it: see LinkRdma::submit().
   [[nodiscard]] int submit(RdmaRequest* request) noexcept;
@@ -145,8 +143,6 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// A piece has ended, or (OPAL_ERR_*) could not be started. With the last one the caller is told, once, of the first error.
   void end_piece(RdmaRequest* whole, int status) noexcept;
 
-  /// A link carries what is sent.
-  [[nodiscard]] bool is_connected() const noexcept { return carrier_ != nullptr; }
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
 

@@ -201,6 +201,7 @@ bool Endpoints::set_aside(Endpoint& endpoint) {
     return false;
   }
   closing_.push_back(std::move(found->second));
+  is_something_ending_ = true;
   endpoints_.erase(found);
   return true;
 }
@@ -252,6 +253,7 @@ void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   }
   ending.next = std::move(ending_);
   ending_ = std::move(link);
+  is_something_ending_ = true;
 }
 
 void Endpoints::reap_links() {
@@ -291,6 +293,7 @@ void Endpoints::reap_drained() noexcept try {
     handshakes_.erase(endpoint->handshake_.serial);
   }
   path_->reap_senders();
+  is_something_ending_ = !closing_.empty() || ending_ != nullptr || path_->has_senders_gone();
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();
 }

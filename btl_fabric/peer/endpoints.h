@@ -83,7 +83,7 @@ class Endpoints final : private PathEvents {
   int progress() noexcept {
     const int completions = path_->progress();
     // Not from a callback: whoever called that may be at work on a link.
-    if ((!closing_.empty() || ending_ || path_->has_senders_gone()) && !path_->is_in_progress()) [[unlikely]] {
+    if (is_something_ending_ && !path_->is_in_progress()) [[unlikely]] {
       reap_drained();
     }
     return completions;
@@ -189,7 +189,8 @@ class Endpoints final : private PathEvents {
   mca_btl_base_module_t* upper_module_ = nullptr;
   cpc::Trace* trace_ = nullptr;
   std::chrono::milliseconds goodbye_timeout_{0};
-  bool is_ending_ = false;  ///< the upper layer is gone
+  bool is_ending_ = false;            ///< the upper layer is gone
+  bool is_something_ending_ = false;  ///< one of the next two, or a send queue of X queues
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
   mutable std::mutex known_mutex_;

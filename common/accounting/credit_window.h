@@ -56,6 +56,9 @@ class CreditWindow {
   void return_credit() noexcept;
   /// What to put into the header of the message that goes out now.
   [[nodiscard]] CreditGrant take_grant() noexcept {
+    if ((messages_.owed | reserved_.owed) == 0) {
+      return {};
+    }
     const CreditGrant grant{.credits = header_share(messages_.owed), .explicit_seen = header_share(reserved_.owed)};
     messages_.owed -= grant.credits;
     reserved_.owed -= grant.explicit_seen;
@@ -91,6 +94,9 @@ class CreditWindow {
   }
   /// The same of a message that took no receive.
   [[nodiscard]] bool receive(CreditGrant grant) noexcept {
+    if ((grant.credits | grant.explicit_seen) == 0) {
+      return true;
+    }
     if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_) {
       return false;
     }
@@ -104,6 +110,9 @@ class CreditWindow {
   /// Receives that should be posted now, in one batch; 0 above the low watermark. Until the queue has been full once:
   /// all that are missing.
   [[nodiscard]] std::uint32_t receives_to_post() const noexcept {
+    if (messages_.missing + rd_low_ < messages_.full && reserved_.missing + messages_.never_posted == 0) [[likely]] {
+      return 0;  // which is what the rest would say, for most messages
+    }
     const bool filling = messages_.never_posted + reserved_.never_posted > 0;
     const bool few_left = messages_.full - messages_.missing <= rd_low_;
     const bool reserved_wanted = reserved_.missing > 0 && reserved_.missing * 4 >= reserved_.full;

@@ -139,9 +139,22 @@ class RxCredits {
     check_ledger();
     return true;
   }
+  /// How many of `count` receives of so many bytes there is room for.
+  [[nodiscard]] std::uint32_t room_for(std::uint32_t count, std::uint64_t bytes) const noexcept {
+    return count * bytes <= free_ ? count : static_cast<std::uint32_t>(free_ / bytes);
+  }
+  /// One of those that take_all() is told of next.
+  void is_to_be_taken(std::uint64_t bytes, const void* buffer) noexcept { ledger_.take(bytes, buffer); }
+  /// Takes the bytes of so many receives at once. There must be room.
+  void take_all(std::uint32_t count, std::uint64_t bytes) noexcept {
+    assert(count * bytes <= free_);
+    free_.set(free_ - count * bytes);
+    posted_ += count;
+    check_ledger();
+  }
   /// A receive has completed, well or not, or was not posted after all.
   void completed(std::uint64_t bytes, const void* buffer = nullptr) noexcept {
-    assert(posted_ > 0 && bytes <= space_.size() - free_);
+    assert(posted_ > 0);
     free_.set(free_ + bytes);
     --posted_;
     ledger_.give_back(bytes, buffer);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "btl_fabric/path/immediate_sends.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/path_events.h"
 #include "test/unit/path_parts.h"
@@ -135,7 +136,7 @@ class PathBench final : private PathEvents {
   /// What sendi does with a header of `size` bytes, each `value`.
   bool send_immediately(Link& link, std::size_t size = 8, std::uint8_t value = 0) {
     const std::vector<std::byte> header(size, std::byte{value});
-    return link.send_immediately(nullptr, header.data(), size, 0, kTag);
+    return link.send_immediately({nullptr, header.data(), size, 0, kTag});
   }
 
   /// A write of 8 bytes, an atomic by the device, or one by message.

@@ -93,7 +93,7 @@ START_TEST(goodbye_takes_shared_room_that_comes_free_last) {
   bench.device.complete_send(pair);
   bench.endpoints.progress();
   const std::array<std::byte, 8> header{};
-  while (bench.endpoint().send_immediately(nullptr, header.data(), header.size(), 0, kTag)) {
+  while (bench.endpoint().send_immediately({nullptr, header.data(), header.size(), 0, kTag})) {
   }
   const std::size_t all = pair.sends.size();
   ck_assert_uint_gt(all, 2);

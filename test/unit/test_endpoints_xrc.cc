@@ -240,11 +240,11 @@ START_TEST(a_goodbye_that_fails_is_no_failure_of_others) {
     node.connect(bench.endpoint_of_another(true), {{1, 9}, 0, 0, cpc::Direction::kOutgoing}, 1, node.sender, 1);
   }
   if (_i == 5) {
-    ck_assert(stays.send_immediately(nullptr, "abcd", 4, 0, kTag));
+    ck_assert(stays.send_immediately({nullptr, "abcd", 4, 0, kTag}));
   }
   bench.endpoints.remove(&bench.endpoint_of_another());
   if (_i == 4) {
-    ck_assert(stays.send_immediately(nullptr, "abcd", 4, 0, kTag));
+    ck_assert(stays.send_immediately({nullptr, "abcd", 4, 0, kTag}));
   }
   if (_i >= 4) {
     bench.endpoints.remove(&bench.endpoint_of_another(true));
@@ -252,7 +252,7 @@ START_TEST(a_goodbye_that_fails_is_no_failure_of_others) {
   if (_i == 1) {
     ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
   } else if (_i == 2) {
-    ck_assert(stays.send_immediately(nullptr, "abcd", 4, 0, kTag));
+    ck_assert(stays.send_immediately({nullptr, "abcd", 4, 0, kTag}));
   } else if (_i == 3) {
     ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
   }
@@ -369,7 +369,7 @@ START_TEST(a_goodbye_that_waits_is_given_up) {
   TwoOfANode node;
   EndpointsBench& bench = node.bench;
   bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
-  while (bench.endpoint().send_immediately(nullptr, "abcd", 4, 0, kTag)) {
+  while (bench.endpoint().send_immediately({nullptr, "abcd", 4, 0, kTag})) {
   }
   const std::size_t posted = node.sender.sends.size();
   bench.endpoints.remove(&bench.endpoint_of_another());

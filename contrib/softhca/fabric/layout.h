@@ -98,7 +98,7 @@ struct RecvEntry {
 // queue (transport/landing.h) while there is room. It is copied into the receive buffer when it is polled, or when the buffer
 // is deregistered before: that costs no system call.
 constexpr unsigned kLandingBytes = 192;
-constexpr unsigned kMostLanded = 8192;
+constexpr unsigned kMostLanded = 8192 + 256;  // a message of 8 KiB, with the headers of who sends it
 constexpr uint64_t kLandingRingBytes = 256 << 10;
 
 struct LandingRing {

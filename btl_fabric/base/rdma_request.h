@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
@@ -45,6 +44,23 @@ struct RdmaRequest {
   void* data = nullptr;
 
   alignas(8) std::uint64_t scratch = 0;  ///< in registered memory: results that nobody wants, bytes that confirm
+
+  /// As made, but for its scratch memory.
+  void renew() noexcept {
+    // All members are named here, so that whoever adds one cannot forget it.
+    auto& [what, on, after, kept, message, is_small, its_op, swaps, number, to_come, so_far, piece, function, address,
+           handle, of_caller, data_of_caller, unused] = *this;
+    what.renew();
+    on = nullptr;
+    after = nullptr;
+    kept = message = is_small = swaps = piece = false;
+    its_op = MCA_BTL_ATOMIC_ADD;
+    number = to_come = 0;
+    so_far = OPAL_SUCCESS;
+    function = nullptr;
+    address = of_caller = data_of_caller = nullptr;
+    handle = nullptr;
+  }
 };
 
 /// First in, first out, linked through the requests themselves.
@@ -102,9 +118,7 @@ class RdmaRequestPool {
     }
     RdmaRequest* request = spare_;
     spare_ = request->next;
-    const LocalMemory scratch = request->operation.confirm;
-    ::new (request) RdmaRequest;  // in its place: an assignment would make one elsewhere, and copy half a kilobyte
-    request->operation.confirm = scratch;
+    request->renew();
     return request;
   }
   void put(RdmaRequest* request) noexcept {

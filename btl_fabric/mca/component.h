@@ -47,6 +47,7 @@ class Component {
 
   /// How many modules Open MPI is to know, those of the first context, and one of them.
   [[nodiscard]] std::size_t ports() const noexcept { return modules_.size() / locks_->contexts(); }
+  [[nodiscard]] bool has_several_ports() const noexcept { return modules_.size() > locks_->contexts(); }
   [[nodiscard]] Module& port(std::size_t number) const noexcept { return *modules_[number * locks_->contexts()]; }
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 

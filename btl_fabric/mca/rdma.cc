@@ -70,7 +70,23 @@ struct Started {
   int error = OPAL_ERR_OUT_OF_RESOURCE;
 };
 
-/// A request with what all operations have.
+/// A request with what all operations have; null if there is no memory region for more. Throws std::bad_alloc.
+[[gnu::always_inline]] inline RdmaRequest* get_request(Module& module, const Endpoint& endpoint, const Call& call) {
+  RdmaRequest* const request = endpoint.owner().path().rdma().requests.get(module.port().address.link);
+  if (request == nullptr) [[unlikely]] {
+    return nullptr;
+  }
+  request->operation.remote_address = call.remote_address;
+  request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->home.rkey : 0;
+  request->callback = call.callback;
+  request->local_address = call.local_address;
+  request->local_handle = call.local_handle;
+  request->context = call.context;
+  request->data = call.data;
+  return request;
+}
+
+/// Such a request, where it goes, and the lock that it takes.
 Started new_request(Module& module, const Call& call, int order) noexcept try {
   Endpoint* const first = route(module, call.endpoint, call.remote_handle);
   if (first == nullptr) {
@@ -80,19 +96,7 @@ Started new_request(Module& module, const Call& call, int order) noexcept try {
   if (started.entered.endpoint == nullptr) {
     return started;
   }
-  DeviceRdma& device = started.entered.endpoint->owner().path().rdma();
-  RdmaRequest* const request = device.requests.get(module.port().address.link);
-  if (request == nullptr) {
-    return started;
-  }
-  request->operation.remote_address = call.remote_address;
-  request->operation.rkey = call.remote_handle != nullptr ? call.remote_handle->home.rkey : 0;
-  request->callback = call.callback;
-  request->local_address = call.local_address;
-  request->local_handle = call.local_handle;
-  request->context = call.context;
-  request->data = call.data;
-  started.request = request;
+  started.request = get_request(module, *started.entered.endpoint, call);
   return started;
 } catch (const std::bad_alloc&) {
   return {};
@@ -145,27 +149,45 @@ int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& cal
   return done(btl, call);
 }
 
-int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order, const Call& call) noexcept {
-  Module& module = module_of(btl);
-  if (is_for_processor(module, call.endpoint)) {
-    return copy(btl, kind, size, call);
-  }
-  const Started started = new_request(module, call, order);
-  RdmaRequest* const request = started.request;
-  if (request == nullptr) {
-    return started.error;
-  }
-  Endpoint* const endpoint = started.entered.endpoint;
-  if (is_striped(size) && call.local_handle != nullptr && call.remote_handle != nullptr && !endpoint->is_self()) {
+/// The request has what all operations have. For whoever holds the lock of the endpoint's context.
+[[gnu::always_inline]] inline int start(Endpoint& endpoint, RdmaRequest* request, RdmaKind kind, size_t size,
+                                        const Call& call) noexcept {
+  if (is_striped(size) && call.local_handle != nullptr && call.remote_handle != nullptr && !endpoint.is_self())
+      [[unlikely]] {
     const Transfer whole{
         kind, call.local_address, call.remote_address, size, *registration_of(call.local_handle), *call.remote_handle};
-    if (const auto result = submit_striped(*endpoint, request, whole); result) {
+    if (const auto result = submit_striped(endpoint, request, whole); result) {
       return *result;
     }
   }
   request->operation.kind = kind;
-  set_local(*endpoint, *request, call.local_address, size, call.local_handle);
-  return submit(*endpoint, request);
+  set_local(endpoint, *request, call.local_address, size, call.local_handle);
+  return submit(endpoint, request);
+}
+
+/// Wherever the peer's memory is reached, and under the lock that is due.
+[[gnu::noinline]] int transfer_locked(Module& module, RdmaKind kind, size_t size, int order, Call call) noexcept {
+  const Started started = new_request(module, call, order);
+  return started.request != nullptr ? start(*started.entered.endpoint, started.request, kind, size, call)
+                                    : started.error;
+}
+
+[[gnu::always_inline]] inline int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order,
+                                           const Call& call) noexcept try {
+  Module& module = module_of(btl);
+  if (is_for_processor(module, call.endpoint)) {
+    return copy(btl, kind, size, call);
+  }
+  auto* const endpoint = static_cast<Endpoint*>(call.endpoint);
+  const bool is_simple = !opal_uses_threads && endpoint != nullptr && endpoint->contexts() == 1 &&
+                         call.remote_handle != nullptr && call.remote_handle->home.is_for(endpoint->key().remote_port);
+  if (!is_simple) [[unlikely]] {
+    return transfer_locked(module, kind, size, order, call);
+  }
+  RdmaRequest* const request = get_request(module, *endpoint, call);
+  return request != nullptr ? start(*endpoint, request, kind, size, call) : OPAL_ERR_OUT_OF_RESOURCE;
+} catch (const std::bad_alloc&) {
+  return OPAL_ERR_OUT_OF_RESOURCE;
 }
 
 int put(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,

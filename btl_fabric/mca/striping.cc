@@ -106,11 +106,6 @@ void fill(const Rail& rail, const Endpoint& lead, const Transfer& transfer, std:
 
 }  // namespace
 
-bool is_striped(std::uint64_t size) noexcept {
-  const auto least = static_cast<std::uint64_t>(params().stripe_size);
-  return least > 0 && size >= least && Component::get().ports() > 1;
-}
-
 std::optional<int> submit_striped(Endpoint& lead, RdmaRequest* whole, const Transfer& transfer) noexcept {
   Rails rails = find_rails(lead, transfer);
   divide(rails, transfer.size);

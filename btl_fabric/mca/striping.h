@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "btl_fabric/base/params.h"
 #include "btl_fabric/base/registration.h"
+#include "btl_fabric/mca/component.h"
 #include "btl_fabric/peer/endpoint.h"
 
 namespace fabric {
@@ -23,7 +25,10 @@ struct Transfer {
 };
 
 /// Reads and writes of this size are divided.
-[[nodiscard]] bool is_striped(std::uint64_t size) noexcept;
+[[nodiscard]] inline bool is_striped(std::uint64_t size) noexcept {
+  return Component::get().has_several_ports() && params().stripe_size > 0 &&
+         size >= static_cast<std::uint64_t>(params().stripe_size);
+}
 
 /// Divides one among the ports whose connections are up, and has the others connected. `lead` is the endpoint that the upper layer
 /// has chosen, `whole` a request of its device with the callback, which comes when all pieces have ended. Nothing has happened

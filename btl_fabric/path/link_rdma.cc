@@ -8,6 +8,7 @@
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
+#include "common/rdma/single_requests.h"
 
 namespace fabric {
 
@@ -15,11 +16,6 @@ namespace {
 
 /// No less than ob1's longest header.
 constexpr std::size_t kAnswerBytes = 64;
-
-/// No message of ob1's follows one (nor one piece of several).
-bool is_atomic(RdmaKind kind) noexcept {
-  return kind == RdmaKind::kFetchAdd || kind == RdmaKind::kCompareSwap;
-}
 
 void count(const RdmaOperation& operation, Counters& counters) noexcept {
   switch (operation.kind) {
@@ -136,7 +132,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   operation.last_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdma);
   operation.part_id = reinterpret_cast<std::uintptr_t>(request) | static_cast<std::uint64_t>(SendTag::kRdmaPart);
   DeviceRdma& device = path_.rdma();
-  switch (channel_->planner.post(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn()))) {
+  switch (channel_->planner.post_quickly(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn()))) {
     case RdmaPosted::kYes:
       queue_.sends->unsignaled = 0;
       ++channel_->in_flight;
@@ -279,7 +275,7 @@ void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
     return;
   }
   channel_->planner.complete(request->operation);
-  if (is_atomic(request->operation.kind) || request->is_piece) {
+  if (is_atomic(request->operation.kind) || request->is_piece) {  // no message of ob1's follows
     finish(request, OPAL_SUCCESS);
   } else {
     tell(request);

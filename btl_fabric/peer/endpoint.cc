@@ -99,10 +99,12 @@ bool Endpoint::send_immediately(const ImmediateMessage& message) noexcept {
   return carrier_ != nullptr && carrier_->send_immediately(message);
 }
 
-int Endpoint::submit(RdmaRequest* request) noexcept try {
-  if (link_ && link_->is_up()) [[likely]] {
-    return link_->rdma().submit(request);
-  }
+int Endpoint::submit(RdmaRequest* request) noexcept {
+  return link_ && link_->is_up() ? link_->rdma().submit(request) : submit_later(request);
+}
+
+/// Not connected, or not any more.
+int Endpoint::submit_later(RdmaRequest* request) noexcept try {
   if (waiting_rdma_.count() >= RdmaRequestQueue::kMost) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }

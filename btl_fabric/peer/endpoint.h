@@ -177,6 +177,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;
+  [[nodiscard]] int submit_later(RdmaRequest* request) noexcept;
   [[nodiscard]] int send_later(Fragment& fragment) noexcept;
 
   // ---- Set-up and teardown, for Endpoints

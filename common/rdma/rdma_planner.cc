@@ -5,27 +5,10 @@
 #include <cerrno>
 
 #include "common/rdma/rdma_splitter.h"
+#include "common/rdma/single_requests.h"
 
 namespace fabric {
 namespace {
-
-constexpr bool is_atomic(RdmaKind kind) noexcept {
-  return kind == RdmaKind::kFetchAdd || kind == RdmaKind::kCompareSwap;
-}
-
-ibv_wr_opcode opcode_of(RdmaKind kind) noexcept {
-  switch (kind) {
-    case RdmaKind::kWrite:
-      return IBV_WR_RDMA_WRITE;
-    case RdmaKind::kRead:
-      return IBV_WR_RDMA_READ;
-    case RdmaKind::kFetchAdd:
-      return IBV_WR_ATOMIC_FETCH_AND_ADD;
-    case RdmaKind::kCompareSwap:
-      break;
-  }
-  return IBV_WR_ATOMIC_CMP_AND_SWP;
-}
 
 const char* name_of(RdmaKind kind) noexcept {
   switch (kind) {
@@ -134,18 +117,6 @@ bool add_binds(Batch& batch, const RdmaOperation& operation, unsigned access) no
   return true;
 }
 
-void aim(ibv_send_wr& request, const RdmaOperation& operation, std::uint64_t offset) noexcept {
-  if (is_atomic(operation.kind)) {
-    request.wr.atomic.remote_addr = operation.remote_address;
-    request.wr.atomic.rkey = operation.rkey;
-    request.wr.atomic.compare_add = operation.kind == RdmaKind::kFetchAdd ? operation.operand : operation.compare;
-    request.wr.atomic.swap = operation.operand;
-  } else {
-    request.wr.rdma.remote_addr = operation.remote_address + offset;
-    request.wr.rdma.rkey = operation.rkey;
-  }
-}
-
 bool add_requests(Batch& batch, const RdmaOperation& operation, const RdmaPlan& plan, RdmaSplitter splitter) noexcept {
   for (RdmaSplitter::Chunk chunk; splitter.next(chunk);) {
     ibv_send_wr* request = batch.add(&chunk);
@@ -221,11 +192,6 @@ bool RdmaPlanner::goes_inline(const RdmaOperation& operation) const noexcept {
   return operation.kind == RdmaKind::kWrite && !limits_.force_mr &&
          operation.pieces <= pieces_per_request(RdmaKind::kWrite) && operation.pieces <= kMaxRequestSges &&
          operation.length() <= limits_.max_inline;
-}
-
-bool RdmaPlanner::confirms(const RdmaOperation& operation, std::uint64_t length) const noexcept {
-  return (limits_.link == Transport::kIwarp || operation.reads_back) && operation.kind == RdmaKind::kWrite &&
-         operation.confirm.mr != nullptr && length > 0;
 }
 
 RdmaPlanner::KeyFrom RdmaPlanner::key_from(const RdmaOperation& operation, const LocalMemory& piece,
@@ -309,56 +275,11 @@ void RdmaPlanner::give_back_keys(RdmaOperation& operation) noexcept {
   }
 }
 
-bool RdmaPlanner::is_simple(const RdmaOperation& operation) const noexcept {
-  const LocalMemory& piece = operation.local[0];
-  if (operation.pieces != 1 || piece.length == 0 || piece.length > limits_.max_message || limits_.force_mr ||
-      confirms(operation, piece.length)) {
-    return false;
-  }
-  const bool is_write = operation.kind == RdmaKind::kWrite;
-  const unsigned needed = is_write ? write_access_ : read_access_;
-  return (is_write && piece.length <= limits_.max_inline) || (piece.mr != nullptr && (piece.access & needed) == needed);
-}
-
-RdmaPosted RdmaPlanner::post_simple(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
-  const LocalMemory& piece = operation.local[0];
-  const bool is_write = operation.kind == RdmaKind::kWrite;
-  const bool is_inline = is_write && piece.length <= limits_.max_inline;
-  const auto length = static_cast<std::uint32_t>(piece.length);
-  const std::uint64_t bytes = is_inline ? credits_.space().needed_inline(length) : credits_.space().needed(1);
-  const bool reads_fit = is_write || reads_in_flight_ == 0 || reads_in_flight_ < limits_.outstanding_reads;
-  if (!reads_fit || !credits_.has_room(bytes)) {
-    return bytes > credits_.space().size() ? RdmaPosted::kTooLarge : RdmaPosted::kNoRoom;
-  }
-  operation.carried = credits_.take_signaled(bytes, &operation);
-  operation.carried_later = 0;
-  operation.reads = is_write ? 0 : 1;
-  operation.windows = 0;
-  operation.temporary[0] = nullptr;
-  reads_in_flight_ += operation.reads;
-
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(piece.address), length, is_inline ? 0 : piece.mr->lkey};
-  ibv_send_wr request{};
-  request.wr_id = operation.last_id;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  request.opcode = opcode_of(operation.kind);
-  request.send_flags = is_inline ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
-  aim(request, operation, 0);
-  ibv_send_wr* refused = nullptr;
-  if (verbs.post(&request, &refused) == 0) [[likely]] {
-    return RdmaPosted::kYes;
-  }
-  const int error_number = errno;
-  complete(operation);
-  errno = error_number;
-  return RdmaPosted::kRefused;
-}
-
 RdmaPosted RdmaPlanner::post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
-  if (is_simple(operation)) [[likely]] {
-    return post_simple(operation, verbs);
-  }
+  return post_quickly(operation, verbs);
+}
+
+RdmaPosted RdmaPlanner::post_any(RdmaOperation& operation, RdmaVerbs& verbs) noexcept {
   RdmaPlan plan = this->plan(operation);
   if (plan.bytes > credits_.space().size()) {
     return RdmaPosted::kTooLarge;

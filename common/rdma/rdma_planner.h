@@ -58,9 +58,22 @@ struct RdmaOperation {
   std::uint32_t windows = 0;  ///< bound for it
   std::array<MrPool::Slot*, kMaxLocalPieces> temporary{};
 
+  /// As made, but for `confirm`, and for what nobody looks at before it is set: most of the bytes.
+  void renew() noexcept {
+    // All members are named here, so that whoever adds one cannot forget it.
+    auto& [its_kind, its_pieces, its_local, address, key, adds, compares, kept, back, last, part, took, took_later,
+           its_reads, its_windows, slots] = *this;
+    its_kind = RdmaKind::kWrite;
+    its_pieces = 0;
+    its_local[0] = {};
+    address = adds = compares = last = part = took = took_later = 0;
+    key = its_reads = its_windows = 0;
+    back = false;
+  }
+
   [[nodiscard]] std::uint64_t length() const noexcept {
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < pieces; ++i) {
+    std::uint64_t sum = pieces > 0 ? local[0].length : 0;
+    for (std::size_t i = 1; i < pieces; ++i) {
       sum += local[i].length;
     }
     return sum;
@@ -129,6 +142,9 @@ class RdmaPlanner {
 
   /// Posts all of it, or nothing (unless verbs refuses half-way: kBroken).
   [[nodiscard]] RdmaPosted post(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
+  /// The same, in one piece with its caller where it is one request, and with a class of verbs that is known (single_requests.h).
+  template <class Verbs>
+  [[nodiscard]] RdmaPosted post_quickly(RdmaOperation& operation, Verbs& verbs) noexcept;
 
   /// The last request is done well: invalidates the windows that were bound for it. That is not posted with the rest, since it would
   /// have to wait for the data there, and everything behind it in the send queue too. There is room for it.
@@ -159,7 +175,9 @@ class RdmaPlanner {
 
   /// One piece of memory, copied by the device or registered for it, in one request that nothing follows: nearly all are.
   [[nodiscard]] bool is_simple(const RdmaOperation& operation) const noexcept;
-  [[nodiscard]] RdmaPosted post_simple(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
+  template <class Verbs>
+  [[nodiscard]] RdmaPosted post_simple(RdmaOperation& operation, Verbs& verbs) noexcept;
+  [[nodiscard]] RdmaPosted post_any(RdmaOperation& operation, RdmaVerbs& verbs) noexcept;
 
   RdmaLimits limits_;
   const unsigned write_access_;  ///< that memory must have

@@ -41,7 +41,7 @@ const Option kOptions[] = {
      Number{&Config::async_us, 0, kMinute}},
     {"cma", "yes|no", "use process_vm_readv and process_vm_writev where the kernel permits it (yes)", &Config::cma},
     {"chaos_order", "yes|no", "RDMA WRITE stores its last byte first (no)", &Config::chaos_order},
-    {"landing", "0..8192", "SENDs of up to so many bytes go by way of shared memory, without a system call (8192)",
+    {"landing", "0..8448", "SENDs of up to so many bytes go by way of shared memory, without a system call (8448)",
      Number{&Config::landing, 0, kMostLanded}},
     {"max_qps", "N", "queue pairs of a process (0: what there is room for)", Number{&Config::max_qps, 0, kQpsPerSlot}},
     {"max_cqs", "N", "completion queues of a process (0)", Number{&Config::max_cqs, 0, kCqsPerSlot}},

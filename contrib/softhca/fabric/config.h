@@ -20,7 +20,7 @@ struct Config {
   unsigned async_us = 0;     // work requests start up to this much later, in the engine; 0: in the call that posts them
   bool cma = true;           // false: act as if process_vm_readv were forbidden
   bool chaos_order = false;  // RDMA WRITE writes the last byte first: catches who polls memory and relies on order
-  unsigned landing = 8192;   // bytes up to which a SEND lands by way of shared memory
+  unsigned landing = 8448;   // bytes up to which a SEND lands by way of shared memory
   unsigned max_qps = 0;      // limits of the device, to test what happens at them; 0: the built-in limit
   unsigned max_cqs = 0;
   unsigned max_mrs = 0;

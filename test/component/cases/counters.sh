@@ -25,6 +25,10 @@ case_counters_of_packets() { # the same messages: 28 fit in a packet of 4 KiB, w
   counts --mca btl_fabric_coalesce_size 4096 -- messages_coalesced=1000 packets_coalesced=20-1000 &&
     counts --mca btl_fabric_coalesce_size 0 -- messages_coalesced=0-0 packets_coalesced=0-0
 }
+case_counters_of_early_packets() { # of 1, 2, 4 ... messages; or 744 in each
+  counts --mca btl_fabric_coalesce_size 65536 --mca btl_fabric_coalesce_first 1 -- messages_coalesced=1000 packets_coalesced=10 &&
+    counts --mca btl_fabric_coalesce_size 65536 --mca btl_fabric_coalesce_first 0 -- messages_coalesced=1000 packets_coalesced=1-8
+}
 case_counters_of_directed_messages() { # by rule; ob1 names no context
   counts --mca btl_fabric_rx_contexts 3 --mca btl_fabric_rx_steering 'tag=match:2' -- \
     messages_directed_by_rule=3000 messages_directed_by_index=0-0 messages_left_to_a_context=0-0 messages_received=3000 &&

@@ -19,7 +19,7 @@
 namespace fabric {
 
 LinkQueue& Link::ring_queue() noexcept {
-  return queues_[path_.smallest_queue()];
+  return *smallest_;
 }
 
 // ---- Sending

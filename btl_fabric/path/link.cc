@@ -42,6 +42,7 @@ LinkQueue& Link::make_queues() {
         *this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i), path_.settings().max_inline,
         is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i), path_.settings().costs);
   }
+  smallest_ = &queues_[path_.smallest_queue()];
   if (!is_xrc_ && path_.settings().eager_rdma != EagerRdma::kOff) {
     ring_queue().until_ring = path_.settings().eager_rdma_threshold;
   }

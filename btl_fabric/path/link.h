@@ -214,6 +214,7 @@ class Link : public RoomSource {
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
   Fragment* last_part_ = nullptr;  ///< of it, that ends with it
+  LinkQueue* smallest_ = nullptr;  ///< the one for the smallest messages
   FixedArray<LinkQueue> queues_;   ///< one per receive queue; work requests point at them
   RingSender ring_out_;            ///< to the peer's ring for us
   RingReceiver ring_in_;           ///< ours for the peer

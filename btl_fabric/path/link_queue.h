@@ -105,8 +105,11 @@ struct LinkQueue {
   /// Posts a packet that the device copies at once, `packet` and then `data`: both may be reused when this returns. There
   /// must be room. 0, or what verbs returned when it refused.
   [[nodiscard]] int post_inline(std::span<const std::byte> packet, std::span<const std::byte> data = {}) noexcept {
-    pieces_[0] = {reinterpret_cast<std::uintptr_t>(packet.data()), static_cast<std::uint32_t>(packet.size()), 0};
-    pieces_[1] = {reinterpret_cast<std::uintptr_t>(data.data()), static_cast<std::uint32_t>(data.size()), 0};
+    // Nobody looks at their keys.
+    pieces_[0].addr = reinterpret_cast<std::uintptr_t>(packet.data());
+    pieces_[0].length = static_cast<std::uint32_t>(packet.size());
+    pieces_[1].addr = reinterpret_cast<std::uintptr_t>(data.data());
+    pieces_[1].length = static_cast<std::uint32_t>(data.size());
     const int count = data.empty() ? 1 : 2;
     return post(count, batch_id, take_inline_room(packet.size() + data.size()));
   }

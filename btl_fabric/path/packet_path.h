@@ -163,7 +163,9 @@ class PacketPath {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   /// Messages of `size` bytes may go in packets with others.
   [[nodiscard]] bool coalesces(std::size_t size) const noexcept { return size <= largest_coalesced_; }
+  /// What the smallest messages go over, and its bytes.
   [[nodiscard]] std::size_t smallest_queue() const noexcept { return smallest_queue_; }
+  [[nodiscard]] std::uint32_t smallest_size() const noexcept { return smallest_size_; }
   // Rings (eager_rdma.cc)
   [[nodiscard]] RingMemory& rings() noexcept { return *queues_.rings; }
   /// `queue_pair`: one that peers would write through.

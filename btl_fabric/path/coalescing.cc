@@ -29,7 +29,7 @@ constexpr unsigned kManyParts = 8;
 /// Not in a callback: what the upper layer says there may be its last word, with no progress after it (MPI_Comm_disconnect
 /// waits in PMIx), and a packet might find no room.
 bool Link::in_burst() const noexcept {
-  return burst_ == alone_ && burst_epoch_ == path_.epoch() && !path_.is_in_progress();
+  return burst_ >= alone_ && burst_epoch_ == path_.epoch() && !path_.is_in_progress();
 }
 
 bool Link::join_packet(Fragment& fragment) noexcept {

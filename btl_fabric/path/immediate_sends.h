@@ -33,7 +33,7 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
     burst_ = 0;
     early_ = path_.early_packets().first();
   }
-  return burst_ == alone_ || ++burst_ > alone_;
+  return burst_ >= alone_ || ++burst_ > alone_;
 }
 
 [[gnu::always_inline]] inline bool Link::send_immediately(const ImmediateMessage& message) noexcept {

@@ -245,6 +245,30 @@ START_TEST(a_burst_with_a_small_end_is_a_burst) {
 }
 END_TEST
 
+/// The first one of a burst has left early, so that fewer leave alone from now on, but more have in this one.
+START_TEST(what_waits_for_a_callback_joins_a_burst_too) {
+  PathBench bench(kEarly);
+  Link& link = bench.connect();
+  for (int i = 0; i < kAlone + 1; ++i) {
+    ck_assert(bench.send_immediately(link));
+  }
+  bench.path->progress();
+  complete_all(bench, link);
+  bench.path->progress();
+  for (int i = 0; i < 2 * kAlone + 2 + 1; ++i) {
+    ck_assert(bench.send_immediately(link));
+  }
+  const std::size_t before = posted(bench, link);
+  ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
+  ck_assert_uint_eq(posted(bench, link), before);
+  ck_assert_uint_eq(bench.counters.messages_coalesced, 1 + 2 + 1 + 1);
+  bench.path->progress();
+  complete_all(bench, link);
+  bench.path->progress();
+  ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_SUCCESS));
+}
+END_TEST
+
 START_TEST(a_refused_early_packet_fails_the_link) {
   PathBench bench(kEarly);
   Link& link = bench.connect();
@@ -307,6 +331,6 @@ int main() {
        nothing_is_promised_without_a_credit, a_full_promised_packet_leaves_at_once, a_link_ends_with_a_promised_packet,
        goodbye_comes_after_a_promised_packet, a_promised_packet_changes_links, a_refused_promise_fails_the_link,
        a_refused_promise_is_not_under_way, packets_of_a_burst_leave_early, a_burst_with_a_small_end_is_a_burst,
-       a_refused_early_packet_fails_the_link, packets_are_filled_where_posting_takes_long,
-       ticks_end_when_no_packet_is_opened});
+       what_waits_for_a_callback_joins_a_burst_too, a_refused_early_packet_fails_the_link,
+       packets_are_filled_where_posting_takes_long, ticks_end_when_no_packet_is_opened});
 }

@@ -228,9 +228,12 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
           mca_btl_base_descriptor_t** descriptor) noexcept {
   auto& first = *static_cast<Endpoint*>(endpoint);
   const ImmediateMessage message{convertor, header, header_size, payload_size, tag};
-  const bool is_simple = !opal_uses_threads && first.contexts() == 1;
-  Link* const link = first.carrier();
-  if (is_simple ? link != nullptr && link->send_immediately(message) : send_locked(first, message, order)) [[likely]] {
+  if (!opal_uses_threads && first.contexts() == 1) [[likely]] {
+    Link* const link = first.carrier();
+    if (link != nullptr && link->send_immediately(message)) [[likely]] {
+      return OPAL_SUCCESS;
+    }
+  } else if (send_locked(first, message, order)) {
     return OPAL_SUCCESS;
   }
   if (descriptor != nullptr) {

@@ -46,8 +46,7 @@ class Component {
   ~Component();
 
   /// How many modules Open MPI is to know, those of the first context, and one of them.
-  [[nodiscard]] std::size_t ports() const noexcept { return modules_.size() / locks_->contexts(); }
-  [[nodiscard]] bool has_several_ports() const noexcept { return modules_.size() > locks_->contexts(); }
+  [[nodiscard]] std::size_t ports() const noexcept { return ports_; }
   [[nodiscard]] Module& port(std::size_t number) const noexcept { return *modules_[number * locks_->contexts()]; }
   [[nodiscard]] const ProcessInfo& info() const noexcept { return info_; }
 
@@ -163,6 +162,7 @@ class Component {
   std::mutex peers_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
   std::chrono::steady_clock::duration goodbyes_took_{0};
+  std::size_t ports_ = 0;  ///< that are used; each has a module for every context
   std::size_t active_modules_ = 0;
   Endpoints* only_port_ = nullptr;                    ///< null if there are several, or contexts
   std::atomic<bool> queues_differ_reported_ = false;  ///< one peer is example enough

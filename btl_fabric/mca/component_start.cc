@@ -208,7 +208,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i]->set_family(all.subspan(i - i % contexts, contexts));
   }
-  active_modules_ = modules_.size() / contexts;
+  ports_ = active_modules_ = modules_.size() / contexts;
   only_port_ = modules_.size() == 1 ? &modules_.front()->endpoints() : nullptr;
   return share_large_memory();
 }

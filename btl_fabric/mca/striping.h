@@ -26,7 +26,7 @@ struct Transfer {
 
 /// Reads and writes of this size are divided.
 [[nodiscard]] inline bool is_striped(std::uint64_t size) noexcept {
-  return Component::get().has_several_ports() && params().stripe_size > 0 &&
+  return Component::get().ports() > 1 && params().stripe_size > 0 &&
          size >= static_cast<std::uint64_t>(params().stripe_size);
 }
 

@@ -16,7 +16,7 @@ namespace fabric {
 
 [[nodiscard]] inline ibv_wr_opcode opcode_of(RdmaKind kind) noexcept {
   static constexpr std::array kOpcodes{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                IBV_WR_ATOMIC_CMP_AND_SWP};
+                                       IBV_WR_ATOMIC_CMP_AND_SWP};
   static_assert(static_cast<std::size_t>(RdmaKind::kCompareSwap) + 1 == kOpcodes.size());
   return kOpcodes[static_cast<std::size_t>(kind)];
 }

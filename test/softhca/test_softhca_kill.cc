@@ -401,9 +401,11 @@ class Survivor {
 
   // The other peer is still there.
   void check_echo() {
-    constexpr uint64_t kUnused = 2 * kDepth + 1;  // a buffer that is no receive request's
+    constexpr uint64_t kUnused =
+        2 * kDepth + 1;  // buffers that are no receive request's: the echo may come before the send is complete
+    static_assert(kTargetBytes >= 3 * kBufferBytes);
     world_.post_receive(echo_qp_, kUnused);
-    world_.post_send(echo_qp_, kUnused, 300);
+    world_.post_send(echo_qp_, kUnused + 1, 300);
     const auto limit = Clock::now() + kPatience;
     for (echoes_ = 0; echoes_ < 2;) {
       poll_once();

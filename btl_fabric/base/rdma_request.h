@@ -47,19 +47,17 @@ struct RdmaRequest {
 
   /// As made, but for its scratch memory.
   void renew() noexcept {
-    // All members are named here, so that whoever adds one cannot forget it.
-    auto& [what, on, after, kept, message, is_small, its_op, swaps, number, to_come, so_far, piece, function, address,
-           handle, of_caller, data_of_caller, unused] = *this;
-    what.renew();
-    on = nullptr;
-    after = nullptr;
-    kept = message = is_small = swaps = piece = false;
-    its_op = MCA_BTL_ATOMIC_ADD;
-    number = to_come = 0;
-    so_far = OPAL_SUCCESS;
-    function = nullptr;
-    address = of_caller = data_of_caller = nullptr;
-    handle = nullptr;
+    // Whoever adds a member is told by the test of this.
+    operation.renew();
+    link = nullptr;
+    next = nullptr;
+    stranded = as_message = is_32_bit = is_swap = is_piece = false;
+    op = MCA_BTL_ATOMIC_ADD;
+    serial = pieces_to_come = 0;
+    status = OPAL_SUCCESS;
+    callback = nullptr;
+    local_address = context = data = nullptr;
+    local_handle = nullptr;
   }
 };
 

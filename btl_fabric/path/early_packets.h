@@ -17,7 +17,7 @@ namespace fabric {
 class EarlyPackets {
  public:
   static constexpr std::uint32_t kFilled = std::numeric_limits<std::uint32_t>::max();
-  /// Messages in the first where posting is cheap: the work on them is some times that of a request.
+  /// Messages in the first where posting is cheap: their work is several times that of the request that carries them.
   static constexpr std::uint32_t kFirst = 16;
   static constexpr std::chrono::nanoseconds kCheap{1000};
   static constexpr unsigned kSamples = 16;

@@ -81,10 +81,15 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
 /// The headers in one piece, the user's bytes in another.
 [[gnu::always_inline]] inline bool Link::send_inline(const ImmediateMessage& message) noexcept {
   const std::size_t size = message.size();
-  if (size > path_.smallest_size() && path_.queue_for(size) == queues_.size()) [[unlikely]] {
-    return false;
+  LinkQueue* chosen = smallest_;
+  if (size > path_.smallest_size()) [[unlikely]] {
+    const std::size_t index = path_.queue_for(size);
+    if (index == queues_.size()) {
+      return false;
+    }
+    chosen = &queues_[index];
   }
-  LinkQueue& queue = size <= path_.smallest_size() ? *smallest_ : queues_[path_.queue_for(size)];
+  LinkQueue& queue = *chosen;
   if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) [[unlikely]] {
     return false;
   }

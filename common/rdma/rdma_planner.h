@@ -60,15 +60,13 @@ struct RdmaOperation {
 
   /// As made, but for `confirm`, and for what nobody looks at before it is set: most of the bytes.
   void renew() noexcept {
-    // All members are named here, so that whoever adds one cannot forget it.
-    auto& [its_kind, its_pieces, its_local, address, key, adds, compares, kept, back, last, part, took, took_later,
-           its_reads, its_windows, slots] = *this;
-    its_kind = RdmaKind::kWrite;
-    its_pieces = 0;
-    its_local[0] = {};
-    address = adds = compares = last = part = took = took_later = 0;
-    key = its_reads = its_windows = 0;
-    back = false;
+    // Whoever adds a member is told by the test of this.
+    kind = RdmaKind::kWrite;
+    pieces = 0;
+    local[0] = {};
+    remote_address = operand = compare = last_id = part_id = carried = carried_later = 0;
+    rkey = reads = windows = 0;
+    reads_back = false;
   }
 
   [[nodiscard]] std::uint64_t length() const noexcept {

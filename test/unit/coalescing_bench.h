@@ -46,6 +46,13 @@ inline void complete_all(PathBench& bench, Link& link) {
   }
 }
 
+/// An open packet leaves, and all that has been sent completes.
+inline void finish(PathBench& bench, Link& link) {
+  bench.path->progress();
+  complete_all(bench, link);
+  bench.path->progress();
+}
+
 /// The packet that was posted last comes in over the same queue pair. Gives the first bytes of the messages in it.
 inline std::vector<int> come_back(PathBench& bench, Link& link) {
   std::vector<int> seen;

@@ -210,8 +210,8 @@ constexpr BenchOptions kEarly{
 START_TEST(packets_of_a_burst_leave_early) {
   PathBench bench(kEarly);
   Link& link = bench.connect();
-  for (int round = 1; round <= 2;
-       ++round) {  // packets of 2 and 4 messages leave by themselves, one of 3 with progress()
+  // Packets of 2 and 4 messages leave by themselves, one of 3 with progress().
+  for (int round = 1; round <= 2; ++round) {
     for (int i = 0; i < kAlone + 2 + 4 + 3; ++i) {
       ck_assert(bench.send_immediately(link, 8, static_cast<std::uint8_t>(i)));
     }
@@ -237,9 +237,7 @@ START_TEST(a_burst_with_a_small_end_is_a_burst) {
     for (int i = 0; i < kAlone + 2 + 1; ++i) {
       ck_assert(bench.send_immediately(link));
     }
-    bench.path->progress();
-    complete_all(bench, link);
-    bench.path->progress();
+    finish(bench, link);
     ck_assert_uint_eq(bench.counters.packets_coalesced, 2 * round);
   }
 }
@@ -252,9 +250,7 @@ START_TEST(what_waits_for_a_callback_joins_a_burst_too) {
   for (int i = 0; i < kAlone + 1; ++i) {
     ck_assert(bench.send_immediately(link));
   }
-  bench.path->progress();
-  complete_all(bench, link);
-  bench.path->progress();
+  finish(bench, link);
   for (int i = 0; i < 2 * kAlone + 2 + 1; ++i) {
     ck_assert(bench.send_immediately(link));
   }
@@ -262,9 +258,7 @@ START_TEST(what_waits_for_a_callback_joins_a_burst_too) {
   ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
   ck_assert_uint_eq(posted(bench, link), before);
   ck_assert_uint_eq(bench.counters.messages_coalesced, 1 + 2 + 1 + 1);
-  bench.path->progress();
-  complete_all(bench, link);
-  bench.path->progress();
+  finish(bench, link);
   ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_SUCCESS));
 }
 END_TEST
@@ -302,6 +296,26 @@ START_TEST(packets_are_filled_where_posting_takes_long) {
 }
 END_TEST
 
+/// As posting does, whose time is what counts.
+START_TEST(the_time_of_each_post_is_taken) {
+  using std::chrono::steady_clock;
+  EarlyPackets early(std::nullopt);
+  for (unsigned i = 0; i < EarlyPackets::kSamples; ++i) {
+    ck_assert_uint_eq(early.first(), EarlyPackets::kFirst);
+    const int result = early.timed([i] {
+      for (const auto start = steady_clock::now(); steady_clock::now() - start <= EarlyPackets::kCheap;) {
+      }
+      return static_cast<int>(i);
+    });
+    ck_assert_int_eq(result, static_cast<int>(i));
+  }
+  ck_assert_uint_eq(early.first(), EarlyPackets::kFilled);
+  EarlyPackets chosen(5);  // nothing is measured
+  ck_assert_int_eq(chosen.timed([] { return 7; }), 7);
+  ck_assert_uint_eq(chosen.first(), 5);
+}
+END_TEST
+
 START_TEST(ticks_end_when_no_packet_is_opened) {
   PathBench bench({.queues = "P,256,64,32,16,2", .coalesce_size = 256, .watches_packets = true});
   Link& link = bench.connect();
@@ -332,5 +346,6 @@ int main() {
        goodbye_comes_after_a_promised_packet, a_promised_packet_changes_links, a_refused_promise_fails_the_link,
        a_refused_promise_is_not_under_way, packets_of_a_burst_leave_early, a_burst_with_a_small_end_is_a_burst,
        what_waits_for_a_callback_joins_a_burst_too, a_refused_early_packet_fails_the_link,
-       packets_are_filled_where_posting_takes_long, ticks_end_when_no_packet_is_opened});
+       packets_are_filled_where_posting_takes_long, the_time_of_each_post_is_taken,
+       ticks_end_when_no_packet_is_opened});
 }

@@ -3,9 +3,7 @@
 // A read, write or atomic that the upper layer has asked for, from the call to its callback.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
@@ -125,23 +123,26 @@ class RdmaRequestPool {
   }
 
  private:
-  static constexpr std::size_t kBlock = 64;
+  static constexpr std::size_t kFirstBlock = 64;
   struct Block {
-    std::unique_ptr<std::array<RdmaRequest, kBlock>> requests;
+    std::vector<RdmaRequest> requests;
     ibv_mr* mr;
   };
 
   [[gnu::cold]] bool grow(Transport link) {
+    // Each block is four times the last one: memory regions may be few.
+    const std::size_t count = blocks_.empty() ? kFirstBlock : 4 * blocks_.back().requests.size();
     // The block is kept before it is registered: what follows allocates nothing.
-    Block& block = blocks_.emplace_back(Block{std::make_unique<std::array<RdmaRequest, kBlock>>(), nullptr});
+    Block& block = blocks_.emplace_back(Block{std::vector<RdmaRequest>(count), nullptr});
     const unsigned access = access_flags(MemoryRole::kReadSink, link);
-    ibv_mr* mr = verbs_.register_memory(block.requests->data(), sizeof *block.requests, access, RegionUse::kReserve);
+    ibv_mr* mr =
+        verbs_.register_memory(block.requests.data(), count * sizeof(RdmaRequest), access, RegionUse::kReserve);
     if (mr == nullptr) {
       blocks_.pop_back();
       return false;
     }
     block.mr = mr;
-    for (RdmaRequest& request : *block.requests) {
+    for (RdmaRequest& request : block.requests) {
       request.operation.confirm = {&request.scratch, sizeof request.scratch, mr, access};
       put(&request);
     }

@@ -24,18 +24,23 @@ void exchange_keys(Registration& registration) noexcept {
   }
 }
 
-/// What peers read stays until they say that they have. If that took all there is on both sides, neither could read: so it is told
-/// apart from what is written to.
-RegionUse use_of(const mca_rcache_base_registration_t& registration) noexcept {
+RegionUse use_of_region(const mca_rcache_base_registration_t& registration) noexcept {
   if ((registration.flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0) {
     return (registration.flags & kRegistrationForReceives) != 0 ? RegionUse::kReceives : RegionUse::kSends;
   }
-  constexpr auto kWritten =
-      MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE | MCA_RCACHE_ACCESS_REMOTE_ATOMIC;
-  return (registration.access_flags & kWritten) != 0 ? RegionUse::kSinks : RegionUse::kSources;
+  return use_of(registration.access_flags);
 }
 
 }  // namespace
+
+RegionUse use_of(std::int32_t access) noexcept {
+  if ((access & (MCA_RCACHE_ACCESS_REMOTE_READ | MCA_RCACHE_ACCESS_REMOTE_ATOMIC)) != 0) {
+    return RegionUse::kSources;
+  }
+  const bool only_peers =
+      (access & MCA_RCACHE_ACCESS_REMOTE_WRITE) != 0 && (access & MCA_RCACHE_ACCESS_LOCAL_WRITE) == 0;
+  return only_peers ? RegionUse::kSinks : RegionUse::kOperations;
+}
 
 /// Called by Open MPI's cache. Message buffers, which bypass it, are only read and written by this host's own requests;
 /// everything else for what it was asked for.
@@ -50,7 +55,7 @@ int RegionCache::register_region(void* context, void* base, size_t size,
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
   const MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
-  if (!cache.register_with_all(*ours, base, size, roles, use_of(*registration))) {
+  if (!cache.register_with_all(*ours, base, size, roles, use_of_region(*registration))) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
   cache.list(*ours);
@@ -155,7 +160,23 @@ Registration* RegionCache::hold(void* base, std::size_t size, std::int32_t acces
     return nullptr;
   }
   takes_over(registration);
-  return static_cast<Registration*>(registration);
+  auto* const ours = static_cast<Registration*>(registration);
+  if (use_of(access) == RegionUse::kSinks && !becomes_sink(*ours)) {
+    let_go(registration);
+    return nullptr;
+  }
+  return ours;
+}
+
+/// What was registered for operations of this process's own, and is for peers to write to now, must not take the regions of such
+/// operations. It stays a sink.
+bool RegionCache::becomes_sink(Registration& registration) const noexcept {
+  bool all = true;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    DeviceMemory& memory = registration.memory[i];
+    all = (memory.mr == nullptr || devices_[i]->becomes_sink(memory)) && all;
+  }
+  return all;
 }
 
 }  // namespace fabric

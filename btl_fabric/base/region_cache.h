@@ -13,6 +13,11 @@
 
 namespace fabric {
 
+/// What the user's memory is for that is asked for with MCA_RCACHE_ACCESS_* `access`. What peers read or write stays until they say
+/// that they have. If that took all there is on both sides, neither could: so it is told apart, and from what this process reads and
+/// writes by itself. For its own reads Open MPI asks for memory that peers may write to as well: iWARP wants that.
+[[nodiscard]] RegionUse use_of(std::int32_t access) noexcept;
+
 /// What registers memory with one device.
 class MemoryDevice {
  public:
@@ -23,6 +28,8 @@ class MemoryDevice {
                                              RegionUse use) noexcept = 0;
   /// False if the device refuses; without an mr it does nothing.
   [[nodiscard]] virtual bool deregister_region(DeviceMemory& memory) noexcept = 0;
+  /// It counts as one that peers write to, if it was of this process's operations. False if there is none left for that now.
+  [[nodiscard]] virtual bool becomes_sink(DeviceMemory& memory) noexcept = 0;
 };
 
 /// For all threads: see cache_guard.h.
@@ -52,6 +59,7 @@ class RegionCache {
   [[nodiscard]] bool register_with_all(Registration& registration, void* base, std::size_t size, MemoryRoles roles,
                                        RegionUse use) noexcept;
   [[nodiscard]] bool deregister(Registration& registration) noexcept;
+  [[nodiscard]] bool becomes_sink(Registration& registration) const noexcept;
   void list(Registration& registration) noexcept;
   void unlist(const Registration& registration) noexcept;
 

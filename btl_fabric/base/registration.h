@@ -102,6 +102,11 @@ struct Registration : mca_rcache_base_registration_t {
   }
 };
 
+/// Stands for memory of this process's own operations that no region is left for: each of them registers it for itself, as soon as it
+/// can (see MrPool). No peer can use it.
+inline Registration unregistered{};
+inline OwnHandle unregistered_handle{{}, &unregistered};
+
 [[nodiscard]] inline Registration* registration_of(mca_btl_base_registration_handle_t* handle) noexcept {
   return static_cast<OwnHandle*>(handle)->registration;
 }

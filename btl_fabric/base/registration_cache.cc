@@ -45,6 +45,10 @@ bool RegistrationCache::deregister_region(DeviceMemory& memory) noexcept {
   return true;
 }
 
+bool RegistrationCache::becomes_sink(DeviceMemory& memory) noexcept {
+  return budget_.become_sink(memory.use);
+}
+
 /// What is kept registered only because somebody may want it again.
 bool RegistrationCache::evict() noexcept {
   return (own_ != nullptr && own_->evict()) || (shared_ != nullptr && shared_->evict());
@@ -107,11 +111,22 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
       if (DeviceMemory* const memory = registration->with(device_->pd.get()); memory != nullptr) {
         return &memory->handle;
       }
-      let_go(registration);
+      fabric::let_go(registration);
     }
   }
   Registration* const registration = own_->hold(base, size, access);
-  return registration != nullptr ? &registration->memory.front().handle : nullptr;
+  if (registration != nullptr) {
+    return &registration->memory.front().handle;
+  }
+  // Without any handle ob1 tries again a few times, and then sends a copy; but its receiver does not always go on then.
+  const bool can_wait = use_of(access) == RegionUse::kOperations && !budget_.has(RegionUse::kOperations);
+  return can_wait ? &unregistered_handle : nullptr;
+}
+
+void RegistrationCache::let_go(mca_btl_base_registration_handle_t* handle) noexcept {
+  if (Registration* const registration = registration_of(handle); registration != &unregistered) {
+    fabric::let_go(registration);
+  }
 }
 
 }  // namespace fabric

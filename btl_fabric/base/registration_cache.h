@@ -57,9 +57,11 @@ class RegistrationCache final : private MemoryDevice {
   /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
   [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
   /// Holds a registration for MCA_RCACHE_ACCESS_* `access`; of large memory one with other devices too, if they share_large().
-  /// Null if there can be none now.
+  /// That of `unregistered` where only this process uses the memory and no region is left; null if there can be none now.
   [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
                                                                 std::int32_t access) const noexcept;
+  /// Ends what hold_handle() has begun.
+  static void let_go(mca_btl_base_registration_handle_t* handle) noexcept;
 
   /// Registers memory of at least `least` bytes that peers or large reads and writes use with all of `caches`, 2 to kMostDevices,
   /// at once. What is made must go before they do. Before the first handle is held.
@@ -76,6 +78,7 @@ class RegistrationCache final : private MemoryDevice {
   [[nodiscard]] bool register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
                                      RegionUse use) noexcept override;
   [[nodiscard]] bool deregister_region(DeviceMemory& memory) noexcept override;
+  [[nodiscard]] bool becomes_sink(DeviceMemory& memory) noexcept override;
 
   std::shared_ptr<OpenDevice> device_;
   const RegistrationCost cost_;

@@ -36,7 +36,7 @@ Handle* register_mem(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endp
 }
 
 int deregister_mem(mca_btl_base_module_t* /*btl*/, Handle* handle) noexcept {
-  let_go(registration_of(handle));
+  RegistrationCache::let_go(handle);
   return OPAL_SUCCESS;
 }
 

@@ -143,7 +143,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
     case RdmaPosted::kNoRoom:
       return Started::kNoRoom;
     case RdmaPosted::kNoRegion:
-      if (device.regions.in_use() == 0) {
+      if (device.regions.in_use() == 0 && device.verbs.device_refused()) {
         return Started::kNever;
       }
       path_.retry_later(link_);  // what it waits for may belong to another link

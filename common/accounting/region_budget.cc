@@ -15,18 +15,19 @@ void raise(std::atomic<std::uint64_t>& most, std::uint64_t value) noexcept {
   }
 }
 
-/// What is kept for each use: some three quarters of what there is. Most for buffers to receive into, of which every peer has some.
+/// What is kept for each use: some seven eighths of what there is. Most for buffers to receive into, of which every peer has some.
 std::array<std::int64_t, kRegionUses> shares_of(std::int64_t granted) noexcept {
   constexpr std::int64_t kMostReserved = 16;
-  const auto eighths = [granted](std::int64_t count) {
-    return std::max<std::int64_t>(granted * count / 8, granted >= std::int64_t{kRegionUses} ? 1 : 0);
-  };
+  const std::int64_t least = granted >= std::int64_t{kRegionUses} ? 1 : 0;
+  const auto eighths = [&](std::int64_t count) { return std::max(granted * count / 8, least); };
   std::array<std::int64_t, kRegionUses> kept{};
   kept[static_cast<std::size_t>(RegionUse::kSources)] = eighths(1) / 2;
-  kept[static_cast<std::size_t>(RegionUse::kSinks)] = eighths(1);
+  kept[static_cast<std::size_t>(RegionUse::kSinks)] = std::max(eighths(1) / 2, least);
+  kept[static_cast<std::size_t>(RegionUse::kOperations)] = eighths(1);
   kept[static_cast<std::size_t>(RegionUse::kSends)] = eighths(1);
   kept[static_cast<std::size_t>(RegionUse::kReceives)] = eighths(3);
   kept[static_cast<std::size_t>(RegionUse::kReserve)] = std::min(eighths(1), kMostReserved);
+  kept[static_cast<std::size_t>(RegionUse::kFirstTemporary)] = least;
   return kept;
 }
 
@@ -43,22 +44,41 @@ std::int64_t RegionBudget::in_use() const noexcept {
   return std::accumulate(taken_.begin(), taken_.end(), std::int64_t{0});
 }
 
+bool RegionBudget::fits(RegionUse use) const noexcept {
+  std::int64_t needed = 1;
+  for (std::size_t other = 0; other < kRegionUses; ++other) {
+    needed += other == static_cast<std::size_t>(use) ? taken_[other] : std::max(taken_[other], kept_[other]);
+  }
+  return granted_ == 0 || needed <= granted_;
+}
+
+bool RegionBudget::has(RegionUse use) const noexcept {
+  const std::lock_guard guard(mutex_);
+  return fits(use);
+}
+
 bool RegionBudget::try_take(RegionUse use) noexcept {
   const std::lock_guard guard(mutex_);
-  std::int64_t all = 0;
-  std::int64_t kept = 0;
-  for (std::size_t other = 0; other < kRegionUses; ++other) {
-    all += taken_[other];
-    kept += other == static_cast<std::size_t>(use) ? 0 : std::max<std::int64_t>(0, kept_[other] - taken_[other]);
-  }
-  if (granted_ > 0 && all + kept >= granted_) {
+  if (!fits(use)) {
     regions_at_limit.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
   ++taken_[static_cast<std::size_t>(use)];
   regions_now.fetch_add(1, std::memory_order_relaxed);
-  raise(regions_most, static_cast<std::uint64_t>(all + 1));
+  raise(regions_most, static_cast<std::uint64_t>(std::accumulate(taken_.begin(), taken_.end(), std::int64_t{0})));
   return true;
+}
+
+bool RegionBudget::become_sink(RegionUse& use) noexcept {
+  const std::lock_guard guard(mutex_);
+  if (use != RegionUse::kOperations) {
+    return true;
+  }
+  --taken_[static_cast<std::size_t>(use)];
+  const bool can = fits(RegionUse::kSinks);
+  use = can ? RegionUse::kSinks : use;
+  ++taken_[static_cast<std::size_t>(use)];
+  return can;
 }
 
 bool RegionBudget::take(RegionUse use) noexcept {

@@ -40,8 +40,8 @@ MrPool::Slot* MrPool::register_memory(void* address, std::uint64_t length, unsig
   if (in_use() == slots_.size() || !fits) {
     return nullptr;
   }
-  // The first comes from the reserve, so that operations can always go one after the other.
-  const RegionUse use = in_use() == 0 ? RegionUse::kReserve : RegionUse::kSinks;
+  // One is kept for the first, so that operations can always go one after the other.
+  const RegionUse use = in_use() == 0 ? RegionUse::kFirstTemporary : RegionUse::kOperations;
   ibv_mr* mr = verbs_.register_memory(address, length, access, use);
   if (mr == nullptr) {
     return nullptr;

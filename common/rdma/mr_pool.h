@@ -45,7 +45,7 @@ class MrPool {
     ibv_mr* mr = nullptr;
     ibv_mw* window = nullptr;
     std::uint64_t bytes = 0;
-    RegionUse use = RegionUse::kSinks;  ///< that the region counts as
+    RegionUse use = RegionUse::kOperations;  ///< that the region counts as
   };
 
   MrPool(RdmaVerbs& verbs, const MrPoolHints& hints);

@@ -33,15 +33,19 @@ class VerbsRdma final : public RdmaVerbs {
     return error_number;
   }
   ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept override {
+    device_refused_ = false;
     if (budget_ != nullptr && !budget_->take(use)) {
       return nullptr;
     }
     ibv_mr* mr = ibv_reg_mr(pd_, address, length, static_cast<int>(access));
+    device_refused_ = mr == nullptr;
     if (mr == nullptr && budget_ != nullptr) {
       budget_->give_back(use);
     }
     return mr;
   }
+  /// The last memory was not registered because of the device, not because none was left of the process's regions.
+  [[nodiscard]] bool device_refused() const noexcept { return device_refused_; }
   void deregister_memory(ibv_mr* mr, RegionUse use) noexcept override {
     ibv_dereg_mr(mr);
     if (budget_ != nullptr) {
@@ -56,6 +60,7 @@ class VerbsRdma final : public RdmaVerbs {
   RegionBudget* budget_;
   ibv_qp* queue_pair_ = nullptr;
   std::uint32_t remote_srqn_ = 0;
+  bool device_refused_ = false;
 };
 
 }  // namespace fabric

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Large messages between neighbours, from and into ever new memory, many at once, and what is registered meanwhile:
-//   mpirun -np N check_regions MOST LEAST_AT_LIMIT
-// Status 1 if a process had more than MOST memory regions of a device at any time, met its limit fewer times than
+//   mpirun -np N check_regions MOST LEAST_AT_LIMIT DEVICES
+// Status 1 if a process had more than MOST memory regions of one of its DEVICES at any time, met its limit fewer times than
 // LEAST_AT_LIMIT, or a message is not what was sent. Wants memory that stays registered, so that there are regions to be had back.
 #include <mpi.h>
 #include <stdio.h>
@@ -63,12 +63,12 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (argc != 3) fail("it takes two numbers");
+  if (argc != 4) fail("it takes three numbers");
   if (MPI_T_pvar_session_create(&session) != MPI_SUCCESS) fail("MPI_T gives no session");
   MPI_T_pvar_handle now = open_variable("btl_fabric_memory_regions");
   MPI_T_pvar_handle most = open_variable("btl_fabric_memory_regions_most");
   MPI_T_pvar_handle at_limit = open_variable("btl_fabric_registrations_at_limit");
-  const unsigned long long allowed = strtoull(argv[1], NULL, 10);
+  const unsigned long long allowed = strtoull(argv[1], NULL, 10), devices = strtoull(argv[3], NULL, 10);
   unsigned char* out = malloc((size_t)count * message_size);
   unsigned char* in = calloc(count, message_size);
   if (out == NULL || in == NULL) fail("there is not enough memory");
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
                 &requests[i]);
       MPI_Isend(from, message_size, MPI_BYTE, right, message, MPI_COMM_WORLD, &requests[at_once + i]);
     }
-    expect(read_variable(now) <= allowed, "there are too many memory regions now");
+    expect(read_variable(now) <= devices * allowed, "there are too many memory regions now");
     MPI_Waitall(2 * at_once, requests, MPI_STATUSES_IGNORE);
   }
   for (int message = 0; message < count; message++)
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
         break;
       }
   expect(read_variable(most) <= allowed, "there were too many memory regions");
-  expect(read_variable(now) <= read_variable(most), "there are more memory regions than there ever were");
+  expect(read_variable(now) <= devices * read_variable(most), "there are more memory regions than there ever were");
   expect(read_variable(at_limit) >= strtoull(argv[2], NULL, 10), "the limit was not met");
   printf("rank %d: %llu memory regions, at most %llu; %llu times at the limit\n", rank, read_variable(now),
          read_variable(most), read_variable(at_limit));

@@ -32,9 +32,10 @@ START_TEST(what_is_not_known_is_no_limit) {
 END_TEST
 
 START_TEST(each_use_leaves_the_others_what_is_kept_for_them) {
-  // Of 32, 12 are kept for buffers to receive into, 2 for what peers read, and 4 for each of the others.
-  constexpr std::array kUses = {RegionUse::kSources, RegionUse::kSinks, RegionUse::kSends, RegionUse::kReceives,
-                                RegionUse::kReserve};
+  // Of 32, 12 are kept for buffers to receive into, 2 each for what peers read and write, one for the first temporary
+  // one, and 4 for each of the others.
+  constexpr std::array kUses = {RegionUse::kSources,  RegionUse::kSinks,   RegionUse::kOperations,    RegionUse::kSends,
+                                RegionUse::kReceives, RegionUse::kReserve, RegionUse::kFirstTemporary};
   for (const RegionUse first : kUses) {
     RegionBudget budget(32);
     std::int64_t kept = 0;
@@ -49,9 +50,9 @@ START_TEST(each_use_leaves_the_others_what_is_kept_for_them) {
   }
   RegionBudget many(100000);
   ck_assert_int_eq(many.kept_for(RegionUse::kReserve), 16);
-  RegionBudget few(5);
+  RegionBudget few(kRegionUses);
   for (const RegionUse use : kUses) {
-    ck_assert_int_eq(few.kept_for(use), use == RegionUse::kSources ? 0 : 1);
+    ck_assert_int_eq(few.kept_for(use) > 0, use != RegionUse::kSources);
   }
 }
 END_TEST
@@ -64,6 +65,29 @@ START_TEST(what_is_given_back_can_be_had_again) {
   ck_assert(budget.try_take(RegionUse::kSinks));
   ck_assert(!budget.try_take(RegionUse::kSinks));
   ck_assert_int_eq(budget.in_use(), first);
+}
+END_TEST
+
+/// A sink that was registered for operations leaves them theirs.
+START_TEST(a_region_can_become_a_sink) {
+  RegionBudget budget(32);
+  std::vector<RegionUse> regions(take_all(budget, RegionUse::kOperations), RegionUse::kOperations);
+  std::int64_t sinks = 0;
+  for (RegionUse& one : regions) {
+    sinks += budget.become_sink(one) ? 1 : 0;
+  }
+  const std::int64_t kept = budget.kept_for(RegionUse::kOperations);
+  ck_assert_int_eq(sinks, static_cast<std::int64_t>(regions.size()) - kept + budget.kept_for(RegionUse::kSinks));
+  ck_assert(regions.front() == RegionUse::kSinks && regions.back() == RegionUse::kOperations);
+  ck_assert_int_eq(budget.in_use(), static_cast<std::int64_t>(regions.size()));
+  ck_assert(budget.become_sink(regions.front()));  // it is one already
+  for (const RegionUse one : regions) {
+    budget.give_back(one);
+  }
+  ck_assert_int_eq(budget.in_use(), 0);
+  RegionUse source = RegionUse::kSources;
+  ck_assert(budget.try_take(source) && budget.become_sink(source));
+  ck_assert(source == RegionUse::kSources);
 }
 END_TEST
 
@@ -160,8 +184,8 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "region_budget", {what_is_not_known_is_no_limit, each_use_leaves_the_others_what_is_kept_for_them,
-                        what_is_given_back_can_be_had_again, the_error_says_what_there_is, what_nobody_uses_makes_room,
-                        never_more_than_granted, the_process_counts_what_there_is});
+  return test::run_suite("region_budget",
+                         {what_is_not_known_is_no_limit, each_use_leaves_the_others_what_is_kept_for_them,
+                          what_is_given_back_can_be_had_again, a_region_can_become_a_sink, the_error_says_what_there_is,
+                          what_nobody_uses_makes_room, never_more_than_granted, the_process_counts_what_there_is});
 }

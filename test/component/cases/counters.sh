@@ -113,19 +113,21 @@ case_levels_of_x_queues() {
   [ "$link" = ib ] || { echo 'SKIP xoob is tried on InfiniBand'; exit 77; }
   levels --mca btl_fabric_receive_queues "$x_queues"
 }
-# within_the_grant REGIONS NP LEAST [MPIRUN ARGUMENT...] : a job on a device with so many memory regions, of which each process has
-# its part, and meets the limit so many times at least.
+# within_the_grant REGIONS NP LEAST [MPIRUN ARGUMENT...] : a job on a device, or DEVICES, with so many memory regions, of which each
+# process has its part, and meets the limit so many times at least.
 within_the_grant() {
-  local part=$(($1 / $2))
+  local part=$(($1 / $2)) devices=${DEVICES:-1}
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few memory regions'; exit 77 ;; esac
-  new_fabric --set "max_mrs=$1"
-  stock check_regions && fabric "$2" --mca mpi_leave_pinned 1 --mca btl_base_verbose 10 "${@:4}" "$programs/check_regions" $part "$3" &&
+  new_fabric --devices "$devices" --set "max_mrs=$1"
+  stock check_regions && fabric "$2" --mca mpi_leave_pinned 1 --mca btl_base_verbose 10 "${@:4}" "$programs/check_regions" $part "$3" "$devices" &&
     says 'regions are right' && says "memory regions: $part ($1 of the device, shared by $2 processes of this node)"
 }
 few_buffers='P,4096,16:P,65536,8'
 case_memory_regions_within_the_grant() { within_the_grant 160 2 1; }
 case_memory_regions_within_a_tiny_grant() { within_the_grant 40 2 10 --mca btl_fabric_receive_queues $few_buffers; }
 case_memory_regions_shared_by_four() { within_the_grant 120 4 10 --mca btl_fabric_receive_queues $few_buffers; }
+# Messages are read by their receivers and written by their senders, both at once: neither waits for the other's regions for ever.
+case_memory_regions_of_two_devices() { DEVICES=2 within_the_grant 120 4 10 --mca btl_fabric_receive_queues $few_buffers; }
 case_memory_regions_of_transmit_contexts() {
   within_the_grant 60 2 10 --mca btl_fabric_receive_queues $few_buffers --mca btl_fabric_tx_contexts 2
 }

@@ -8,7 +8,7 @@ namespace fabric {
 
 CompletionQueueRoom::~CompletionQueueRoom() {
   if (set_ != nullptr) {
-    set_->release(queue_, entries_);
+    set_->release(queue_, demand_);
   }
 }
 
@@ -40,16 +40,48 @@ std::uint32_t CompletionQueueSet::size_of_next() const noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(std::max<std::uint64_t>(least, all / 4), max_entries_));
 }
 
-Result<CompletionQueueRoom> CompletionQueueSet::reserve(std::uint32_t entries) {
+SendCompletions* CompletionQueueSet::sends_of(const ibv_cq* queue) noexcept {
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (queues_[i].cq.get() == queue) {
+      return &queues_[i].sends;
+    }
+  }
+  return nullptr;
+}
+
+/// How many more a queue has for its queue pairs to share when one more comes.
+std::uint32_t CompletionQueueSet::shared_for(const Entry& entry, std::uint32_t demand) const noexcept {
+  const std::uint32_t quarter = (limits_.may_resize ? max_entries_ : entry.size) / 4;
+  const std::uint64_t most = std::min(limits_.shared_sends, quarter);
+  const std::uint64_t all = std::min(most, entry.wanted + demand);
+  return static_cast<std::uint32_t>(all - std::min<std::uint64_t>(all, entry.shared));
+}
+
+bool CompletionQueueSet::take(std::size_t queue, const CompletionDemand& demand) noexcept {
+  Entry& entry = queues_[queue];
+  std::uint32_t shared = shared_for(entry, demand.shared);
+  if (entry.free < demand.own + shared && !grow(queue, demand.own + shared)) {
+    shared = 0;  // there are some of others, or its own have to do
+    if (entry.free < demand.own && !grow(queue, demand.own)) {
+      return false;
+    }
+  }
+  entry.free -= demand.own + shared;
+  entry.wanted += demand.shared;
+  entry.shared += shared;
+  entry.sends.add(shared);
+  return true;
+}
+
+Result<CompletionQueueRoom> CompletionQueueSet::reserve(const CompletionDemand& demand) {
   const std::lock_guard lock(mutex_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    if (queues_[i].free >= entries || grow(i, entries)) {
-      queues_[i].free -= entries;
-      return CompletionQueueRoom(this, i, entries);
+    if (take(i, demand)) {
+      return CompletionQueueRoom(this, i, demand);
     }
   }
-  return make_another(entries);
+  return make_another(demand);
 }
 
 /// Other threads poll it meanwhile, which verbs allows. False, and nothing has happened, if the queue cannot be so large.
@@ -70,7 +102,8 @@ bool CompletionQueueSet::grow(std::size_t queue, std::uint32_t entries) noexcept
   return true;
 }
 
-Result<CompletionQueueRoom> CompletionQueueSet::make_another(std::uint32_t entries) {
+Result<CompletionQueueRoom> CompletionQueueSet::make_another(const CompletionDemand& demand) {
+  const std::uint32_t entries = demand.own;
   const std::size_t count = count_.load(std::memory_order_relaxed);
   const auto too_small = [](const std::string& what) {
     return failure(what + ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
@@ -90,16 +123,20 @@ Result<CompletionQueueRoom> CompletionQueueSet::make_another(std::uint32_t entri
                              std::to_string(count) + " others",
                          errno);
   }
-  queues_[count].cq = std::move(cq);
-  queues_[count].size = size;
-  queues_[count].free = size - shared_receives_ - entries;
+  Entry& made = queues_[count];
+  made.cq = std::move(cq);
+  made.size = size;
+  made.free = size - shared_receives_;
+  (void)take(count, demand);  // it has been made large enough
   count_.store(count + 1, std::memory_order_release);
-  return CompletionQueueRoom(this, count, entries);
+  return CompletionQueueRoom(this, count, demand);
 }
 
-void CompletionQueueSet::release(std::size_t queue, std::uint32_t entries) noexcept {
+/// What sends share stays for those that come after it.
+void CompletionQueueSet::release(std::size_t queue, const CompletionDemand& demand) noexcept {
   const std::lock_guard lock(mutex_);
-  queues_[queue].free += entries;
+  queues_[queue].free += demand.own;
+  queues_[queue].wanted -= demand.shared;
   assert(queues_[queue].free <= queues_[queue].size - shared_receives_);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "common/accounting/send_completions.h"
 #include "common/base/result.h"
 #include "common/base/verbs_handle.h"
 
@@ -19,13 +20,19 @@ namespace fabric {
 
 class CompletionQueueSet;
 
+/// What a queue pair can have completed at once.
+struct CompletionDemand {
+  std::uint32_t own = 0;     ///< kept for it
+  std::uint32_t shared = 0;  ///< sends beyond those, which may take turns with others' (SendCompletions)
+};
+
 /// Room for some completions in one completion queue; given back when destroyed. Give it back only after the queue pair
 /// is gone and its completions are polled.
 class CompletionQueueRoom {
  public:
   CompletionQueueRoom() = default;
-  CompletionQueueRoom(CompletionQueueSet* set, std::size_t queue, std::uint32_t entries) noexcept
-      : set_(set), queue_(queue), entries_(entries) {}
+  CompletionQueueRoom(CompletionQueueSet* set, std::size_t queue, const CompletionDemand& demand) noexcept
+      : set_(set), queue_(queue), demand_(demand) {}
   CompletionQueueRoom(CompletionQueueRoom&& other) noexcept { swap(other); }
   CompletionQueueRoom& operator=(CompletionQueueRoom&& other) noexcept {
     swap(other);
@@ -39,12 +46,12 @@ class CompletionQueueRoom {
   void swap(CompletionQueueRoom& other) noexcept {
     std::swap(set_, other.set_);
     std::swap(queue_, other.queue_);
-    std::swap(entries_, other.entries_);
+    std::swap(demand_, other.demand_);
   }
 
   CompletionQueueSet* set_ = nullptr;
   std::size_t queue_ = 0;
-  std::uint32_t entries_ = 0;
+  CompletionDemand demand_;
 };
 
 /// reserve() may be called from any thread; polling is the main thread's business.
@@ -56,7 +63,8 @@ class CompletionQueueSet {
   /// come, it makes more queues, as far as the device has them.
   struct Limits {
     std::size_t queues = kMaxQueues;
-    std::uint32_t last_entries = 0;  ///< 0: as the others
+    std::uint32_t last_entries = 0;     ///< 0: as the others
+    std::uint32_t shared_sends = 8192;  ///< most entries of a queue for sends that share them
     bool may_resize = true;
   };
 
@@ -71,25 +79,36 @@ class CompletionQueueSet {
   CompletionQueueSet(const CompletionQueueSet&) = delete;
   CompletionQueueSet& operator=(const CompletionQueueSet&) = delete;
 
-  /// Room for `entries` completions in one queue.
-  [[nodiscard]] Result<CompletionQueueRoom> reserve(std::uint32_t entries);
+  /// Room for a queue pair's completions in one queue. Beside its own there are as many as its sends may share, up to
+  /// Limits::shared_sends, or to what the device has.
+  [[nodiscard]] Result<CompletionQueueRoom> reserve(const CompletionDemand& demand);
+  [[nodiscard]] Result<CompletionQueueRoom> reserve(std::uint32_t entries) {
+    return reserve(CompletionDemand{entries, 0});
+  }
 
   /// Queues to poll: `queue(0)` to `queue(count() - 1)`.
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(std::memory_order_acquire); }
   [[nodiscard]] ibv_cq* queue(std::size_t index) const noexcept { return queues_[index].cq.get(); }
+  /// What the sends of queue pairs on one of them share; null if it is none of them.
+  [[nodiscard]] SendCompletions* sends_of(const ibv_cq* queue) noexcept;
 
  private:
   friend class CompletionQueueRoom;
-  void release(std::size_t queue, std::uint32_t entries) noexcept;
+  void release(std::size_t queue, const CompletionDemand& demand) noexcept;
 
   struct Entry {
     CompletionQueue cq;
     std::uint32_t size = 0;
     std::uint32_t free = 0;
+    std::uint32_t shared = 0;  ///< of those that are not free: for sends that share them
+    std::uint64_t wanted = 0;  ///< by all its queue pairs, to share
+    SendCompletions sends;
   };
+  [[nodiscard]] std::uint32_t shared_for(const Entry& entry, std::uint32_t demand) const noexcept;
+  [[nodiscard]] bool take(std::size_t queue, const CompletionDemand& demand) noexcept;
   [[nodiscard]] std::uint32_t size_of_next() const noexcept;
   [[nodiscard]] bool grow(std::size_t queue, std::uint32_t entries) noexcept;
-  [[nodiscard]] Result<CompletionQueueRoom> make_another(std::uint32_t entries);
+  [[nodiscard]] Result<CompletionQueueRoom> make_another(const CompletionDemand& demand);
 
   ibv_context* device_;
   std::uint32_t entries_per_queue_;

@@ -32,6 +32,11 @@ class TxLedgerBook {
   void give_back(std::uint64_t amount, const void* owner);
   /// The counter that the ledger watches says that so much is free.
   void compare(std::uint64_t free);
+  /// There is so much now, free and not: no less than what is held.
+  void resize(std::uint64_t total) {
+    free_ += total - total_;
+    total_ = total;
+  }
 
   /// The first thing that was wrong, with all owners; empty if nothing was.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
@@ -136,6 +141,7 @@ struct NoLedger {
   constexpr void spent(auto...) const noexcept {}
   constexpr void returned(auto...) const noexcept {}
   constexpr void compare(auto...) const noexcept {}
+  constexpr void resize(auto...) const noexcept {}
   [[nodiscard]] static std::string problem() { return {}; }
   [[nodiscard]] static std::string check(auto...) { return {}; }
 };

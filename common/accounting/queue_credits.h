@@ -37,9 +37,19 @@ class TxCredits {
  public:
   TxCredits() = default;
   explicit TxCredits(const QueueSpace& space) noexcept(!kHasLedger)
-      : space_(space), largest_(space.largest()), free_(space.size()), ledger_(space.size()) {}
+      : space_(space), largest_(space.largest()), free_(space.size()), limit_(space.size()), ledger_(space.size()) {}
 
   [[nodiscard]] const QueueSpace& space() const noexcept { return space_; }
+  /// Bytes of it that may be in use now: all, unless somebody has said less.
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+  /// No more than the space, and no less than what is used.
+  void set_limit(std::uint64_t bytes) noexcept {
+    assert(bytes <= space_.size() && bytes >= used());
+    free_.set(bytes - used());
+    limit_ = bytes;
+    ledger_.resize(bytes);
+    check_ledger();
+  }
 
   /// Operations of the largest size that can be posted now.
   [[nodiscard]] std::uint64_t size_left() const noexcept { return free_ / largest_; }
@@ -85,9 +95,9 @@ class TxCredits {
   }
 
   /// Nothing is posted and not known to be done.
-  [[nodiscard]] bool is_full() const noexcept { return free_ == space_.size(); }
+  [[nodiscard]] bool is_full() const noexcept { return free_ == limit_; }
   /// Bytes of what is posted and not known to be done.
-  [[nodiscard]] std::uint64_t used() const noexcept { return space_.size() - free_; }
+  [[nodiscard]] std::uint64_t used() const noexcept { return limit_ - free_; }
   /// Bytes posted since the last operation that has a completion.
   [[nodiscard]] std::uint64_t unsignaled() const noexcept { return unsignaled_; }
 
@@ -104,6 +114,7 @@ class TxCredits {
   QueueSpace space_;
   std::uint64_t largest_ = 1;
   SeenNumber free_;
+  std::uint64_t limit_ = 0;
   std::uint64_t unsignaled_ = 0;
   [[no_unique_address]] TxLedger ledger_{};
 };

@@ -6,6 +6,7 @@
 // special case in which every operation takes the same.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -105,6 +106,11 @@ class QueueSpace {
   /// Operations of the smallest size that it holds: no mix of operations is more, so a queue made with this many
   /// entries is never overrun.
   [[nodiscard]] constexpr std::uint64_t entries() const noexcept { return size() / smallest(); }
+  /// Entries of it, at least `least`, that two operations of any size fit in.
+  [[nodiscard]] constexpr std::uint64_t few_entries(std::uint64_t least) const noexcept {
+    const std::uint64_t two = (2 * largest() + smallest() - 1) / smallest();
+    return std::min(entries(), std::max(least, two));
+  }
 
  private:
   [[nodiscard]] constexpr std::uint64_t align(std::uint64_t bytes) const noexcept {

@@ -158,11 +158,78 @@ START_TEST(what_no_queue_holds_is_refused) {
 }
 END_TEST
 
+/// Queue pairs that own 30 entries each, and would like 50 more.
+struct SharingBench : Bench {
+  using Bench::Bench;
+  void connect_sharing(int connections) {
+    for (int i = 0; i < connections; ++i) {
+      rooms.push_back(set.reserve({30, 50}).value());
+    }
+  }
+  [[nodiscard]] std::uint32_t shared(std::size_t queue = 0) { return set.sends_of(set.queue(queue))->free(); }
+};
+
+START_TEST(sends_share_entries_up_to_a_limit) {
+  largest = 1000;
+  can_resize = true;
+  SharingBench bench({.shared_sends = 120});
+  bench.connect_sharing(2);
+  ck_assert_uint_eq(bench.shared(), 100);
+  bench.connect_sharing(18);
+  ck_assert_uint_eq(bench.shared(), 120);
+  ck_assert_int_ge(sizes[0], 20 + 20 * 30 + 120);
+  bench.connect_sharing(8);  // (1000 - 20 - 120) / 30 are 28
+  ck_assert_uint_eq(bench.set.count(), 1);
+  bench.connect_sharing(1);
+  ck_assert_uint_eq(bench.set.count(), 2);
+  ck_assert_uint_eq(bench.shared(1), 50);
+  ibv_cq other{};
+  ck_assert_ptr_null(bench.set.sends_of(&other));
+}
+END_TEST
+
+START_TEST(what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go) {
+  largest = 1000;
+  can_resize = true;
+  SharingBench bench;
+  for (int i = 0; i < 100; ++i) {
+    bench.connect_sharing(2);
+    bench.rooms.clear();
+  }
+  ck_assert_uint_eq(bench.shared(), 100);
+}
+END_TEST
+
+START_TEST(queues_that_cannot_grow_leave_room_for_peers) {
+  largest = 1000;
+  can_resize = false;
+  SharingBench bench({.may_resize = false});
+  bench.connect_sharing(2);
+  ck_assert_uint_eq(bench.shared(), 100 / 4);
+  ck_assert_uint_eq(bench.set.count(), 2);
+}
+END_TEST
+
+/// Whatever is taken and given back, by several queue pairs.
+START_TEST(entries_are_lent_and_come_back) {
+  SendCompletions shared;
+  shared.add(10);
+  ck_assert_uint_eq(shared.take(4), 4);
+  ck_assert_uint_eq(shared.take(8), 6);
+  ck_assert_uint_eq(shared.take(1), 0);
+  shared.give_back(3);
+  ck_assert_uint_eq(shared.free(), 3);
+}
+END_TEST
+
 }  // namespace fabric
 
 int main() {
   using namespace fabric;
-  return test::run_suite("completion_queues", {one_queue_grows_to_the_largest_there_is,
-                                               a_device_that_cannot_resize_is_asked_once, resizing_can_be_forbidden,
-                                               room_that_is_given_back_is_used_again, what_no_queue_holds_is_refused});
+  return test::run_suite(
+      "completion_queues",
+      {one_queue_grows_to_the_largest_there_is, a_device_that_cannot_resize_is_asked_once, resizing_can_be_forbidden,
+       room_that_is_given_back_is_used_again, what_no_queue_holds_is_refused, sends_share_entries_up_to_a_limit,
+       what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go, queues_that_cannot_grow_leave_room_for_peers,
+       entries_are_lent_and_come_back});
 }

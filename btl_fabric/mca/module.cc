@@ -56,12 +56,12 @@ ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues
   QueuePairUse use{static_cast<std::int64_t>(queues.count()), 0, params().cq_size};
   for (std::size_t i = 0; i < queues.count(); ++i) {
     const cpc::QueueDepths depths = cpc::queue_depths(queues, i, port.address.link, settings);
-    use.entries_per_context += std::int64_t{depths.send} + depths.receive;
+    use.entries_per_context += depths.completions().own;
     use.entries_per_cq -= queues[i].kind == QueueKind::kPerPeer ? 0 : queues[i].rd_num;
   }
   if (queues.has_xrc()) {             // what a peer takes that is alone on its host: others there share its sender
     use.queue_pairs_per_context = 2;  // a sender, and the target of the peer's
-    use.entries_per_context = std::int64_t{cpc::queue_depths(queues, 0, port.address.link, settings).send};
+    use.entries_per_context = cpc::queue_depths(queues, 0, port.address.link, settings).completions().own;
   }
   const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
                        static_cast<std::int64_t>(std::thread::hardware_concurrency())};
@@ -202,7 +202,8 @@ Result<PathQueues> Module::make_queues() const {
   }
   made.completion_queues = std::make_unique<CompletionQueueSet>(
       port_.device->context.get(), fit_.cq_entries, shared_receives,
-      CompletionQueueSet::Limits{fit_.most_cqs, fit_.last_cq_entries, values.cq_resize != 0});
+      CompletionQueueSet::Limits{
+          .queues = fit_.most_cqs, .last_entries = fit_.last_cq_entries, .may_resize = values.cq_resize != 0});
   if (fit_.queues.has_xrc()) {
     auto domain = open_xrc_domain();
     if (!domain) {

@@ -96,7 +96,7 @@ bool Link::join_promised(ImmediateMessage message) noexcept {
 bool Link::open_promised() noexcept {
   LinkQueue& queue = queues_[path_.coalescing_queue()];
   if (is_xrc_ || path_.watch() == nullptr || path_.is_in_progress() || !is_up() || !queue.waiting.empty() ||
-      queue.room() != Room::kYes) {
+      !make_room(queue)) {
     return false;
   }
   if (!is_watched_ && !path_.watch()->add(watched_)) {

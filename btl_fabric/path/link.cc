@@ -30,6 +30,9 @@ Link::~Link() {
     path_.rings().put(ring_in_.close());
   }
   path_.forget(*this);
+  for (LinkQueue& queue : queues_) {
+    path_.remove_borrower(queue.own_sends);
+  }
   if (SendShare* const share = queues_.front().share; share != nullptr) {
     share->link = nullptr;
   }
@@ -83,6 +86,7 @@ Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
   for (LinkQueue& queue : queues_) {
     queue.qp = queue_pairs[queue.index];
     queue.own_sends.qp = queue.qp;
+    path_.add_borrower(queue.own_sends);
     path_.add_queue_pair(queue.qp->qp_num, queue);
     queue.qpn = queue.qp->qp_num;
     if (queue.is_shared) {

@@ -128,6 +128,7 @@ class Link : public RoomSource {
   /// By the device, which copies it.
   [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
+  [[nodiscard]] bool make_room(LinkQueue& queue) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   // Packets of several messages (coalescing.cc)
   /// Messages that leave at once. More where packets leave with next to nothing in them: by who waits for each message

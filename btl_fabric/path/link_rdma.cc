@@ -141,7 +141,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
       path_.counters().windows_bound += operation.windows;
       return Started::kYes;
     case RdmaPosted::kNoRoom:
-      return Started::kNoRoom;
+      return borrow_for(request);
     case RdmaPosted::kNoRegion:
       if (device.regions.in_use() == 0 && device.verbs.device_refused()) {
         return Started::kNever;
@@ -158,6 +158,18 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   }
   link_.post_refused(queue_, errno);
   return Started::kFailed;
+}
+
+/// An operation may need more than the send queue owns, and then nothing else brings it room.
+LinkRdma::Started LinkRdma::borrow_for(RdmaRequest* request) noexcept {
+  if (path_.lend(*queue_.sends)) {
+    return post(request);
+  }
+  if (channel_->in_flight > 0 || queue_.sends->lender == nullptr) {
+    return Started::kNoRoom;
+  }
+  path_.retry_later(link_);
+  return Started::kLater;
 }
 
 LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {

@@ -98,6 +98,7 @@ class LinkRdma {
   [[nodiscard]] bool must_wait() const noexcept;
   [[nodiscard]] Started start(RdmaRequest* request) noexcept;
   [[nodiscard]] Started post(RdmaRequest* request) noexcept;
+  [[nodiscard]] Started borrow_for(RdmaRequest* request) noexcept;
   [[nodiscard]] Started send_message(RdmaRequest* request) noexcept;
   [[nodiscard]] RdmaNext proceed(RdmaRequest* request) noexcept;
   void finish(RdmaRequest* request, int status) noexcept;

@@ -84,6 +84,13 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
   return result;
 }
 
+/// There is room, or there was some to borrow.
+bool Link::make_room(LinkQueue& queue) noexcept {
+  while (!queue.sends->tx.has_room() && path_.lend(*queue.sends)) {
+  }
+  return queue.room() == Room::kYes;
+}
+
 /// There is no room, or something waits.
 int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
   if (open_packet_ != nullptr && queue.index == path_.coalescing_queue()) {
@@ -94,6 +101,9 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
     if (queue.waiting.empty() && queue.room() == Room::kYes) {
       return post_fragment(queue, fragment);
     }
+  }
+  if (queue.waiting.empty() && make_room(queue)) {
+    return post_fragment(queue, fragment);
   }
   if (join_packet(fragment)) {
     return OPAL_SUCCESS;
@@ -156,7 +166,7 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
   if (is_promised_ && queue.index == path_.coalescing_queue()) {
     post_promised();
   }
-  while (!queue.waiting.empty() && may_post() && queue.room() == Room::kYes) {
+  while (!queue.waiting.empty() && may_post() && make_room(queue)) {
     send_one(queue);
   }
   if (!queue.is_shared && queue.credits.explicit_due()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "btl_fabric/path/link.h"
 
@@ -87,6 +88,42 @@ bool PacketPath::owns(const void* object) const noexcept {
   }
   return std::any_of(queues_.shared_queues.begin(), queues_.shared_queues.end(),
                      [&](const auto& shared) { return shared && shared->srq() == object; });
+}
+
+void PacketPath::add_borrower(SendQueue& sends) {
+  SendCompletions* const shared = queues_.completion_queues->sends_of(sends.qp->send_cq);
+  if (shared == nullptr) {
+    return;
+  }
+  borrowers_.push_back(&sends);
+  sends.share(*shared);
+  (void)sends.borrow(sends.lender->free());  // others get it when they want it and this one does not use it
+}
+
+void PacketPath::remove_borrower(SendQueue& sends) noexcept {
+  if (sends.lender != nullptr) {
+    std::erase(borrowers_, &sends);
+    sends.lender->give_back(std::exchange(sends.borrowed, 0));
+    sends.lender = nullptr;
+  }
+}
+
+/// What others have borrowed and do not use is taken from a few of them at a time: they may want it again.
+[[gnu::cold]] bool PacketPath::lend(SendQueue& sends) noexcept {
+  constexpr std::size_t kAtOnce = 64;
+  if (sends.lender == nullptr) {
+    return false;
+  }
+  const std::uint32_t wanted = sends.own + sends.borrowed;
+  for (std::size_t i = 0; i < borrowers_.size() && i < kAtOnce && sends.lender->free() < wanted; ++i) {
+    next_to_give_back_ = next_to_give_back_ + 1 < borrowers_.size() ? next_to_give_back_ + 1 : 0;
+    if (SendQueue* const other = borrowers_[next_to_give_back_]; other != &sends && other->lender == sends.lender) {
+      other->give_back();
+    }
+  }
+  const bool is_lent = sends.borrow(wanted);
+  counters().completions_borrowed += is_lent ? 1 : 0;
+  return is_lent;
 }
 
 SharedSendQueue& PacketPath::sender(const cpc::XrcPath& path) {

@@ -135,6 +135,7 @@ class PacketPath {
  private:
   friend class Link;
   friend class LinkRdma;
+  friend class SharedSendQueue;
 
   // For links
   /// A buffer for an explicit credit message on a queue, or null. Only without inline data. Goes back by put_back().
@@ -149,6 +150,12 @@ class PacketPath {
     return *queues_.shared_queues[queue];
   }
   [[nodiscard]] Status start_shared_queue(std::size_t queue) { return queues_.shared_queues[queue]->start(); }
+  /// The send queue shares its completion queue with others from now on.
+  void add_borrower(SendQueue& sends);
+  /// All its completions are in.
+  void remove_borrower(SendQueue& sends) noexcept;
+  /// Lends a send queue more room in its completion queue. False if there is none now; there may be for its own sends.
+  [[nodiscard]] bool lend(SendQueue& sends) noexcept;
   /// What comes through the queue pair is for `queue`; with X queues for it and its neighbours.
   void add_queue_pair(std::uint32_t qpn, LinkQueue& queue) { queue_pairs_.insert(qpn, &queue); }
   void remove_queue_pair(std::uint32_t qpn) noexcept { queue_pairs_.erase(qpn); }
@@ -218,6 +225,8 @@ class PacketPath {
   PathQueues queues_;
   const PathParts parts_;
   EarlyPackets early_packets_;
+  std::vector<SendQueue*> borrowers_;
+  std::size_t next_to_give_back_ = 0;  ///< of those
   std::uint64_t epoch_ = 0;
   unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
   bool is_more_to_do_ = false;        ///< for one of the next two, or both

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "common/accounting/queue_credits.h"
+#include "common/accounting/send_completions.h"
+#include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric {
 
@@ -41,18 +43,60 @@ struct SendQueue {
   /// `space`: of the queue pair, without the entries that are kept for markers.
   explicit SendQueue(const QueueSpace& space)
       : tx(space),
-        signal_batch(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tx.size_left() / 4, 1, 64))),
-        batches(space.entries() / signal_batch + 2) {}
+        own(static_cast<std::uint32_t>(space.few_entries(cpc::kOwnSends))),
+        signal_batch(batch_of(tx)),
+        batches(space.entries() / least_batch() + 2) {}
 
   ibv_qp* qp = nullptr;          ///< the connection owns it
   TxCredits tx;                  ///< room in the send queue, as far as completions have told
   std::uint32_t unsignaled = 0;  ///< operations posted since the last signalled one
-  const std::uint32_t signal_batch;
+  const std::uint32_t own;       ///< entries for which there is always room in the completion queue
+  std::uint32_t borrowed = 0;    ///< entries beyond those that are taken from `lender`
+  std::uint32_t signal_batch;
+  SendCompletions* lender = nullptr;  ///< null: there is room for all
   BatchRing batches;
   /// Of a shared one: whose turn it is when there is room. Others do not overtake.
   LinkQueue* first_waiting = nullptr;
 
   [[nodiscard]] bool has_room() const noexcept { return tx.has_room() && first_waiting == nullptr; }
+
+  /// It shares the completion queue's entries for sends with others. Nothing is posted.
+  void share(SendCompletions& completions) noexcept {
+    lender = &completions;
+    set_borrowed(0);
+  }
+  /// Takes up to `count` entries more. False if there are none, or it has all that it can use.
+  [[nodiscard]] bool borrow(std::uint32_t count) noexcept {
+    const auto all = static_cast<std::uint32_t>(tx.space().entries());
+    const std::uint32_t taken = lender != nullptr ? lender->take(std::min(count, all - own - borrowed)) : 0;
+    if (taken > 0) {
+      set_borrowed(borrowed + taken);
+    }
+    return taken > 0;
+  }
+  /// Gives back what it has borrowed and does not use.
+  void give_back() noexcept {
+    const std::uint64_t used = (tx.used() + tx.space().largest() + tx.space().smallest() - 1) / tx.space().smallest();
+    const auto kept = static_cast<std::uint32_t>(used > own ? used - own : 0);
+    if (kept < borrowed) {
+      lender->give_back(borrowed - kept);
+      set_borrowed(kept);
+    }
+  }
+
+ private:
+  static std::uint32_t batch_of(const TxCredits& tx) noexcept {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tx.limit() / tx.space().largest() / 4, 1, 64));
+  }
+  /// With nothing borrowed.
+  [[nodiscard]] std::uint64_t least_batch() const noexcept {
+    return std::clamp<std::uint64_t>(own * tx.space().smallest() / tx.space().largest() / 4, 1, 64);
+  }
+  void set_borrowed(std::uint32_t count) noexcept {
+    borrowed = count;
+    tx.set_limit(std::min(tx.space().size(), (own + count) * tx.space().smallest()));
+    signal_batch = batch_of(tx);
+  }
 };
 
 }  // namespace fabric

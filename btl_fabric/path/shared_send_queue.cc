@@ -42,10 +42,15 @@ void remove(T*& first, T*& last, T& one) noexcept {
 
 }  // namespace
 
-SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, const PacketPath& path)
-    : SendQueue(space), rdma_(path, tx) {
+SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, PacketPath& path)
+    : SendQueue(space), path_(path), rdma_(path, tx) {
   qp = queue_pair;
   rdma_.learn_reads(qp);
+  path_.add_borrower(*this);
+}
+
+SharedSendQueue::~SharedSendQueue() {
+  path_.remove_borrower(*this);
 }
 
 /// Requests that are under way for a link that is gone are nobody's but the queue pair's: whoever has its share may be told
@@ -115,7 +120,7 @@ void SharedSendQueue::serve() noexcept {
 /// False if nobody could be served.
 bool SharedSendQueue::serve_message() noexcept {
   LinkQueue* queue = first_waiting;
-  if (queue == nullptr || !tx.has_room()) {
+  if (queue == nullptr || (!tx.has_room() && !path_.lend(*this))) {
     return false;
   }
   leave(*queue);

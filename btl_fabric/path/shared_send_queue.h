@@ -29,7 +29,8 @@ struct SendShare {
 /// context's lock.
 class SharedSendQueue : public SendQueue {
  public:
-  SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, const PacketPath& path);
+  SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, PacketPath& path);
+  ~SharedSendQueue();
   SharedSendQueue(const SharedSendQueue&) = delete;
   SharedSendQueue& operator=(const SharedSendQueue&) = delete;
 
@@ -77,6 +78,7 @@ class SharedSendQueue : public SendQueue {
   bool serve_message() noexcept;
   bool serve_rdma() noexcept;
 
+  PacketPath& path_;
   RdmaChannel rdma_;
   std::deque<SendShare> shares_;  ///< a deque, because requests point at them
   LinkQueue* last_waiting_ = nullptr;

@@ -166,7 +166,7 @@ class Fitting {
   Status fit_completions(std::uint32_t cq_size) {
     std::uint32_t queue_pair = 0;
     for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
-      queue_pair = std::max(queue_pair, depths(i).send + depths(i).receive);
+      queue_pair = std::max(queue_pair, depths(i).completions().own);
     }
     const std::string because = "a completion queue of the device has " + number(device_.max_cqe) + " entries";
     const std::uint32_t room = device_.max_cqe > queue_pair ? device_.max_cqe - queue_pair : 0;
@@ -198,11 +198,14 @@ class Fitting {
     constexpr std::int64_t kMost = CompletionQueueSet::kMaxQueues;
     const std::uint64_t shared = shared_receives(fit_.queues);
     std::uint64_t all = 0;
+    std::uint64_t sends = 0;
     const std::size_t queue_pairs = fit_.queues.has_xrc() ? 1 : fit_.queues.count();
     for (std::size_t i = 0; i < queue_pairs; ++i) {
-      all += std::uint64_t{peers} * (depths(i).send + depths(i).receive);
+      all += std::uint64_t{peers} * depths(i).completions().own;
+      sends += std::uint64_t{peers} * depths(i).shared_sends;
     }
     fit_.most_cqs = static_cast<std::uint32_t>(std::clamp<std::int64_t>(device_.completion_queues, 1, kMost));
+    all += std::min<std::uint64_t>(sends, fit_.most_cqs * CompletionQueueSet::Limits{}.shared_sends);
     const std::uint64_t others = (fit_.most_cqs - 1) * (fit_.cq_entries - shared);
     const std::uint64_t left = shared + (all > others ? all - others : 0);
     fit_.last_cq_entries =
@@ -223,6 +226,12 @@ class Fitting {
 
 namespace {
 
+/// Those beyond the ones that a queue pair owns room for.
+std::uint32_t shared_of(const QueueSpace& sends) noexcept {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(sends.entries() - sends.few_entries(kOwnSends),
+                                                            std::numeric_limits<std::int32_t>::max()));
+}
+
 /// Lists are read before anything has been compared with a device: their sums are no longer right beyond this, but large.
 std::uint32_t entries_with(const QueueSpace& operations, std::uint32_t own) noexcept {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -235,14 +244,14 @@ QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transpo
                          const QueuePairSettings& settings) noexcept {
   if (queues.has_xrc()) {
     const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
-    return {entries_with(sends, kMarkerEntries), 0};
+    return {entries_with(sends, kMarkerEntries), 0, shared_of(sends)};
   }
   const QueueSpec& queue = queues[index];
   const QueueSpace sends = send_space(queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
   const QueueSpace receives = QueueSpace::for_receives(queue.receive_depth(), settings.costs);
   const std::uint32_t handshake = index == 0 || link == Transport::kIwarp ? kHandshakeEntries : 0;
   return {entries_with(sends, kMarkerEntries + handshake),
-          entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0)};
+          entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0), shared_of(sends)};
 }
 
 Result<QueueFit> fit_queues(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings,

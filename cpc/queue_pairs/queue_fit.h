@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/accounting/completion_queue_set.h"
 #include "common/accounting/contexts.h"
 #include "common/accounting/receive_queues.h"
 #include "common/base/result.h"
@@ -19,6 +20,10 @@ namespace fabric::cpc {
 struct QueueDepths {
   std::uint32_t send = 0;
   std::uint32_t receive = 0;
+  std::uint32_t shared_sends = 0;  ///< of `send`: those whose completions take turns with other queue pairs'
+
+  /// What a completion queue has to have room for.
+  [[nodiscard]] CompletionDemand completions() const noexcept { return {send - shared_sends + receive, shared_sends}; }
 };
 
 /// Those of queue `index`, marker and handshake included; of X queues those of the sender that they share. CTS goes over the

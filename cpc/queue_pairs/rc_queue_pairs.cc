@@ -136,7 +136,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   if (Status fits = check_depths(index, depths); !fits) {
     return tl::unexpected(std::move(fits).error());
   }
-  Result<CompletionQueueRoom> room = port_.completion_queues->reserve(depths.send + depths.receive);
+  Result<CompletionQueueRoom> room = port_.completion_queues->reserve(depths.completions());
   if (!room) {
     return tl::unexpected(std::move(room).error());
   }

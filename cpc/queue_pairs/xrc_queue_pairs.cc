@@ -77,7 +77,7 @@ class XrcSendQueuePair final : public QueuePairs {
   [[nodiscard]] bool are_broken() const noexcept override { return is_in_error(queue_pair_.get()); }
 
  private:
-  [[nodiscard]] Status create(std::uint32_t sends);
+  [[nodiscard]] Status create(const CompletionDemand& completions);
   [[nodiscard]] Status bring_up(const PortAddress& peer, const QueuePairEnd& end);
 
   const PortContext& port_;
@@ -88,15 +88,16 @@ class XrcSendQueuePair final : public QueuePairs {
 
 Status XrcSendQueuePair::make() {
   const QueuePairSettings& settings = port_.settings;
-  const auto sends = static_cast<std::uint32_t>(
-      sender_space(*port_.queues, settings.costs, settings.max_inline, settings.rdma_depth).entries());
+  const QueueSpace space = sender_space(*port_.queues, settings.costs, settings.max_inline, settings.rdma_depth);
+  const auto sends = static_cast<std::uint32_t>(space.entries());
   const auto most = static_cast<std::uint32_t>(std::max(port_.limits.max_qp_wr, 0));
   if (sends > most) {
     return failure("the sum of sd_max of all queues makes " + std::to_string(sends) + " work requests, and " +
                    device_name(port_) + " takes at most " + std::to_string(most) +
                    " per queue pair: lower it in btl_fabric_receive_queues");
   }
-  Status made = create(sends);
+  const auto own = static_cast<std::uint32_t>(space.few_entries(kOwnSends));
+  Status made = create({own, sends - own});
   if (made) {
     made = to_init(port_, queue_pair_.get(), MemoryRoles());
   }
@@ -107,8 +108,9 @@ Status XrcSendQueuePair::make() {
   return {};
 }
 
-Status XrcSendQueuePair::create(std::uint32_t sends) {
-  Result<CompletionQueueRoom> room = port_.completion_queues->reserve(sends);
+Status XrcSendQueuePair::create(const CompletionDemand& completions) {
+  const std::uint32_t sends = completions.own + completions.shared;
+  Result<CompletionQueueRoom> room = port_.completion_queues->reserve(completions);
   if (!room) {
     return tl::unexpected(std::move(room).error());
   }

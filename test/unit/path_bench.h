@@ -40,6 +40,8 @@ struct BenchOptions {
   EagerRdma eager_rdma = EagerRdma::kOff;
   RingSizes rings{.rings = 1, .slots = 4, .slot_size = 64};
   std::uint32_t eager_rdma_threshold = 2;
+  std::uint32_t shared_sends =
+      0;  ///< entries of the completion queue that send queues share; 0: they own all they need
 };
 
 class PathBench final : private PathEvents {
@@ -59,7 +61,8 @@ class PathBench final : private PathEvents {
     if (options.eager_rdma != EagerRdma::kOff) {
       made.rings = std::make_unique<RingMemory>(buffers.source(), options.rings);
     }
-    room_ = made.completion_queues->reserve(512).value();
+    room_ = made.completion_queues->reserve({512, options.shared_sends}).value();
+    completion_queue_ = options.shared_sends > 0 ? made.completion_queues->queue(0) : nullptr;
     path.emplace(settings, std::move(made),
                  PathParts{rdma_, targets, counters, *this, options.watches_packets ? &watch : nullptr});
     for (auto& receiver : receivers_) {
@@ -81,6 +84,7 @@ class PathBench final : private PathEvents {
     std::vector<ibv_qp*> handles;
     for (std::size_t i = 0; i < queues_.count(); ++i) {
       handles.push_back(&device.make_queue_pair().verbs);
+      handles.back()->send_cq = completion_queue_;
     }
     ck_assert(link.post_receives(handles).has_value());
     return link;
@@ -309,6 +313,7 @@ class PathBench final : private PathEvents {
 
  private:
   CompletionQueueRoom room_;
+  ibv_cq* completion_queue_ = nullptr;
 };
 
 }  // namespace fabric::test

@@ -58,7 +58,7 @@ START_TEST(completion_queues_limit_the_shared_receives) {
     shared += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
   const QueueDepths first = queue_depths(all->queues, 0, Transport::kRoce, settings());
-  ck_assert_uint_le(shared + first.send + first.receive, 1024);
+  ck_assert_uint_le(shared + first.completions().own, 1024);
   ck_assert_uint_gt(shared, 480);
 }
 END_TEST
@@ -66,7 +66,12 @@ END_TEST
 START_TEST(a_completion_queue_that_is_too_small_is_made_larger) {
   const auto all = fit("P,4096,64:S,65536,100", kLarge, 16);
   ck_assert(all.has_value());
-  ck_assert_uint_gt(all->cq_entries, 200);
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < all->queues.count(); ++i) {
+    most = std::max(most, queue_depths(all->queues, i, Transport::kRoce, settings()).completions().own);
+  }
+  ck_assert_uint_ge(most, 64 + kOwnSends);
+  ck_assert_uint_eq(all->cq_entries, most + 100);
   test::check_text_has(explain(all->changes), "16 were asked for, but a queue pair");
 }
 END_TEST
@@ -179,7 +184,8 @@ START_TEST(what_is_given_fits) {
       const QueueSpec& spec = all->queues[i];
       const QueueDepths depths = queue_depths(all->queues, i, Transport::kRoce, given);
       ck_assert(depths.send <= device.max_qp_wr && depths.receive <= device.max_qp_wr);
-      most = std::max(most, depths.send + depths.receive);
+      most = std::max(most, depths.completions().own);
+      ck_assert_uint_eq(depths.completions().own + depths.completions().shared, depths.send + depths.receive);
       if (spec.kind == QueueKind::kShared) {
         shared += spec.rd_num;
         ck_assert(spec.rd_num >= 1 && spec.rd_num <= device.max_srq_wr && spec.rd_low < spec.rd_num &&

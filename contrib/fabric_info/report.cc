@@ -129,7 +129,7 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
     sum.bytes_per_peer += needs.bytes_per_peer;
     sum.bytes_per_process_at_first += needs.bytes_per_process_at_first;
     sum.bytes_per_process += needs.bytes_per_process;
-    entries += needs.send_entries + (needs.spec.kind == QueueKind::kPerPeer ? needs.receive_entries : 0);
+    entries += needs.completions;
   }
   const QueuePairCounts pairs = queue_pairs_of(question);
   return {{"receive_queues", question.queues.canonical()},
@@ -271,12 +271,19 @@ QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCos
   QueueNeeds needs;
   needs.spec = spec;
   needs.carries_rdma = index == cpc::rdma_queue(question.queues);
-  needs.send_entries = cpc::send_space(question.queues, index, costs, max_inline, question.rdma_depth).entries();
+  const QueueSpace sends = cpc::send_space(question.queues, index, costs, max_inline, question.rdma_depth);
+  needs.send_entries = sends.entries();
+  needs.completions = sends.few_entries(cpc::kOwnSends);
   if (spec.kind != QueueKind::kXrc) {  // of X queues it is the part that each has of the sender's entries
-    needs.send_entries += cpc::kMarkerEntries + (index == 0 ? cpc::kHandshakeEntries : 0);
+    const std::uint64_t own = cpc::kMarkerEntries + (index == 0 ? cpc::kHandshakeEntries : 0);
+    needs.send_entries += own;
+    needs.completions += own;
+  } else if (index > 0) {
+    needs.completions = 0;  // all of them have one sender
   }
   if (spec.kind == QueueKind::kPerPeer) {
     needs.receive_entries = spec.receive_depth() + (index == 0 ? cpc::kHandshakeEntries : 0);
+    needs.completions += needs.receive_entries;
     needs.bytes_per_peer = buffer * spec.receive_depth();
   } else {
     needs.receive_entries = spec.rd_num;

@@ -45,6 +45,7 @@ struct QueueNeeds {
   std::uint64_t bytes_per_process = 0;           ///< the same when it has grown to its full size
   std::uint64_t send_entries = 0;                ///< of the queue pair to a peer
   std::uint64_t receive_entries = 0;             ///< of the queue pair, or of the shared queue
+  std::uint64_t completions = 0;                 ///< that a completion queue has room for, for the queue pair alone
   bool carries_rdma = false;
 };
 

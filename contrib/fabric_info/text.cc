@@ -29,9 +29,9 @@ void add_queues(std::string& text, const Json& queues) {
         number(queue["bytes_per_process"]), number(queue["send_entries"]), number(queue["receive_entries"]),
         queue["carries_rdma"].get<bool>() ? "  and RDMA" : "");
   }
-  add(text, "    %-5s%10s%14llu%18llu%18llu   %llu completions per peer\n", "sum", "", number(queues["bytes_per_peer"]),
-      number(queues["bytes_per_process_at_first"]), number(queues["bytes_per_process"]),
-      number(queues["completions_per_peer"]));
+  add(text, "    %-5s%10s%14llu%18llu%18llu   %llu completions per peer, and more that all share\n", "sum", "",
+      number(queues["bytes_per_peer"]), number(queues["bytes_per_process_at_first"]),
+      number(queues["bytes_per_process"]), number(queues["completions_per_peer"]));
   add(text, "    queue pairs of a port, %llu hosts with %llu processes: %llu per process, %llu per host",
       number(queues["hosts"]), number(queues["processes_per_host"]), number(queues["queue_pairs_per_process"]),
       number(queues["queue_pairs_per_host"]));

@@ -43,6 +43,12 @@ case_counters_of_a_full_send_queue() {
   [ "$link" != iwarp ] || { echo 'SKIP on iWARP shared queues are run as P queues, whose senders wait for credits'; exit 77; }
   counts --mca btl_fabric_receive_queues S,4096,256,192,1:S,65536,64 --mca btl_fabric_coalesce_size 0 -- waits_for_slot=1000
 }
+# What the first queue has borrowed, the second one needs: there is room for 256 that share. A queue pair has 16 of its own.
+case_counters_of_completions_that_are_shared() {
+  local few='P,64,256:P,4096,256:P,65536,16 --mca btl_fabric_cq_size 1024 --mca btl_fabric_cq_resize 0'
+  # shellcheck disable=SC2086 # several words
+  counts --mca btl_fabric_coalesce_size 0 --mca btl_fabric_receive_queues $few -- completions_borrowed=1
+}
 case_counters_of_puts_and_gets() {
   counts --mca osc rdma -- --one-sided puts=200-200 put_bytes=819200-819200 gets=200-200 get_bytes=819200-819200 &&
     counts --mca osc rdma --mca btl_fabric_rdma_depth 1 -- --one-sided rdma_queued=300 puts=200-200 gets=200-200

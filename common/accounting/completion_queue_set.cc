@@ -84,6 +84,28 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(const CompletionDemand& 
   return make_another(demand);
 }
 
+bool CompletionQueueSet::extend(const ibv_cq* queue, std::uint32_t entries, CompletionQueueRoom& room) noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+    if (queues_[i].cq.get() != queue) {
+      continue;
+    }
+    assert(room.set_ == nullptr || (room.set_ == this && room.queue_ == i));
+    if (queues_[i].free < entries && !grow(i, entries)) {
+      return false;
+    }
+    queues_[i].free -= entries;
+    room.set_ = this;
+    room.queue_ = i;
+    room.demand_.own += entries;
+    return true;
+  }
+  return false;
+}
+
 /// Other threads poll it meanwhile, which verbs allows. False, and nothing has happened, if the queue cannot be so large.
 bool CompletionQueueSet::grow(std::size_t queue, std::uint32_t entries) noexcept {
   Entry& entry = queues_[queue];

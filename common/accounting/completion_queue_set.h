@@ -43,6 +43,7 @@ class CompletionQueueRoom {
   [[nodiscard]] ibv_cq* cq() const noexcept;
 
  private:
+  friend class CompletionQueueSet;
   void swap(CompletionQueueRoom& other) noexcept {
     std::swap(set_, other.set_);
     std::swap(queue_, other.queue_);
@@ -64,7 +65,7 @@ class CompletionQueueSet {
   struct Limits {
     std::size_t queues = kMaxQueues;
     std::uint32_t last_entries = 0;     ///< 0: as the others
-    std::uint32_t shared_sends = 8192;  ///< most entries of a queue for sends that share them
+    std::uint32_t shared_sends = 2048;  ///< most entries of a queue for sends that share them
     bool may_resize = true;
   };
 
@@ -85,6 +86,10 @@ class CompletionQueueSet {
   [[nodiscard]] Result<CompletionQueueRoom> reserve(std::uint32_t entries) {
     return reserve(CompletionDemand{entries, 0});
   }
+
+  /// Adds room for so many completions in `queue` to `room`, which is empty or has some there. False, and nothing has happened, if
+  /// there are no more, or another thread looks for some just now.
+  [[nodiscard]] bool extend(const ibv_cq* queue, std::uint32_t entries, CompletionQueueRoom& room) noexcept;
 
   /// Queues to poll: `queue(0)` to `queue(count() - 1)`.
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(std::memory_order_acquire); }

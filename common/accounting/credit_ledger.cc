@@ -113,7 +113,8 @@ std::string WindowLedgerBook::check(std::uint32_t owed, std::uint32_t consumed, 
     return std::to_string(receives_) + " receives, but the peer has " + std::to_string(peers_) + ", owed are " +
            std::to_string(owed) + ", consumed " + std::to_string(consumed);
   }
-  if (std::uint64_t{spent_} + ours != credits_) {
+  // A peer's queue that has grown gives more credits than were spent: then `spent_` is below zero, as a number of 32 bits.
+  if (spent_ + ours != credits_) {
     return std::to_string(credits_) + " credits, but we have " + std::to_string(ours) + ", and spent are " +
            std::to_string(spent_);
   }

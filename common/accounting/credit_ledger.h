@@ -117,6 +117,7 @@ class WindowLedgerBook {
   void arrived(std::uint32_t count) noexcept { peers_ -= count; }   ///< a message took them
   void spent(std::uint32_t count) noexcept { spent_ += count; }     ///< a message of ours took them
   void returned(std::uint32_t count) noexcept { spent_ -= count; }  ///< the peer gave them back, or nothing was sent
+  void grow(std::uint32_t count) noexcept { receives_ += count; }   ///< there are more receives, which are consumed
 
   /// What the window counts. Empty if every receive and every credit has one owner.
   [[nodiscard]] std::string check(std::uint32_t owed, std::uint32_t consumed, std::uint32_t ours) const;
@@ -140,6 +141,7 @@ struct NoLedger {
   constexpr void arrived(auto...) const noexcept {}
   constexpr void spent(auto...) const noexcept {}
   constexpr void returned(auto...) const noexcept {}
+  constexpr void grow(auto...) const noexcept {}
   constexpr void compare(auto...) const noexcept {}
   constexpr void resize(auto...) const noexcept {}
   [[nodiscard]] static std::string problem() { return {}; }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Why two peers that follow these rules never wait for each other forever. Let A send to B, be out of credits, and let
-// nothing be under way. Each of B's rd_num receives is then either missing (consumed, not posted again) or owed (posted
+// nothing be under way. Each of B's receives, of which there are n now, is then either missing (consumed, not posted again) or owed (posted
 // again, A does not know).
 //
 // 1. B owes enough. B posts all that is missing once rd_low or fewer receives are posted, so that (as soon as it has
-//    buffers) at most rd_num - rd_low - 1 are missing. At least rd_low + 1 are owed then. An rd_win above that might
-//    never be reached: hence the threshold is min(rd_win, rd_low + 1), and an explicit message is due.
+//    buffers) at most n - low - 1 are missing, low being rd_low in proportion to n. At least low + 1 are owed then. An rd_win above that might
+//    never be reached: hence the threshold is min(win, low + 1), and an explicit message is due.
 // 2. B may send it, unless all rd_rsv reserved receives of A are used up in B's books. Suppose they are. The explicit
 //    message that used the last one gave A at least one credit, and A spent its last credit later. sendable() let it do
 //    so only because not all reserved receives were consumed: one had been posted again, which that message or an
@@ -19,8 +19,9 @@
 namespace fabric {
 namespace {
 
-std::uint32_t reachable_threshold(const QueueSpec& spec) noexcept {
-  return std::max(1U, std::min(spec.rd_win, spec.rd_low + 1));
+/// `count` of `most` as a part of `now`.
+std::uint32_t in_proportion(std::uint32_t count, std::uint32_t now, std::uint32_t most) noexcept {
+  return static_cast<std::uint32_t>(std::uint64_t{count} * now / most);
 }
 
 }  // namespace
@@ -33,14 +34,35 @@ void CreditWindow::Receives::post(std::uint32_t count) noexcept {
 }
 
 CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
-    : rd_low_(spec.rd_low),
-      explicit_threshold_(reachable_threshold(spec)),
-      send_credits_(spec.rd_num),
+    : send_credits_(spec.rd_init),
       explicit_left_(spec.rd_rsv),
-      messages_(spec.rd_num),
+      messages_(spec.rd_init),
       reserved_(spec.rd_rsv),
-      message_ledger_(spec.rd_num, spec.rd_num),
-      reserved_ledger_(spec.rd_rsv, spec.rd_rsv) {}
+      most_(spec.rd_num),
+      low_of_most_(spec.rd_low),
+      win_of_most_(spec.rd_win),
+      message_ledger_(spec.rd_init, spec.rd_init),
+      reserved_ledger_(spec.rd_rsv, spec.rd_rsv) {
+  set_thresholds();
+}
+
+/// Those of a queue that has not grown are smaller in proportion: what is never reached would never be done.
+void CreditWindow::set_thresholds() noexcept {
+  if (most_ == 0) {
+    return;  // it is no P queue
+  }
+  rd_low_ = in_proportion(low_of_most_, messages_.full, most_);
+  explicit_threshold_ = std::max(1U, std::min(in_proportion(win_of_most_, messages_.full, most_), rd_low_ + 1));
+}
+
+void CreditWindow::grow(std::uint32_t count) noexcept {
+  assert(count <= most_ - messages_.full && messages_.never_posted == 0);
+  messages_.full += count;
+  messages_.missing += count;
+  message_ledger_.grow(count);
+  set_thresholds();
+  check_ledgers();
+}
 
 void CreditWindow::check_both_ledgers() const noexcept {
   if (const std::string wrong = message_ledger_.check(messages_.owed, messages_.consumed(), send_credits_);
@@ -54,7 +76,7 @@ void CreditWindow::check_both_ledgers() const noexcept {
 }
 
 void CreditWindow::return_credit() noexcept {
-  assert(send_credits_ < messages_.full);
+  assert(send_credits_ < most_);
   ++send_credits_;
   message_ledger_.returned(1);
   check_ledgers();

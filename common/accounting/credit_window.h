@@ -4,6 +4,9 @@
 // posted for one message, so that a sender who holds one never meets "receiver not ready". credit_window.cc says why
 // peers that keep to these rules cannot deadlock.
 //
+// A connection begins with the receives of rd_init messages. A peer that runs out of credits says so, and the queue grows, up
+// to rd_num: grow() takes place for more receives, whose credits the peer gets as it gets others.
+//
 // Credits come back in the header of any message on the queue, or, when nothing goes that way, in an explicit credit
 // message. Explicit messages need no credit: `rd_rsv` further receives are kept for them, and the sender counts those
 // too (`explicit_seen` gives them back), so they are never lost either.
@@ -34,7 +37,7 @@ struct ReservedLedger : WindowLedger {
 /// Not thread-safe: belongs to whoever holds the endpoint.
 class CreditWindow {
  public:
-  /// `spec` must be a checked P queue. At first nothing is posted, and the peer's initial rd_num credits are counted as
+  /// `spec` must be a checked P queue. At first nothing is posted, and the peer's initial rd_init credits are counted as
   /// given: both sides start from the same list. The peer must not be told to start before receives_to_post() is 0.
   explicit CreditWindow(const QueueSpec& spec) noexcept;
 
@@ -97,7 +100,7 @@ class CreditWindow {
     if ((grant.credits | grant.explicit_seen) == 0) {
       return true;
     }
-    if (grant.credits > messages_.full - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_) {
+    if (grant.credits > most_ - send_credits_ || grant.explicit_seen > reserved_.full - explicit_left_) {
       return false;
     }
     send_credits_ += grant.credits;
@@ -122,8 +125,12 @@ class CreditWindow {
   /// there are some). Call it after the posting, and before the next take_grant().
   void posted(std::uint32_t count) noexcept;
 
-  /// Receives of a full queue: rd_num + rd_rsv. Also the most sends that can be under way, explicit ones included.
+  /// Receives of a full queue of now: for messages, and rd_rsv.
   [[nodiscard]] std::uint32_t depth() const noexcept { return messages_.full + reserved_.full; }
+  /// Receives that a queue should have more whose peer runs out of credits: as many as it has, up to rd_num in all.
+  [[nodiscard]] std::uint32_t growth() const noexcept { return std::min(messages_.full, most_ - messages_.full); }
+  /// The queue has `count` receives more, which are to be posted. It has been full before.
+  void grow(std::uint32_t count) noexcept;
 
  private:
   /// The receives of one kind that this side keeps posted.
@@ -136,7 +143,7 @@ class CreditWindow {
     /// True if the peer may have sent a message that takes one of them: one is posted, and the peer knew of one.
     [[nodiscard]] bool can_arrive() const noexcept { return missing < full && consumed() + owed < full; }
 
-    std::uint32_t full;          ///< rd_num or rd_rsv
+    std::uint32_t full;          ///< of messages rd_init at first, rd_num at most; rd_rsv of the others
     std::uint32_t missing;       ///< not posted now: never, or consumed
     std::uint32_t never_posted;  ///< of the missing ones; 0 once the queue has been full
     std::uint32_t owed = 0;      ///< posted again, the peer does not know yet
@@ -152,13 +159,18 @@ class CreditWindow {
     }
   }
   void check_both_ledgers() const noexcept;
+  void set_thresholds() noexcept;
 
-  std::uint32_t rd_low_;
-  std::uint32_t explicit_threshold_;  ///< owe this many credits and an explicit message is due
-  std::uint32_t send_credits_;        ///< messages that the peer has receives for
-  std::uint32_t explicit_left_;       ///< explicit messages that the peer has receives for
+  std::uint32_t rd_low_ = 0;              ///< of the queue as it is now
+  std::uint32_t explicit_threshold_ = 0;  ///< owe this many credits and an explicit message is due
+  std::uint32_t send_credits_;            ///< messages that the peer has receives for
+  std::uint32_t explicit_left_;           ///< explicit messages that the peer has receives for
   Receives messages_;
   Receives reserved_;  ///< for explicit messages
+  // Of a queue that has grown as far as it may
+  std::uint32_t most_;  ///< rd_num
+  std::uint32_t low_of_most_;
+  std::uint32_t win_of_most_;
   [[no_unique_address]] WindowLedger message_ledger_;
   [[no_unique_address]] ReservedLedger reserved_ledger_;
 };

@@ -9,6 +9,7 @@
 //   rd_win     P     1..2^32-1        (rd_num - rd_low) * 2          rd_low < rd_num makes it at least 2
 //   rd_rsv     P     1..65535         rd_num * 2 / rd_win            0 becomes 1; at most 65535 (matters for rd_win 1)
 //   sd_max     S, X  1..2^32-1        rd_low / 4                     0 becomes 1
+//   rd_init    P     1..rd_num        rd_num / 16                    at least 16, or rd_num if that is less
 //   rd_init    S, X  1..rd_num        rd_num / 4                     0 becomes 1, which is no more than rd_num
 //   srq_limit  S, X  0..rd_num        (rd_init - rd_init/4) / 4      0 becomes 1; less than rd_init if that is above 1
 //
@@ -28,6 +29,8 @@ constexpr std::uint32_t kMaxSize = 1U << 30;
 constexpr std::uint32_t kMaxCount = 65535;  // what the credit fields of packet headers hold
 constexpr std::uint32_t kMaxNumber = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kDefaultRdNum = 256;
+constexpr std::uint32_t kLeastAtFirst =
+    16;                                   // of a P queue: enough for a ping-pong and some packets of several messages
 constexpr std::size_t kMaxShown = 100;    // of the list, in an error
 constexpr std::size_t kShownBefore = 40;  // of these, in front of the caret
 
@@ -116,7 +119,7 @@ class QueueParser {
   }
 
  private:
-  static constexpr std::size_t kMaxFields = 7;  // of any kind, the letter included
+  static constexpr std::size_t kMaxFields = 7;  // of every kind, the letter included
 
   bool parse_kind(QueueSpec& spec) {
     fields_ = split(queue_, ',', kMaxFields + 1);
@@ -130,10 +133,11 @@ class QueueParser {
   }
 
   bool check_field_count(QueueKind kind) {
-    const std::size_t most = kind == QueueKind::kPerPeer ? 6 : kMaxFields;
-    if (fields_.size() > most) {
-      const std::string_view extra = queue_.substr(static_cast<std::size_t>(fields_[most].data() - queue_.data()));
-      fail(extra, std::string(1, static_cast<char>(kind)) + " queues have at most " + std::to_string(most) + " fields");
+    if (fields_.size() > kMaxFields) {
+      const std::string_view extra =
+          queue_.substr(static_cast<std::size_t>(fields_[kMaxFields].data() - queue_.data()));
+      fail(extra,
+           std::string(1, static_cast<char>(kind)) + " queues have at most " + std::to_string(kMaxFields) + " fields");
     } else if (fields_.size() < 3) {
       const bool has_size = fields_.size() == 2 && !fields_[1].empty();
       // An absent field has its place at the end; an empty one where it is.
@@ -158,6 +162,8 @@ class QueueParser {
     spec.rd_win = number(4, {"rd_win", 1, kMaxNumber, "1 to 4294967295"}, (spec.rd_num - spec.rd_low) * 2);
     spec.rd_rsv = number(5, {"rd_rsv", 1, kMaxCount, "1 to 65535"},
                          std::clamp<std::uint32_t>(spec.rd_num * 2 / spec.rd_win, 1, kMaxCount));
+    spec.rd_init = number(6, {"rd_init", 1, spec.rd_num, "1 to " + rd_num_text_},
+                          std::max(spec.rd_num / 16, std::min(spec.rd_num, kLeastAtFirst)));
   }
 
   void parse_shared(QueueSpec& spec) {
@@ -221,6 +227,7 @@ void append_queue(std::string& list, const QueueSpec& spec) {
   if (spec.kind == QueueKind::kPerPeer) {
     append(spec.rd_win);
     append(spec.rd_rsv);
+    append(spec.rd_init);
   } else {
     append(spec.sd_max);
     append(spec.rd_init);

@@ -29,8 +29,10 @@ struct QueueSpec {
   std::uint32_t rd_win = 0;  ///< send an explicit credit message when this many credits are owed
   std::uint32_t rd_rsv = 0;  ///< further receives kept for explicit credit messages
   // S and X only
-  std::uint32_t sd_max = 0;     ///< most sends under way to one peer
-  std::uint32_t rd_init = 0;    ///< receives posted at first
+  std::uint32_t sd_max = 0;  ///< most sends under way to one peer
+  // All
+  std::uint32_t rd_init = 0;  ///< receives posted at first; of a P queue rd_rsv more
+  // S and X only
   std::uint32_t srq_limit = 0;  ///< ask for an event, and post more, when fewer than this are left
 
   /// Most messages under way on a queue pair of this queue, credit messages included.
@@ -40,6 +42,10 @@ struct QueueSpec {
   /// Receives posted on the queue pair itself, when full.
   [[nodiscard]] constexpr std::uint32_t receive_depth() const noexcept {
     return kind == QueueKind::kPerPeer ? rd_num + rd_rsv : 0;
+  }
+  /// Those of them that are posted only if the peer runs out of credits.
+  [[nodiscard]] constexpr std::uint32_t receives_later() const noexcept {
+    return kind == QueueKind::kPerPeer ? rd_num - rd_init : 0;
   }
 
   bool operator==(const QueueSpec&) const = default;
@@ -51,7 +57,7 @@ inline constexpr std::size_t kMaxQueues = 16;
 /// A parsed, checked list.
 class ReceiveQueues {
  public:
-  /// Parses `Q[:Q...]`, Q = `P,size,rd_num[,rd_low[,rd_win[,rd_rsv]]]` or
+  /// Parses `Q[:Q...]`, Q = `P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]` or
   /// `S|X,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]`.
   /// An error shows the string with a caret under the offending field and states the rule that it breaks.
   [[nodiscard]] static Result<ReceiveQueues> parse(std::string_view text);

@@ -10,6 +10,7 @@
 #include <deque>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "common/accounting/credit_window.h"
 
@@ -38,6 +39,8 @@ class CreditSimulator {
 
   /// How often a peer had messages, but no credit for them.
   [[nodiscard]] unsigned stalls() const { return stalls_; }
+  /// How often a queue grew because its peer said so.
+  [[nodiscard]] unsigned growths() const { return growths_; }
 
  private:
   static constexpr unsigned kActions = 4;
@@ -45,10 +48,11 @@ class CreditSimulator {
   struct Message {
     CreditGrant grant;
     bool is_explicit = false;
+    bool is_short = false;  // the sender had to wait for a credit
   };
 
   struct Peer {
-    explicit Peer(const QueueSpec& spec) : window(spec), credits(spec.rd_num), explicit_left(spec.rd_rsv) {}
+    explicit Peer(const QueueSpec& spec) : window(spec), credits(spec.rd_init), explicit_left(spec.rd_rsv) {}
 
     Window window;
     std::deque<Message> inbox;  // under way to this peer
@@ -59,6 +63,7 @@ class CreditSimulator {
     unsigned to_send = 0;
     unsigned delivered = 0;  // messages that it received
     unsigned sent = 0;
+    bool is_short = false;
   };
 
   bool chance(unsigned of) { return random_() % of == 0; }
@@ -124,6 +129,11 @@ class CreditSimulator {
     if (!peer.window.receive(message.grant, message.is_explicit)) {
       problem("a true grant was refused");
     }
+    // A device may have no room for more now.
+    if (message.is_short && peer.window.growth() > 0 && !chance(3)) {
+      peer.window.grow(peer.window.growth());
+      ++growths_;
+    }
     return true;
   }
 
@@ -134,6 +144,7 @@ class CreditSimulator {
     }
     if (peer.window.sendable() == 0) {
       ++stalls_;
+      peer.is_short = true;
       return false;
     }
     peer.window.take_credit();
@@ -150,7 +161,7 @@ class CreditSimulator {
     --peer.credits;
     --peer.to_send;
     ++peer.sent;
-    enqueue(1 - me, {grant, false});
+    enqueue(1 - me, {grant, false, std::exchange(peer.is_short, false)});
     return true;
   }
 
@@ -171,7 +182,7 @@ class CreditSimulator {
       return false;
     }
     --peer.explicit_left;
-    enqueue(1 - me, {grant, true});
+    enqueue(1 - me, {grant, true, std::exchange(peer.is_short, false)});
     return true;
   }
 
@@ -229,6 +240,7 @@ class CreditSimulator {
   std::array<Peer, 2> peers_;
   std::string problem_;
   unsigned stalls_ = 0;
+  unsigned growths_ = 0;
 };
 
 }  // namespace fabric::test

@@ -144,6 +144,25 @@ START_TEST(room_that_is_given_back_is_used_again) {
 }
 END_TEST
 
+START_TEST(room_for_more_of_a_queue_pair) {
+  Bench bench;
+  {
+    const CompletionQueueRoom first = bench.set.reserve(30).value();
+    CompletionQueueRoom more;
+    ck_assert(!bench.set.extend(nullptr, 10, more));
+    ck_assert(bench.set.extend(first.cq(), 10, more) && bench.set.extend(first.cq(), 40, more));
+    ck_assert_int_eq(resized, 0);
+    ck_assert(bench.set.extend(first.cq(), 1, more));  // the queue grows
+    ck_assert_int_eq(resized, 1);
+    ck_assert(!bench.set.extend(first.cq(), static_cast<std::uint32_t>(largest), more));
+    ck_assert_uint_eq(bench.set.count(), 1);
+  }
+  const int size = sizes[0];
+  ck_assert(bench.set.reserve(static_cast<std::uint32_t>(size) - 20).has_value());  // all has come back
+  ck_assert_int_eq(resized, 1);
+}
+END_TEST
+
 START_TEST(what_no_queue_holds_is_refused) {
   largest = 200;
   can_resize = true;
@@ -229,7 +248,7 @@ int main() {
   return test::run_suite(
       "completion_queues",
       {one_queue_grows_to_the_largest_there_is, a_device_that_cannot_resize_is_asked_once, resizing_can_be_forbidden,
-       room_that_is_given_back_is_used_again, what_no_queue_holds_is_refused, sends_share_entries_up_to_a_limit,
-       what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go, queues_that_cannot_grow_leave_room_for_peers,
-       entries_are_lent_and_come_back});
+       room_that_is_given_back_is_used_again, room_for_more_of_a_queue_pair, what_no_queue_holds_is_refused,
+       sends_share_entries_up_to_a_limit, what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go,
+       queues_that_cannot_grow_leave_room_for_peers, entries_are_lent_and_come_back});
 }

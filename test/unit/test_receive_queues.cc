@@ -31,17 +31,22 @@ void check_error(const std::string& text, const std::string& rule, const std::st
 bool obeys_the_rules(const QueueSpec& q) {
   const bool common = q.size >= 1 && q.size <= 1U << 30 && q.rd_num >= 1 && q.rd_num <= 65535 && q.rd_low < q.rd_num;
   if (q.kind == QueueKind::kPerPeer) {
-    return common && q.rd_win >= 1 && q.rd_rsv >= 1 && q.rd_rsv <= 65535;
+    return common && q.rd_win >= 1 && q.rd_rsv >= 1 && q.rd_rsv <= 65535 && q.rd_init >= 1 && q.rd_init <= q.rd_num;
   }
   return common && q.sd_max >= 1 && q.rd_init >= 1 && q.rd_init <= q.rd_num && q.srq_limit <= q.rd_num;
 }
 
 START_TEST(takes_all_fields) {
-  const auto list = ReceiveQueues::parse("P,128,256,192,128,4:S,65536,1024,1008,64,32,8");
+  const auto list = ReceiveQueues::parse("P,128,256,192,128,4,20:S,65536,1024,1008,64,32,8");
   ck_assert(list.has_value());
   ck_assert_uint_eq(list->count(), 2);
-  const QueueSpec per_peer{
-      .kind = QueueKind::kPerPeer, .size = 128, .rd_num = 256, .rd_low = 192, .rd_win = 128, .rd_rsv = 4};
+  const QueueSpec per_peer{.kind = QueueKind::kPerPeer,
+                           .size = 128,
+                           .rd_num = 256,
+                           .rd_low = 192,
+                           .rd_win = 128,
+                           .rd_rsv = 4,
+                           .rd_init = 20};
   const QueueSpec shared{.kind = QueueKind::kShared,
                          .size = 65536,
                          .rd_num = 1024,
@@ -55,11 +60,11 @@ START_TEST(takes_all_fields) {
 END_TEST
 
 START_TEST(fills_in_defaults) {
-  check_canonical("P,128,256", "P,128,256,192,128,4");
-  check_canonical("P,128,", "P,128,256,192,128,4");
-  check_canonical("P,128,,,,", "P,128,256,192,128,4");
-  check_canonical("P,128,256,,10", "P,128,256,192,10,51");
-  check_canonical("P,128,256,10", "P,128,256,10,492,1");
+  check_canonical("P,128,256", "P,128,256,192,128,4,16");
+  check_canonical("P,128,", "P,128,256,192,128,4,16");
+  check_canonical("P,128,,,,", "P,128,256,192,128,4,16");
+  check_canonical("P,128,256,,10", "P,128,256,192,10,51,16");
+  check_canonical("P,128,256,10", "P,128,256,10,492,1,16");
   check_canonical("S,128,256", "S,128,256,192,48,64,12");
   check_canonical("S,128,,,,,", "S,128,256,192,48,64,12");
   check_canonical("S,65536,1024,1008,64", "S,65536,1024,1008,64,256,48");
@@ -69,10 +74,10 @@ START_TEST(fills_in_defaults) {
 END_TEST
 
 START_TEST(small_defaults_are_legal) {
-  check_canonical("P,1,1", "P,1,1,0,2,1");
-  check_canonical("P,1,2", "P,1,2,1,2,2");
-  check_canonical("P,1,3", "P,1,3,2,2,3");
-  check_canonical("P,1,65535,,1", "P,1,65535,49152,1,65535");
+  check_canonical("P,1,1", "P,1,1,0,2,1,1");
+  check_canonical("P,1,2", "P,1,2,1,2,2,2");
+  check_canonical("P,1,3", "P,1,3,2,2,3,3");
+  check_canonical("P,1,65535,,1", "P,1,65535,49152,1,65535,4095");
   check_canonical("S,1,1", "S,1,1,0,1,1,1");
   check_canonical("S,1,2", "S,1,2,1,1,1,1");
   check_canonical("S,1,3", "S,1,3,2,1,1,1");
@@ -89,15 +94,15 @@ START_TEST(every_rd_num_gives_legal_defaults) {
 END_TEST
 
 START_TEST(accepts_the_limits) {
-  check_canonical("P,1073741824,65535,65534,4294967295,65535", "P,1073741824,65535,65534,4294967295,65535");
-  check_canonical("P,1,1,0,1,1", "P,1,1,0,1,1");
+  check_canonical("P,1073741824,65535,65534,4294967295,65535", "P,1073741824,65535,65534,4294967295,65535,4095");
+  check_canonical("P,1,1,0,1,1", "P,1,1,0,1,1,1");
   check_canonical("S,1,65535,0,4294967295,65535,65535", "S,1,65535,0,4294967295,65535,65535");
   check_canonical("S,0064,007", "S,64,7,6,1,1,1");
 }
 END_TEST
 
 START_TEST(queues_may_come_in_any_order) {
-  check_canonical("S,65536,256:S,128,256:P,4096,8", "S,65536,256,192,48,64,12:S,128,256,192,48,64,12:P,4096,8,6,4,4");
+  check_canonical("S,65536,256:S,128,256:P,4096,8", "S,65536,256,192,48,64,12:S,128,256,192,48,64,12:P,4096,8,6,4,4,8");
   check_canonical("X,128,64:X,64,64", "X,128,64,48,12,16,3:X,64,64,48,12,16,3");
 }
 END_TEST
@@ -120,8 +125,8 @@ START_TEST(refuses_wrong_numbers_of_fields) {
   check_error("P,,16", "size is missing", "  ^");
   check_error("P:S,128,16", "size is missing", " ^");
   check_error("P,128", "rd_num is missing (write a comma after size to get 256)", "     ^");
-  check_error("P,1,8,1,1,1,1", "P queues have at most 6 fields", "            ^");
-  check_error("P,1,8,1,1,1,22,,3:S,1,8", "P queues have at most 6 fields", "            ^^^^^");
+  check_error("P,1,8,1,1,1,1,1", "P queues have at most 7 fields", "              ^");
+  check_error("P,1,8,1,1,1,2,22,,3:S,1,8", "P queues have at most 7 fields", "              ^^^^^");
   check_error("S,1,8,1,1,1,1,", "S queues have at most 7 fields", "              ^");
   check_error("X,1,8,1,1,1,1,9", "X queues have at most 7 fields", "              ^");
 }
@@ -148,6 +153,8 @@ START_TEST(refuses_what_is_out_of_range) {
   check_error("P,128,16,1,0", "rd_win must be 1 to 4294967295", "           ^");
   check_error("P,128,16,1,1,0", "rd_rsv must be 1 to 65535", "             ^");
   check_error("P,128,16,1,1,65536", "rd_rsv must be 1 to 65535", "             ^^^^^");
+  check_error("P,128,16,1,1,1,0", "rd_init must be 1 to rd_num (16)", "               ^");
+  check_error("P,128,16,1,1,1,17", "rd_init must be 1 to rd_num (16)", "               ^^");
   check_error("S,128,16,1,0", "sd_max must be 1 to 4294967295", "           ^");
   check_error("S,128,16,1,1,0", "rd_init must be 1 to rd_num (16)", "             ^");
   check_error("S,128,16,1,1,17", "rd_init must be 1 to rd_num (16)", "             ^^");
@@ -246,7 +253,7 @@ START_TEST(shared_queues_have_a_form_without) {
   const auto list = ReceiveQueues::parse("S,128,256,192,48:P,2048,64,32,16,4:S,4096,2,1:S,65536,16,8,99");
   ck_assert(list.has_value());
   test::check_text(list->without_shared().canonical(),
-                   "P,128,48,36,24,4:P,2048,64,32,16,4:P,4096,1,0,2,1:P,65536,16,12,8,4");
+                   "P,128,48,36,24,4,16:P,2048,64,32,16,4,16:P,4096,1,0,2,1,1:P,65536,16,12,8,4,16");
   ck_assert(list->without_shared().without_shared().queues() == list->without_shared().queues());
 }
 END_TEST

@@ -35,6 +35,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t waits_for_connection = 0;
   std::uint64_t waits_for_credit = 0;
   std::uint64_t waits_for_slot = 0;
+  std::uint64_t receive_queues_grown = 0;
   std::uint64_t completions_borrowed = 0;
   std::uint64_t puts = 0;
   std::uint64_t put_bytes = 0;
@@ -90,6 +91,8 @@ inline constexpr std::array kCounterTable = {
                 "Messages that waited for a credit: more rd_num, or a larger rd_low, may help"},
     CounterSpec{"waits_for_slot", &Counters::waits_for_slot,
                 "Messages that waited for room in the send queue: a larger sd_max may help"},
+    CounterSpec{"receive_queues_grown", &Counters::receive_queues_grown,
+                "Times that a P queue got more receive buffers because its peer had run out of credits"},
     CounterSpec{"completions_borrowed", &Counters::completions_borrowed,
                 "Times that a send queue took more of the completion queue's entries that all share"},
     CounterSpec{"puts", &Counters::puts, "RDMA writes"},

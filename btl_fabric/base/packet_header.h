@@ -27,14 +27,21 @@ enum class PacketKind : std::uint8_t {
 inline constexpr PacketKind kLastPacketKind = PacketKind::kRingLeft;
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
-/// CTS, which grants nothing, its number), and slots of the receiver's ring that may be written again.
+/// CTS, which grants nothing, its number), and notes: slots of the receiver's ring that may be written again, and whether a
+/// message has had to wait for a credit.
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
   std::uint8_t tag = 0;  ///< MCA_BTL_TAG_*: whose message it is
   CreditGrant grant;
-  std::uint16_t ring_slots = 0;
+  std::uint16_t notes = 0;
 
   static constexpr std::size_t kSize = 8;
+  static constexpr std::uint16_t kShortOfCredits = 0x8000;  ///< of `notes`; the rest are ring slots
+
+  [[nodiscard]] constexpr std::uint16_t ring_slots() const noexcept {
+    return static_cast<std::uint16_t>(notes & ~kShortOfCredits);
+  }
+  [[nodiscard]] constexpr bool is_short_of_credits() const noexcept { return (notes & kShortOfCredits) != 0; }
 
   /// A CTS with this number: cpc::Linked::cts.
   [[nodiscard]] static constexpr PacketHeader clear_to_send(std::uint32_t number) noexcept {
@@ -53,7 +60,7 @@ struct PacketHeader {
     to[1] = static_cast<std::byte>(tag);
     store_be(to + 2, grant.credits);
     store_be(to + 4, grant.explicit_seen);
-    store_be(to + 6, ring_slots);
+    store_be(to + 6, notes);
   }
 
   /// False if this is not a header of ours.
@@ -65,7 +72,7 @@ struct PacketHeader {
     tag = static_cast<std::uint8_t>(from[1]);
     grant.credits = load_be<std::uint16_t>(from + 2);
     grant.explicit_seen = load_be<std::uint16_t>(from + 4);
-    ring_slots = load_be<std::uint16_t>(from + 6);
+    notes = load_be<std::uint16_t>(from + 6);
     return true;
   }
 };

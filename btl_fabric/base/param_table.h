@@ -103,7 +103,7 @@ inline constexpr std::array kParamTable = {
     text_param(
         "receive_queues", &Params::receive_queues,
         "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
-        "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv]]]: buffers per "
+        "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]: buffers per "
         "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
         "peers; X,...: the same, and a queue pair for all peers of a host (XRC). Any number and order of queues, but X not "
         "with P or S; all processes of a job need the same list"),

@@ -127,13 +127,13 @@ int Link::take_from_ring() noexcept {
     ++total;
     RingTrailer read;
     if (!read.read(trailer, ring_in_.slot_size()) || !queue.accept_from_ring(read.header) ||
-        !ring_out_.give_back(read.header.ring_slots)) [[unlikely]] {
+        !take_notes(queue, read.header)) [[unlikely]] {
       path_.bad_packet(queue, {trailer, RingTrailer::kSize});
       break;
     }
     path_.deliver_from_ring(queue, {trailer - RingTrailer::room_for(read.size), read.size}, read.header.tag);
   }
-  queue.ring_slots = static_cast<std::uint16_t>(queue.ring_slots + ring_in_.end_reading());
+  queue.notes = static_cast<std::uint16_t>(queue.notes + ring_in_.end_reading());
   if (!queue.waiting.empty()) {
     send_waiting(queue);
   }
@@ -154,7 +154,7 @@ bool Link::ring_left() noexcept {
 /// Unless a message in it is being read.
 void Link::give_ring_back() noexcept {
   if (ring_in_.is_left && !ring_in_.is_read()) {
-    ring_queue().ring_slots = 0;
+    ring_queue().notes &= PacketHeader::kShortOfCredits;
     path_.remove_ring(*this);
     path_.rings().put(ring_in_.close());
   }

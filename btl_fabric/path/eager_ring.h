@@ -2,7 +2,7 @@
 //
 // The two ends of a ring: memory of the receiver that the sender writes small messages into, slot by slot, and that the receiver
 // looks at. Neither posts a receive nor takes a completion. Slots come back with whatever goes the other way
-// (PacketHeader::ring_slots); a sender that has none uses the queue.
+// (PacketHeader::notes); a sender that has none uses the queue.
 #pragma once
 
 #include <algorithm>

@@ -286,6 +286,27 @@ void Link::refill(LinkQueue& queue) noexcept {
   }
 }
 
+bool Link::take_notes(LinkQueue& queue, const PacketHeader& header) noexcept {
+  if (header.is_short_of_credits()) [[unlikely]] {
+    if (queue.is_shared) {
+      return false;
+    }
+    grow(queue);
+  }
+  return header.ring_slots() == 0 || ring_out_.give_back(header.ring_slots());
+}
+
+[[gnu::cold]] void Link::grow(LinkQueue& queue) noexcept {
+  const std::uint32_t more = queue.credits.growth();
+  if (more == 0 || !may_post() ||
+      !path_.queues().completion_queues->extend(queue.qp->recv_cq, more, queue.later_room)) {
+    return;
+  }
+  ++path_.counters().receive_queues_grown;
+  queue.credits.grow(more);
+  refill(queue);
+}
+
 void Link::retry() noexcept {
   for (LinkQueue& queue : queues_) {
     if (queue.qp != nullptr && !queue.is_shared) {

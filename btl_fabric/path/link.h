@@ -192,6 +192,10 @@ class Link : public RoomSource {
     }
   }
   void refill(LinkQueue& queue) noexcept;
+  /// What a header says beside the message. False if it cannot be true.
+  [[nodiscard]] bool take_notes(LinkQueue& queue, const PacketHeader& header) noexcept;
+  /// The peer has run out of credits: the queue has more receives from now on, if there is room for their completions.
+  void grow(LinkQueue& queue) noexcept;
   /// Answers to the peer's atomics, or keeps the answer until there is a buffer.
   void reply(const AtomicReply& reply) noexcept;
   [[nodiscard]] bool send_reply(const AtomicReply& reply) noexcept;

@@ -15,6 +15,7 @@
 #include "btl_fabric/base/packet_header.h"
 #include "btl_fabric/path/receive_buffers.h"
 #include "btl_fabric/path/send_queue.h"
+#include "common/accounting/completion_queue_set.h"
 #include "common/accounting/credit_window.h"
 #include "common/accounting/receive_queues.h"
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -74,18 +75,20 @@ struct LinkQueue {
   CreditWindow credits;            ///< of a P queue; unused on a shared one
   ReceiveBuffers receives;         ///< of a P queue
   SendQueue own_sends;             ///< of a P or S queue; one without room for an X queue
-  /// Of the queue for the smallest messages: slots of the peer's ring to us that the peer may write again and does not know of,
-  /// and messages that are to come until it is thought of giving the peer a ring (0: never).
-  std::uint16_t ring_slots = 0;
+  /// PacketHeader::notes of the next message: slots of the peer's ring to us that the peer may write again, and whether a message
+  /// has waited for a credit.
+  std::uint16_t notes = 0;
+  /// Of the queue for the smallest messages: those that are to come until it is thought of giving the peer a ring (0: never).
   std::uint32_t until_ring = 0;
   std::uint32_t in_flight = 0;  ///< fragments posted whose completions are to come
   std::uint32_t qpn = 0;        ///< of `qp`, which it outlives; 0: none
   ibv_qp* qp = nullptr;         ///< the connection owns it; an X queue has none of its own
   SendShare* share = nullptr;   ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
-  bool is_enqueued = false;   ///< in the wait list of the shared send queue
-  bool said_goodbye = false;  ///< the peer has: it sends nothing more over this queue
-  bool drained = false;       ///< every send completion is in: the marker's was the last
+  bool is_enqueued = false;        ///< in the wait list of the shared send queue
+  bool said_goodbye = false;       ///< the peer has: it sends nothing more over this queue
+  bool drained = false;            ///< every send completion is in: the marker's was the last
+  CompletionQueueRoom later_room;  ///< for the receives that a P queue has more than at first
 
   [[nodiscard]] Room room() const noexcept {
     if (!sends->has_room()) {
@@ -171,7 +174,7 @@ struct LinkQueue {
 
   /// The header of the message that goes out now, with the credits that the peer is owed.
   [[nodiscard]] PacketHeader next_header(PacketKind kind, mca_btl_base_tag_t tag) noexcept {
-    PacketHeader header{kind, tag, {}, std::exchange(ring_slots, {})};
+    PacketHeader header{kind, tag, {}, std::exchange(notes, {})};
     if (!is_shared) {
       header.grant = credits.take_grant();
     }

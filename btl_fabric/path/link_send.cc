@@ -88,7 +88,11 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
 bool Link::make_room(LinkQueue& queue) noexcept {
   while (!queue.sends->tx.has_room() && path_.lend(*queue.sends)) {
   }
-  return queue.room() == Room::kYes;
+  const Room room = queue.room();
+  if (room == Room::kNoCredit) {
+    queue.notes |= PacketHeader::kShortOfCredits;
+  }
+  return room == Room::kYes;
 }
 
 /// There is no room, or something waits.

@@ -31,8 +31,7 @@ namespace fabric {
     events().cts_received(queue, {fragment->packet, length});
     return;
   }
-  if (!readable || !queue.accept(header) ||
-      (header.ring_slots != 0 && !queue.link.ring_out_.give_back(header.ring_slots))) [[unlikely]] {
+  if (!readable || !queue.accept(header) || (header.notes != 0 && !queue.link.take_notes(queue, header))) [[unlikely]] {
     bad_packet(queue, {fragment->packet, length});
     return;
   }

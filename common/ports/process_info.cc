@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 6. Integers are big-endian, nothing is padded:
+// The modex of a process, version 7. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 6
+//   u16      version, 7
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII

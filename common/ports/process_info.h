@@ -29,7 +29,7 @@ struct CpcOffer {
   bool operator==(const CpcOffer&) const = default;
 };
 
-inline constexpr std::uint16_t kProcessInfoVersion = 6;
+inline constexpr std::uint16_t kProcessInfoVersion = 7;
 inline constexpr std::size_t kMaxOfferBlob = 4096;
 inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what CpcOffer::ports holds
 

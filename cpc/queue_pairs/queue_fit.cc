@@ -244,14 +244,15 @@ QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transpo
                          const QueuePairSettings& settings) noexcept {
   if (queues.has_xrc()) {
     const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
-    return {entries_with(sends, kMarkerEntries), 0, shared_of(sends)};
+    return {entries_with(sends, kMarkerEntries), 0, shared_of(sends), 0};
   }
   const QueueSpec& queue = queues[index];
   const QueueSpace sends = send_space(queues, index, settings.costs, settings.max_inline, settings.rdma_depth);
   const QueueSpace receives = QueueSpace::for_receives(queue.receive_depth(), settings.costs);
   const std::uint32_t handshake = index == 0 || link == Transport::kIwarp ? kHandshakeEntries : 0;
   return {entries_with(sends, kMarkerEntries + handshake),
-          entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0), shared_of(sends)};
+          entries_with(receives, queue.kind == QueueKind::kPerPeer ? handshake : 0), shared_of(sends),
+          queue.receives_later()};
 }
 
 Result<QueueFit> fit_queues(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings,

@@ -21,9 +21,12 @@ struct QueueDepths {
   std::uint32_t send = 0;
   std::uint32_t receive = 0;
   std::uint32_t shared_sends = 0;  ///< of `send`: those whose completions take turns with other queue pairs'
+  std::uint32_t later = 0;         ///< of `receive`: those that are posted only if the peer runs out of credits
 
-  /// What a completion queue has to have room for.
-  [[nodiscard]] CompletionDemand completions() const noexcept { return {send - shared_sends + receive, shared_sends}; }
+  /// What a completion queue has to have room for when the queue pair is made.
+  [[nodiscard]] CompletionDemand completions() const noexcept {
+    return {send - shared_sends + receive - later, shared_sends};
+  }
 };
 
 /// Those of queue `index`, marker and handshake included; of X queues those of the sender that they share. CTS goes over the

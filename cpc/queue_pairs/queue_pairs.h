@@ -76,7 +76,7 @@ inline constexpr std::uint32_t kHandshakeEntries = 1;
 
 /// Sends of a queue pair that there is always room for in its completion queue; for more it takes turns with others
 /// (SendCompletions). A few more where entries of the send queue are small.
-inline constexpr std::uint32_t kOwnSends = 16;
+inline constexpr std::uint32_t kOwnSends = 8;
 
 /// Pieces of memory that a send can be put together from: our header, and the user's data where they are.
 inline constexpr std::uint32_t kSendSges = 2;

@@ -85,6 +85,7 @@ class PathBench final : private PathEvents {
     for (std::size_t i = 0; i < queues_.count(); ++i) {
       handles.push_back(&device.make_queue_pair().verbs);
       handles.back()->send_cq = completion_queue_;
+      handles.back()->recv_cq = path->queues().completion_queues->queue(0);
     }
     ck_assert(link.post_receives(handles).has_value());
     return link;

@@ -31,7 +31,11 @@ START_TEST(reads_what_it_wrote) {
   ck_assert_uint_eq(header.tag, 255);
   ck_assert_uint_eq(header.grant.credits, 0xffff);
   ck_assert_uint_eq(header.grant.explicit_seen, 1);
-  ck_assert_uint_eq(header.ring_slots, 0x1234);
+  ck_assert_uint_eq(header.ring_slots(), 0x1234);
+  ck_assert(!header.is_short_of_credits());
+  header.notes |= PacketHeader::kShortOfCredits;
+  ck_assert_uint_eq(header.ring_slots(), 0x1234);
+  ck_assert(header.is_short_of_credits());
 }
 END_TEST
 

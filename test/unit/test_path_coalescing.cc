@@ -204,7 +204,7 @@ END_TEST
 
 /// Who waits for each message before the next meets the limit now and then; it goes up, and comes down with real bursts.
 START_TEST(packets_of_one_message_are_avoided) {
-  PathBench bench({.queues = "P,256,200,8,4,2:P,4096,8,4,2,2", .coalesce_size = 256});
+  PathBench bench({.queues = "P,256,200,8,4,2,200:P,4096,8,4,2,2", .coalesce_size = 256});
   Link& link = bench.connect();
   unsigned sent = 0;
   for (const unsigned limit : {4U, 8U, 16U, 16U}) {

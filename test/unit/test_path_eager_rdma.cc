@@ -163,7 +163,7 @@ START_TEST(slots_go_back_with_what_we_send) {
     ck_assert(bench.send_immediately(link));
     PacketHeader header;
     ck_assert(header.read(posted(bench, link, PacketKind::kMessage).back().bytes.data(), PacketHeader::kSize));
-    ck_assert_uint_eq(header.ring_slots, expected);
+    ck_assert_uint_eq(header.ring_slots(), expected);
   }
 }
 END_TEST
@@ -251,12 +251,12 @@ START_TEST(callbacks_make_progress) {
     ck_assert(bench.send_immediately(link));
     PacketHeader header;
     ck_assert(header.read(posted(bench, link, PacketKind::kMessage).back().bytes.data(), PacketHeader::kSize));
-    ck_assert_uint_eq(header.ring_slots, 0);
+    ck_assert_uint_eq(header.ring_slots(), 0);
   };
   bench.path->progress();
   bench.on_message = nullptr;
   ck_assert_uint_eq(bench.messages, 4);
-  ck_assert_uint_eq(link.queue(0).ring_slots, 2);
+  ck_assert_uint_eq(link.queue(0).notes, 2);
 }
 END_TEST
 

@@ -317,7 +317,7 @@ START_TEST(the_time_of_each_post_is_taken) {
 END_TEST
 
 START_TEST(ticks_end_when_no_packet_is_opened) {
-  PathBench bench({.queues = "P,256,64,32,16,2", .coalesce_size = 256, .watches_packets = true});
+  PathBench bench({.queues = "P,256,64,32,16,2,64", .coalesce_size = 256, .watches_packets = true});
   Link& link = bench.connect();
   for (int round = 1; round <= 3; ++round) {
     while (!link.has_waiting()) {

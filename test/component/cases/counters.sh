@@ -43,11 +43,16 @@ case_counters_of_a_full_send_queue() {
   [ "$link" != iwarp ] || { echo 'SKIP on iWARP shared queues are run as P queues, whose senders wait for credits'; exit 77; }
   counts --mca btl_fabric_receive_queues S,4096,256,192,1:S,65536,64 --mca btl_fabric_coalesce_size 0 -- waits_for_slot=1000
 }
-# What the first queue has borrowed, the second one needs: there is room for 256 that share. A queue pair has 16 of its own.
+# What the first queue has borrowed, the second one needs: there is room for 256 that share. A queue pair has 8 of its own.
 case_counters_of_completions_that_are_shared() {
   local few='P,64,256:P,4096,256:P,65536,16 --mca btl_fabric_cq_size 1024 --mca btl_fabric_cq_resize 0'
   # shellcheck disable=SC2086 # several words
   counts --mca btl_fabric_coalesce_size 0 --mca btl_fabric_receive_queues $few -- completions_borrowed=1
+}
+# A queue of 16 receives becomes one of 256, by doubling; the two processes send each other 1,500 messages at once.
+case_counters_of_queues_that_grow() {
+  counts --mca btl_fabric_coalesce_size 0 -- receive_queues_grown=1 && counts --mca btl_fabric_coalesce_size 0 \
+    --mca btl_fabric_receive_queues P,65536,256,192,128,4,256 -- receive_queues_grown=0-0
 }
 case_counters_of_puts_and_gets() {
   counts --mca osc rdma -- --one-sided puts=200-200 put_bytes=819200-819200 gets=200-200 get_bytes=819200-819200 &&

@@ -110,6 +110,7 @@ void add_protocols(Json& port, ibv_pd* pd, const DeviceFacts& device, const Ques
 Json queue(const QueueNeeds& needs) {
   return {{"kind", std::string(1, static_cast<char>(needs.spec.kind))},
           {"size", needs.spec.size},
+          {"bytes_per_peer_at_first", needs.bytes_per_peer_at_first},
           {"bytes_per_peer", needs.bytes_per_peer},
           {"bytes_per_process_at_first", needs.bytes_per_process_at_first},
           {"bytes_per_process", needs.bytes_per_process},
@@ -126,6 +127,7 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
   for (std::size_t i = 0; i < question.queues.count(); ++i) {
     const QueueNeeds needs = needs_of(question, i, costs, max_inline);
     list.push_back(queue(needs));
+    sum.bytes_per_peer_at_first += needs.bytes_per_peer_at_first;
     sum.bytes_per_peer += needs.bytes_per_peer;
     sum.bytes_per_process_at_first += needs.bytes_per_process_at_first;
     sum.bytes_per_process += needs.bytes_per_process;
@@ -134,6 +136,7 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
   const QueuePairCounts pairs = queue_pairs_of(question);
   return {{"receive_queues", question.queues.canonical()},
           {"queues", std::move(list)},
+          {"bytes_per_peer_at_first", sum.bytes_per_peer_at_first},
           {"bytes_per_peer", sum.bytes_per_peer},
           {"bytes_per_process_at_first", sum.bytes_per_process_at_first},
           {"bytes_per_process", sum.bytes_per_process},
@@ -283,8 +286,9 @@ QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCos
   }
   if (spec.kind == QueueKind::kPerPeer) {
     needs.receive_entries = spec.receive_depth() + (index == 0 ? cpc::kHandshakeEntries : 0);
-    needs.completions += needs.receive_entries;
+    needs.completions += needs.receive_entries - spec.receives_later();
     needs.bytes_per_peer = buffer * spec.receive_depth();
+    needs.bytes_per_peer_at_first = needs.bytes_per_peer - buffer * spec.receives_later();
   } else {
     needs.receive_entries = spec.rd_num;
     needs.bytes_per_process_at_first = buffer * spec.rd_init;

@@ -40,7 +40,8 @@ struct Question {
 /// What one queue of the list takes, for the process and for each peer.
 struct QueueNeeds {
   QueueSpec spec;
-  std::uint64_t bytes_per_peer = 0;              ///< registered receive buffers
+  std::uint64_t bytes_per_peer_at_first = 0;     ///< registered receive buffers of a P queue
+  std::uint64_t bytes_per_peer = 0;              ///< the same when it has grown to its full size
   std::uint64_t bytes_per_process_at_first = 0;  ///< of a shared queue
   std::uint64_t bytes_per_process = 0;           ///< the same when it has grown to its full size
   std::uint64_t send_entries = 0;                ///< of the queue pair to a peer

@@ -21,17 +21,18 @@ unsigned long long number(const Json& value) {
 
 void add_queues(std::string& text, const Json& queues) {
   add(text, "  queues %s\n", queues["receive_queues"].get<std::string>().c_str());
-  add(text, "    %-5s%10s%14s%18s%18s%10s%10s\n", "kind", "size", "bytes/peer", "bytes/process", "grows to", "sends",
-      "receives");
+  add(text, "    %-5s%10s%14s%14s%18s%18s%10s%10s\n", "kind", "size", "bytes/peer", "grows to", "bytes/process",
+      "grows to", "sends", "receives");
   for (const Json& queue : queues["queues"]) {
-    add(text, "    %-5s%10llu%14llu%18llu%18llu%10llu%10llu%s\n", queue["kind"].get<std::string>().c_str(),
-        number(queue["size"]), number(queue["bytes_per_peer"]), number(queue["bytes_per_process_at_first"]),
-        number(queue["bytes_per_process"]), number(queue["send_entries"]), number(queue["receive_entries"]),
-        queue["carries_rdma"].get<bool>() ? "  and RDMA" : "");
+    add(text, "    %-5s%10llu%14llu%14llu%18llu%18llu%10llu%10llu%s\n", queue["kind"].get<std::string>().c_str(),
+        number(queue["size"]), number(queue["bytes_per_peer_at_first"]), number(queue["bytes_per_peer"]),
+        number(queue["bytes_per_process_at_first"]), number(queue["bytes_per_process"]), number(queue["send_entries"]),
+        number(queue["receive_entries"]), queue["carries_rdma"].get<bool>() ? "  and RDMA" : "");
   }
-  add(text, "    %-5s%10s%14llu%18llu%18llu   %llu completions per peer, and more that all share\n", "sum", "",
-      number(queues["bytes_per_peer"]), number(queues["bytes_per_process_at_first"]),
-      number(queues["bytes_per_process"]), number(queues["completions_per_peer"]));
+  add(text, "    %-5s%10s%14llu%14llu%18llu%18llu   %llu completions per peer, and more that all share\n", "sum", "",
+      number(queues["bytes_per_peer_at_first"]), number(queues["bytes_per_peer"]),
+      number(queues["bytes_per_process_at_first"]), number(queues["bytes_per_process"]),
+      number(queues["completions_per_peer"]));
   add(text, "    queue pairs of a port, %llu hosts with %llu processes: %llu per process, %llu per host",
       number(queues["hosts"]), number(queues["processes_per_host"]), number(queues["queue_pairs_per_process"]),
       number(queues["queue_pairs_per_host"]));

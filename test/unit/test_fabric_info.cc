@@ -30,6 +30,14 @@ START_TEST(p_queues_cost_every_peer) {
 }
 END_TEST
 
+START_TEST(p_queues_begin_with_less) {
+  const QueueNeeds needs = needs_of(question("P,120,16,8,4,4,2:S,4088,32,8,4,8,2"), 0, {}, 0);
+  ck_assert_uint_eq(needs.bytes_per_peer_at_first, 128 * 6);
+  ck_assert_uint_eq(needs.bytes_per_peer, 128 * 20);
+  ck_assert_uint_eq(needs.receive_entries, 21);
+}
+END_TEST
+
 START_TEST(s_queues_cost_the_process) {
   const QueueNeeds needs = needs_of(question("P,120,16,8,4,4:S,4088,32,8,4,8,2"), 1, {}, 0);
   ck_assert_uint_eq(needs.bytes_per_peer, 0);
@@ -44,9 +52,9 @@ START_TEST(the_sums_are_sums) {
   const auto all = report(question("P,120,16,8,4,4:S,4088,32,8,4,8,2"))["queues"];
   ck_assert_uint_eq(all["bytes_per_peer"].get<unsigned>(), 2560);
   ck_assert_uint_eq(all["bytes_per_process"].get<unsigned>(), 131072);
-  ck_assert_uint_eq(all["completions_per_peer"].get<unsigned>(), cpc::kOwnSends + 2 + 21 + 15);
+  ck_assert_uint_eq(all["completions_per_peer"].get<unsigned>(), cpc::kOwnSends + 2 + 21 + cpc::kOwnSends + 1);
   ck_assert_uint_eq(all["queues"].size(), 2);
-  test::check_text(all["receive_queues"].get<std::string>(), "P,120,16,8,4,4:S,4088,32,8,4,8,2");
+  test::check_text(all["receive_queues"].get<std::string>(), "P,120,16,8,4,4,16:S,4088,32,8,4,8,2");
 }
 END_TEST
 
@@ -54,7 +62,7 @@ START_TEST(long_send_queues_share_completions) {
   const auto all = report(question("P,120,64,8,4,4:S,4088,320,8,80"))["queues"];
   ck_assert_uint_eq(all["queues"][0]["send_entries"].get<unsigned>(), 64 + 4 + 2);  // marker and handshake
   ck_assert_uint_eq(all["queues"][1]["send_entries"].get<unsigned>(), 80 + 10 + 1);
-  const unsigned first = cpc::kOwnSends + 2 + 64 + 4 + 1;
+  const unsigned first = cpc::kOwnSends + 2 + 16 + 4 + 1;  // receives that a peer gets later do not count
   ck_assert_uint_eq(all["completions_per_peer"].get<unsigned>(), first + cpc::kOwnSends + 1);
 }
 END_TEST
@@ -218,9 +226,9 @@ int main() {
   using namespace fabric;
   using namespace fabric::info;
   return test::run_suite(
-      "fabric_info",
-      {p_queues_cost_every_peer, s_queues_cost_the_process, the_sums_are_sums, long_send_queues_share_completions,
-       queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues, every_context_has_queue_pairs,
-       operations_are_read_as_written, plans_are_the_planners, settings_are_read_as_by_mpirun, bad_settings_are_named,
-       every_port_has_limits_with_reasons, text_has_the_numbers});
+      "fabric_info", {p_queues_cost_every_peer, p_queues_begin_with_less, s_queues_cost_the_process, the_sums_are_sums,
+                      long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
+                      every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
+                      settings_are_read_as_by_mpirun, bad_settings_are_named, every_port_has_limits_with_reasons,
+                      text_has_the_numbers});
 }

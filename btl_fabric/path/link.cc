@@ -296,15 +296,23 @@ bool Link::take_notes(LinkQueue& queue, const PacketHeader& header) noexcept {
   return header.ring_slots() == 0 || ring_out_.give_back(header.ring_slots());
 }
 
+/// A queue for which there is no memory is left as it is: what it has comes back with every message, and does for the peer.
 [[gnu::cold]] void Link::grow(LinkQueue& queue) noexcept {
-  const std::uint32_t more = queue.credits.growth();
-  if (more == 0 || !may_post() ||
-      !path_.queues().completion_queues->extend(queue.qp->recv_cq, more, queue.later_room)) {
+  const std::uint32_t wanted = queue.credits.growth();
+  if (wanted == 0 || !queue.may_grow || !may_post() ||
+      !path_.queues().completion_queues->extend(queue.qp->recv_cq, wanted, queue.later_room)) {
     return;
   }
-  ++path_.counters().receive_queues_grown;
-  queue.credits.grow(more);
-  refill(queue);
+  const std::uint32_t added = queue.receives.add(wanted);
+  if (added < wanted) {
+    queue.may_grow = false;
+    queue.later_room.reduce(wanted - added);
+  }
+  if (added > 0) {
+    ++path_.counters().receive_queues_grown;
+    queue.credits.grow(added);
+    refill(queue);
+  }
 }
 
 void Link::retry() noexcept {

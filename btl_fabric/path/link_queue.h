@@ -88,6 +88,7 @@ struct LinkQueue {
   bool is_enqueued = false;        ///< in the wait list of the shared send queue
   bool said_goodbye = false;       ///< the peer has: it sends nothing more over this queue
   bool drained = false;            ///< every send completion is in: the marker's was the last
+  bool may_grow = true;            ///< there was memory for the receives that a P queue has more than at first
   CompletionQueueRoom later_room;  ///< for the receives that a P queue has more than at first
 
   [[nodiscard]] Room room() const noexcept {

@@ -37,6 +37,18 @@ class ReceiveBuffers {
   /// A receive completed; its buffer is in use until give_back().
   void completed(const Fragment* fragment) noexcept { rx_.completed(bytes_, fragment); }
 
+  /// Takes up to `count` buffers more, which lie ready then. Gives how many there were.
+  [[nodiscard]] std::uint32_t add(std::uint32_t count) noexcept {
+    for (std::uint32_t added = 0; added < count; ++added) {
+      Fragment* const fragment = pool_.get();
+      if (fragment == nullptr) {
+        return added;
+      }
+      give_back(fragment);
+    }
+    return count;
+  }
+
   void give_back(Fragment* fragment) noexcept {
     fragment->next = spare_;
     spare_ = fragment;

@@ -12,6 +12,12 @@ CompletionQueueRoom::~CompletionQueueRoom() {
   }
 }
 
+void CompletionQueueRoom::reduce(std::uint32_t entries) noexcept {
+  assert(entries <= demand_.own);
+  set_->release(queue_, {entries, 0});
+  demand_.own -= entries;
+}
+
 ibv_cq* CompletionQueueRoom::cq() const noexcept {
   return set_ == nullptr ? nullptr : set_->queue(queue_);
 }

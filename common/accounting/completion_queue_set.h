@@ -41,6 +41,8 @@ class CompletionQueueRoom {
   ~CompletionQueueRoom();
 
   [[nodiscard]] ibv_cq* cq() const noexcept;
+  /// Gives back room for so many completions, which cannot come.
+  void reduce(std::uint32_t entries) noexcept;
 
  private:
   friend class CompletionQueueSet;

@@ -155,6 +155,9 @@ START_TEST(room_for_more_of_a_queue_pair) {
     ck_assert(bench.set.extend(first.cq(), 1, more));  // the queue grows
     ck_assert_int_eq(resized, 1);
     ck_assert(!bench.set.extend(first.cq(), static_cast<std::uint32_t>(largest), more));
+    more.reduce(11);
+    ck_assert(bench.set.extend(first.cq(), 11, more));
+    ck_assert_int_eq(resized, 1);
     ck_assert_uint_eq(bench.set.count(), 1);
   }
   const int size = sizes[0];

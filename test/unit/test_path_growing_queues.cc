@@ -93,6 +93,28 @@ START_TEST(does_not_grow_without_room_for_completions) {
 }
 END_TEST
 
+/// It goes on with what it has, and does not ask again each time that the peer waits.
+START_TEST(does_not_grow_without_memory) {
+  PathBench bench({.queues = "P,256,1024,512,512,2,512"});
+  Link& link = bench.connect();
+  bench.device.registers = false;
+  receive(bench, link, true);
+  const std::uint32_t depth = link.queue(0).credits.depth();
+  ck_assert_uint_lt(depth, 512 + 2 + 512);
+  const unsigned regions = bench.device.regions;
+  bench.device.registers = true;
+  for (unsigned i = 0; i < 2000; ++i) {
+    (void)link.queue(0).credits.take_grant();  // as if something had gone to the peer
+    receive(bench, link, true);
+    bench.pair(link).sends.clear();
+  }
+  ck_assert_uint_eq(link.queue(0).credits.depth(), depth);
+  ck_assert_uint_eq(bench.device.regions, regions);
+  ck_assert_uint_eq(bench.messages, 2001);
+  ck_assert_uint_eq(bench.failures.size(), 0);
+}
+END_TEST
+
 /// The room that the queue had more goes back with the link.
 START_TEST(gives_back_what_it_had_more) {
   PathBench bench(kGrowing);
@@ -129,7 +151,8 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite("path_growing_queues", {begins_with_few_receives, who_waits_for_a_credit_says_so_once,
-                                           grows_for_a_peer_that_waits, does_not_grow_without_room_for_completions,
-                                           gives_back_what_it_had_more, a_shared_queue_takes_no_such_note});
+  return run_suite("path_growing_queues",
+                   {begins_with_few_receives, who_waits_for_a_credit_says_so_once, grows_for_a_peer_that_waits,
+                    does_not_grow_without_room_for_completions, does_not_grow_without_memory,
+                    gives_back_what_it_had_more, a_shared_queue_takes_no_such_note});
 }

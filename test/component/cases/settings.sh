@@ -21,7 +21,7 @@ case_limit_above_queues() {
 }
 case_queues_too_small() { # for what Open MPI sends
   fabric 1 --mca btl_fabric_receive_queues P,10,10:S,100,16 "$check" $small
-  says 'btl_fabric_receive_queues is P,10,10,8,4,5:S,100,16,12,3,4,1, and its largest queue takes 100 bytes' &&
+  says 'btl_fabric_receive_queues is P,10,10,8,4,5,10:S,100,16,12,3,4,1, and its largest queue takes 100 bytes' &&
     says 'one queue at least must take 128' && says_not eager || return 1
   fabric 2 --mca btl_fabric_receive_queues P,10,10:P,128,64 "$check" $small && says 'checks passed'
 }

@@ -90,7 +90,7 @@ case_iwarp_small_completion_queues() { # siw cannot resize them
 completion_queues_of() { # DEVICE NP [MPIRUN ARGUMENT...] : into $made and $grown
   local device=$1
   shift
-  watched "$@" --mca btl_fabric_cq_size 700 --mca btl_fabric_receive_queues P,4096,128:P,65536,16 \
+  watched "$@" --mca btl_fabric_cq_size 600 --mca btl_fabric_receive_queues P,4096,128,,,,128:P,65536,16 \
     --mca btl_fabric_if_include "$device" "$check" $small && says 'checks passed' || return 1
   made=$(cat verbs.* | grep -c '^cq: .* [0-9]\{3,\}$') # another of 2 is made to see what the device can
   grown=$(cat verbs.* | grep -c '^cq grows: ') || true # none

@@ -296,7 +296,7 @@ bool Link::take_notes(LinkQueue& queue, const PacketHeader& header) noexcept {
   return header.ring_slots() == 0 || ring_out_.give_back(header.ring_slots());
 }
 
-/// A queue for which there is no memory is left as it is: what it has comes back with every message, and does for the peer.
+/// Where there is no memory for more receives the queue stays as it is. It works with those it has, only slower.
 [[gnu::cold]] void Link::grow(LinkQueue& queue) noexcept {
   const std::uint32_t wanted = queue.credits.growth();
   if (wanted == 0 || !queue.may_grow || !may_post() ||

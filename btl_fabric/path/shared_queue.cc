@@ -71,7 +71,7 @@ void SharedQueue::limit_reached() noexcept {
 void SharedQueue::set_target(std::uint32_t target) noexcept {
   target_ = target;
   // The watermark keeps its place as the target grows.
-  low_ = static_cast<std::uint32_t>(std::uint64_t{target} * spec_.rd_low / spec_.rd_num);
+  low_ = in_proportion(spec_.rd_low, target, spec_.rd_num);
 }
 
 bool SharedQueue::refill() noexcept {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Why two peers that follow these rules never wait for each other forever. Let A send to B, be out of credits, and let
-// nothing be under way. Each of B's receives, of which there are n now, is then either missing (consumed, not posted again) or owed (posted
-// again, A does not know).
+// nothing be under way. B's queue has n receives now. Each of them is then either missing (consumed, not posted again) or
+// owed (posted again, A does not know). `low` and `win` are rd_low and rd_win in proportion to n.
 //
-// 1. B owes enough. B posts all that is missing once rd_low or fewer receives are posted, so that (as soon as it has
-//    buffers) at most n - low - 1 are missing, low being rd_low in proportion to n. At least low + 1 are owed then. An rd_win above that might
-//    never be reached: hence the threshold is min(win, low + 1), and an explicit message is due.
+// 1. B owes enough. B posts all that is missing once `low` or fewer receives are posted, so that (as soon as it has
+//    buffers) at most n - low - 1 are missing. At least low + 1 are owed then. A `win` above that might never be
+//    reached: hence the threshold is min(win, low + 1), and an explicit message is due.
 // 2. B may send it, unless all rd_rsv reserved receives of A are used up in B's books. Suppose they are. The explicit
 //    message that used the last one gave A at least one credit, and A spent its last credit later. sendable() let it do
 //    so only because not all reserved receives were consumed: one had been posted again, which that message or an
@@ -17,14 +17,6 @@
 #include <cassert>
 
 namespace fabric {
-namespace {
-
-/// `count` of `most` as a part of `now`.
-std::uint32_t in_proportion(std::uint32_t count, std::uint32_t now, std::uint32_t most) noexcept {
-  return static_cast<std::uint32_t>(std::uint64_t{count} * now / most);
-}
-
-}  // namespace
 
 void CreditWindow::Receives::post(std::uint32_t count) noexcept {
   missing -= count;
@@ -46,7 +38,7 @@ CreditWindow::CreditWindow(const QueueSpec& spec) noexcept
   set_thresholds();
 }
 
-/// Those of a queue that has not grown are smaller in proportion: what is never reached would never be done.
+/// A queue that has not grown has lower thresholds, in proportion: it might never reach those of a full one.
 void CreditWindow::set_thresholds() noexcept {
   if (most_ == 0) {
     return;  // it is no P queue

@@ -4,8 +4,8 @@
 // posted for one message, so that a sender who holds one never meets "receiver not ready". credit_window.cc says why
 // peers that keep to these rules cannot deadlock.
 //
-// A connection begins with the receives of rd_init messages. A peer that runs out of credits says so, and the queue grows, up
-// to rd_num: grow() takes place for more receives, whose credits the peer gets as it gets others.
+// A connection begins with rd_init receives. A peer that runs out of credits says so (PacketHeader::notes), and the queue
+// grows, up to rd_num: grow(). The peer gets the new credits in the same way as those that come back.
 //
 // Credits come back in the header of any message on the queue, or, when nothing goes that way, in an explicit credit
 // message. Explicit messages need no credit: `rd_rsv` further receives are kept for them, and the sender counts those
@@ -125,11 +125,11 @@ class CreditWindow {
   /// there are some). Call it after the posting, and before the next take_grant().
   void posted(std::uint32_t count) noexcept;
 
-  /// Receives of a full queue of now: for messages, and rd_rsv.
+  /// Receives of the queue at its present size, posted or not: those for messages, and rd_rsv.
   [[nodiscard]] std::uint32_t depth() const noexcept { return messages_.full + reserved_.full; }
-  /// Receives that a queue should have more whose peer runs out of credits: as many as it has, up to rd_num in all.
+  /// How many receives to add when the peer has run out of credits: as many as there are, up to rd_num in all.
   [[nodiscard]] std::uint32_t growth() const noexcept { return std::min(messages_.full, most_ - messages_.full); }
-  /// The queue has `count` receives more, which are to be posted. It has been full before.
+  /// Adds `count` receives, at most growth(), which are to be posted. All receives must have been posted once before.
   void grow(std::uint32_t count) noexcept;
 
  private:

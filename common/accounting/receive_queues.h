@@ -51,6 +51,12 @@ struct QueueSpec {
   bool operator==(const QueueSpec&) const = default;
 };
 
+/// `count` receives of a queue of `most`, in proportion to one of `now`. Rounds down.
+[[nodiscard]] constexpr std::uint32_t in_proportion(std::uint32_t count, std::uint32_t now,
+                                                    std::uint32_t most) noexcept {
+  return static_cast<std::uint32_t>(std::uint64_t{count} * now / most);
+}
+
 /// Most queues in a list: what the queue field of the wire formats holds.
 inline constexpr std::size_t kMaxQueues = 16;
 

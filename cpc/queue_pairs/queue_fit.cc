@@ -29,9 +29,7 @@ std::uint32_t shared_receives(const ReceiveQueues& queues) noexcept {
 
 /// A shared queue with fewer receives, and everything that follows from their number in proportion.
 QueueSpec with_receives(QueueSpec spec, std::uint32_t rd_num) noexcept {
-  const auto scaled = [&](std::uint32_t count) {
-    return static_cast<std::uint32_t>(std::uint64_t{count} * rd_num / spec.rd_num);
-  };
+  const auto scaled = [&](std::uint32_t count) { return in_proportion(count, rd_num, spec.rd_num); };
   spec.rd_low = std::min(scaled(spec.rd_low), rd_num - 1);
   spec.rd_init = std::max(1U, scaled(spec.rd_init));
   spec.srq_limit = std::max(1U, scaled(spec.srq_limit));

@@ -202,8 +202,10 @@ Result<PathQueues> Module::make_queues() const {
   }
   made.completion_queues = std::make_unique<CompletionQueueSet>(
       port_.device->context.get(), fit_.cq_entries, shared_receives,
-      CompletionQueueSet::Limits{
-          .queues = fit_.most_cqs, .last_entries = fit_.last_cq_entries, .may_resize = values.cq_resize != 0});
+      CompletionQueueSet::Limits{.queues = fit_.most_cqs,
+                                 .last_entries = fit_.last_cq_entries,
+                                 .at_first = fit_.entries_at_first,
+                                 .may_resize = values.cq_resize != 0});
   if (fit_.queues.has_xrc()) {
     auto domain = open_xrc_domain();
     if (!domain) {

@@ -8,13 +8,13 @@ namespace fabric {
 
 CompletionQueueRoom::~CompletionQueueRoom() {
   if (set_ != nullptr) {
-    set_->release(queue_, demand_);
+    set_->release(queue_, demand_, is_extension_);
   }
 }
 
 void CompletionQueueRoom::reduce(std::uint32_t entries) noexcept {
   assert(entries <= demand_.own);
-  set_->release(queue_, {entries, 0});
+  set_->release(queue_, {entries, 0}, is_extension_);
   demand_.own -= entries;
 }
 
@@ -73,6 +73,7 @@ bool CompletionQueueSet::take(std::size_t queue, const CompletionDemand& demand)
     }
   }
   entry.free -= demand.own + shared;
+  at_first_ += demand.own;
   entry.wanted += demand.shared;
   entry.shared += shared;
   entry.sends.add(shared);
@@ -90,6 +91,22 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(const CompletionDemand& 
   return make_another(demand);
 }
 
+/// Peers that connect later find what they need.
+bool CompletionQueueSet::can_spare(std::uint32_t entries) const noexcept {
+  const std::uint64_t to_come = limits_.at_first > at_first_ ? limits_.at_first - at_first_ : 0;
+  if (to_come == 0) {
+    return true;
+  }
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  const std::size_t others = limits_.queues > count ? limits_.queues - count : 0;
+  const std::uint32_t next = size_of_next();
+  std::uint64_t room = others * std::uint64_t{next > shared_receives_ ? next - shared_receives_ : 0};
+  for (std::size_t i = 0; i < count; ++i) {
+    room += queues_[i].free + (limits_.may_resize ? max_entries_ - queues_[i].size : 0);
+  }
+  return room >= to_come + entries;
+}
+
 bool CompletionQueueSet::extend(const ibv_cq* queue, std::uint32_t entries, CompletionQueueRoom& room) noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
@@ -100,12 +117,13 @@ bool CompletionQueueSet::extend(const ibv_cq* queue, std::uint32_t entries, Comp
       continue;
     }
     assert(room.set_ == nullptr || (room.set_ == this && room.queue_ == i));
-    if (queues_[i].free < entries && !grow(i, entries)) {
+    if (!can_spare(entries) || (queues_[i].free < entries && !grow(i, entries))) {
       return false;
     }
     queues_[i].free -= entries;
     room.set_ = this;
     room.queue_ = i;
+    room.is_extension_ = true;
     room.demand_.own += entries;
     return true;
   }
@@ -161,8 +179,9 @@ Result<CompletionQueueRoom> CompletionQueueSet::make_another(const CompletionDem
 }
 
 /// What sends share stays for those that come after it.
-void CompletionQueueSet::release(std::size_t queue, const CompletionDemand& demand) noexcept {
+void CompletionQueueSet::release(std::size_t queue, const CompletionDemand& demand, bool is_extension) noexcept {
   const std::lock_guard lock(mutex_);
+  at_first_ -= is_extension ? 0 : demand.own;
   queues_[queue].free += demand.own;
   queues_[queue].wanted -= demand.shared;
   assert(queues_[queue].free <= queues_[queue].size - shared_receives_);

@@ -50,11 +50,13 @@ class CompletionQueueRoom {
     std::swap(set_, other.set_);
     std::swap(queue_, other.queue_);
     std::swap(demand_, other.demand_);
+    std::swap(is_extension_, other.is_extension_);
   }
 
   CompletionQueueSet* set_ = nullptr;
   std::size_t queue_ = 0;
   CompletionDemand demand_;
+  bool is_extension_ = false;  ///< by extend()
 };
 
 /// reserve() may be called from any thread; polling is the main thread's business.
@@ -67,6 +69,7 @@ class CompletionQueueSet {
   struct Limits {
     std::size_t queues = kMaxQueues;
     std::uint32_t last_entries = 0;     ///< 0: as the others
+    std::uint64_t at_first = 0;         ///< what the queue pairs to all those peers own when they are made
     std::uint32_t shared_sends = 2048;  ///< most entries of a queue for sends that share them
     bool may_resize = true;
   };
@@ -90,7 +93,8 @@ class CompletionQueueSet {
   }
 
   /// Adds room for so many completions in `queue` to `room`, which is empty or has some there. False, and nothing has happened, if
-  /// there are no more, or another thread looks for some just now.
+  /// there are no more beyond what peers need that are still to connect (Limits::at_first), or another thread looks for some
+  /// just now.
   [[nodiscard]] bool extend(const ibv_cq* queue, std::uint32_t entries, CompletionQueueRoom& room) noexcept;
 
   /// Queues to poll: `queue(0)` to `queue(count() - 1)`.
@@ -101,7 +105,7 @@ class CompletionQueueSet {
 
  private:
   friend class CompletionQueueRoom;
-  void release(std::size_t queue, const CompletionDemand& demand) noexcept;
+  void release(std::size_t queue, const CompletionDemand& demand, bool is_extension) noexcept;
 
   struct Entry {
     CompletionQueue cq;
@@ -115,6 +119,7 @@ class CompletionQueueSet {
   [[nodiscard]] bool take(std::size_t queue, const CompletionDemand& demand) noexcept;
   [[nodiscard]] std::uint32_t size_of_next() const noexcept;
   [[nodiscard]] bool grow(std::size_t queue, std::uint32_t entries) noexcept;
+  [[nodiscard]] bool can_spare(std::uint32_t entries) const noexcept;
   [[nodiscard]] Result<CompletionQueueRoom> make_another(const CompletionDemand& demand);
 
   ibv_context* device_;
@@ -122,7 +127,8 @@ class CompletionQueueSet {
   std::uint32_t max_entries_ = UINT32_MAX;  ///< of a queue of the device
   std::uint32_t shared_receives_;
   Limits limits_;
-  std::mutex mutex_;  ///< guards sizes and the making of queues
+  std::mutex mutex_;            ///< guards sizes and the making of queues
+  std::uint64_t at_first_ = 0;  ///< what the queue pairs that there are have owned when they were made
   std::array<Entry, kMaxQueues> queues_;
   std::atomic<std::size_t> count_ = 0;
 };

@@ -202,6 +202,7 @@ class Fitting {
       all += std::uint64_t{peers} * depths(i).completions().own;
       sends += std::uint64_t{peers} * depths(i).shared_sends;
     }
+    fit_.entries_at_first = all;
     fit_.most_cqs = static_cast<std::uint32_t>(std::clamp<std::int64_t>(device_.completion_queues, 1, kMost));
     all += std::min<std::uint64_t>(sends, fit_.most_cqs * CompletionQueueSet::Limits{}.shared_sends);
     const std::uint64_t others = (fit_.most_cqs - 1) * (fit_.cq_entries - shared);

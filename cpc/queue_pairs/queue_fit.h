@@ -56,7 +56,8 @@ struct QueueFit {
   std::uint32_t last_cq_entries =
       0;  ///< of the last that there may be: room for all peers, as far as the device has it
   std::uint32_t most_cqs = 0;
-  std::vector<Grant> changes;  ///< what is not as asked for, and why
+  std::uint64_t entries_at_first = 0;  ///< what the queue pairs to all peers own when they are made
+  std::vector<Grant> changes;          ///< what is not as asked for, and why
 };
 
 /// `queues` as they are run on the kind of link. `peers`: processes that may be connected.

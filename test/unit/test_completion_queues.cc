@@ -166,6 +166,30 @@ START_TEST(room_for_more_of_a_queue_pair) {
 }
 END_TEST
 
+/// Of a device with one queue, which can become large enough for what 10 connections begin with, and 100 entries more.
+START_TEST(room_for_more_is_not_that_of_others_to_come) {
+  largest = 20 + 10 * 30 + 100;
+  can_resize = true;
+  most = 1;
+  {
+    Bench bench({.queues = 1, .shared_sends = 0, .at_first = 10 * 30});
+    ck_assert_int_eq(bench.connect(2), 2);
+    CompletionQueueRoom more;
+    ck_assert(!bench.set.extend(bench.set.queue(0), 101, more));
+    ck_assert(bench.set.extend(bench.set.queue(0), 60, more) && bench.set.extend(bench.set.queue(0), 40, more));
+    ck_assert(!bench.set.extend(bench.set.queue(0), 1, more));
+    ck_assert_int_eq(bench.connect(8), 8);
+    // A peer that has gone may come back.
+    bench.rooms.pop_back();
+    ck_assert(!bench.set.extend(bench.set.queue(0), 1, more));
+    more.reduce(1);
+    ck_assert(bench.set.extend(bench.set.queue(0), 1, more));
+    ck_assert_int_eq(bench.connect(1), 1);
+  }
+  most = 64;
+}
+END_TEST
+
 START_TEST(what_no_queue_holds_is_refused) {
   largest = 200;
   can_resize = true;
@@ -251,7 +275,8 @@ int main() {
   return test::run_suite(
       "completion_queues",
       {one_queue_grows_to_the_largest_there_is, a_device_that_cannot_resize_is_asked_once, resizing_can_be_forbidden,
-       room_that_is_given_back_is_used_again, room_for_more_of_a_queue_pair, what_no_queue_holds_is_refused,
-       sends_share_entries_up_to_a_limit, what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go,
-       queues_that_cannot_grow_leave_room_for_peers, entries_are_lent_and_come_back});
+       room_that_is_given_back_is_used_again, room_for_more_of_a_queue_pair,
+       room_for_more_is_not_that_of_others_to_come, what_no_queue_holds_is_refused, sends_share_entries_up_to_a_limit,
+       what_is_shared_does_not_grow_with_queue_pairs_that_come_and_go, queues_that_cannot_grow_leave_room_for_peers,
+       entries_are_lent_and_come_back});
 }

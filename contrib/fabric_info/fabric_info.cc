@@ -10,6 +10,7 @@
 #include "btl_fabric/base/param_table.h"
 #include "common/ports/port_scan.h"
 #include "contrib/fabric_info/explain.h"
+#include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/report.h"
 #include "contrib/fabric_info/settings.h"
 
@@ -89,6 +90,11 @@ int run(int argc, char** argv) {
   app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun; those in the environment count too");
   app.add_option("-e,--explain", operations,
                  "operations to show the plans of: KIND:BYTES[:unregistered], KIND being write, read, add or swap");
+  app.add_flag(
+      "-f,--fit", question.is_fit_asked,
+      "whether the job fits; if not, what is too little, and which receive queues would. The exit status is 1 then");
+  app.add_option("--memory", question.memory, "with --fit: bytes that each process may spend; 0: any")
+      ->capture_default_str();
   app.add_flag("-j,--json", json, "JSON instead of tables");
   CLI11_PARSE(app, argc, argv);
 
@@ -121,7 +127,7 @@ int run(int argc, char** argv) {
   }
   const nlohmann::ordered_json report = fabric::info::report(question);
   std::cout << (json ? report.dump(2) + "\n" : fabric::info::as_text(report));
-  return 0;
+  return fabric::info::fits(report) ? 0 : 1;
 }
 
 }  // namespace

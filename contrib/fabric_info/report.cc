@@ -12,7 +12,9 @@
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/write_order.h"
+#include "common/ports/xrc_domain.h"
 #include "contrib/fabric_info/explain.h"
+#include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/limits.h"
 #include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
@@ -176,6 +178,17 @@ void add_fit(Json& result, ibv_context* device, const ibv_device_attr& attribute
   }
 }
 
+/// As its first port would be used.
+HostRoom host_room(ibv_context* device, const ibv_device_attr& attributes, const DeviceCosts& costs,
+                   std::uint32_t max_inline) {
+  ibv_port_attr port{};
+  const std::optional<Transport> link =
+      ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Transport>();
+  const bool is_iwarp = link == Transport::kIwarp;
+  return {static_cast<std::uint64_t>(std::max(0, attributes.max_qp)),
+          !is_iwarp && XrcDomain::why_not(attributes).empty(), !is_iwarp, costs, max_inline};
+}
+
 Json device(ibv_device* found, const Question& question) {
   const std::string name = ibv_get_device_name(found);
   Json result{{"device", name}};
@@ -235,6 +248,9 @@ Json device(ibv_device* found, const Question& question) {
   }
   add_fit(result, context.get(), attributes, question, costs, max_inline, manager.completion_queues());
   result["queues"] = std::move(needs);
+  if (question.is_fit_asked) {
+    result["fit"] = as_json(question, host_room(context.get(), attributes, costs, max_inline));
+  }
   const DeviceFacts facts{&attributes, max_inline, pd ? measure_registration(pd.get()) : RegistrationCost{}};
   result["ports"] = Json::array();
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
@@ -307,6 +323,9 @@ Json report(const Question& question) {
   }
   std::uint64_t entries = 0;
   result["queues"] = queues(question, DeviceCosts{}, 0, entries);  // where every device counts entries
+  if (question.is_fit_asked && result["devices"].empty()) {
+    result["fit"] = as_json(question, HostRoom{});
+  }
   return result;
 }
 

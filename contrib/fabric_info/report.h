@@ -35,6 +35,8 @@ struct Question {
   int mtu = 0;                      ///< the parameter btl_fabric_mtu
   std::uint32_t wanted_inline = 0;  ///< bytes to ask devices for
   LimitWishes limits;
+  bool is_fit_asked = false;  ///< whether the job fits
+  std::uint64_t memory = 0;   ///< that a process may spend on that, bytes; 0: any
 };
 
 /// What one queue of the list takes, for the process and for each peer.

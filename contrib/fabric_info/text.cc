@@ -42,6 +42,23 @@ void add_queues(std::string& text, const Json& queues) {
   text += "\n";
 }
 
+/// Ends with what there is to do.
+void add_fit(std::string& text, const Json& report) {
+  if (!report.contains("fit")) {
+    return;
+  }
+  const Json& fit = report["fit"];
+  add(text, "  the job takes %llu queue pairs on each host, and up to %llu bytes in each process: it %s\n",
+      number(fit["queue_pairs_per_host"]), number(fit["bytes_per_process"]),
+      fit["fits"].get<bool>() ? "fits" : "does not fit");
+  for (const Json& shortfall : fit["shortfalls"]) {
+    add(text, "    %s\n", shortfall.get<std::string>().c_str());
+  }
+  if (const auto instead = fit["instead"].get<std::string>(); !instead.empty()) {
+    add(text, "    it would with btl_fabric_receive_queues %s\n", instead.c_str());
+  }
+}
+
 void add_port(std::string& text, const Json& port) {
   add(text, "  port %llu: %s", number(port["port"]), port["state"].get<std::string>().c_str());
   if (!port.contains("link")) {
@@ -100,6 +117,7 @@ void add_device(std::string& text, const Json& device) {
     text += "    this device cannot be used: " + device["does_not_fit"].get<std::string>() + "\n";
   }
   add_queues(text, device["queues"]);
+  add_fit(text, device);
 }
 
 }  // namespace
@@ -112,6 +130,7 @@ std::string as_text(const Json& report) {
   if (report["devices"].empty()) {
     text += "This host has no RDMA device. On any:\n";
     add_queues(text, report["queues"]);
+    add_fit(text, report);
   }
   return text;
 }

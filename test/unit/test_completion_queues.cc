@@ -172,7 +172,7 @@ START_TEST(room_for_more_is_not_that_of_others_to_come) {
   can_resize = true;
   most = 1;
   {
-    Bench bench({.queues = 1, .shared_sends = 0, .at_first = 10 * 30});
+    Bench bench({.queues = 1, .at_first = 10 * 30, .shared_sends = 0});
     ck_assert_int_eq(bench.connect(2), 2);
     CompletionQueueRoom more;
     ck_assert(!bench.set.extend(bench.set.queue(0), 101, more));

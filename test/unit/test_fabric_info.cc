@@ -3,6 +3,7 @@
 #include <string>
 
 #include "contrib/fabric_info/explain.h"
+#include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/limits.h"
 #include "contrib/fabric_info/report.h"
 #include "contrib/fabric_info/settings.h"
@@ -211,6 +212,96 @@ START_TEST(every_port_has_limits_with_reasons) {
 }
 END_TEST
 
+/// A job of `hosts` with `processes` each.
+Question job(const char* list, std::int64_t hosts, std::int64_t processes) {
+  Question asked = question(list);
+  asked.hosts = hosts;
+  asked.node.processes = processes;
+  asked.is_fit_asked = true;
+  return asked;
+}
+
+START_TEST(a_job_takes_queue_pairs_and_memory) {
+  const Question asked = job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2);
+  const JobNeeds needs = job_needs(asked, HostRoom{});
+  ck_assert_uint_eq(needs.queue_pairs, 2 * 3 * 2);
+  const QueueNeeds own = needs_of(asked, 0, {}, 0);
+  const QueueNeeds shared = needs_of(asked, 1, {}, 0);
+  const std::uint64_t entries =
+      own.send_entries + own.completions + 2 * own.receive_entries + shared.send_entries + shared.completions;
+  ck_assert_uint_eq(needs.bytes_per_process,
+                    shared.bytes_per_process + 32 * 2 * 64 + 3 * (own.bytes_per_peer + 64 * entries));
+  HostRoom iwarp;
+  iwarp.has_shared_queues = false;  // they are run as P queues
+  ck_assert_uint_gt(job_needs(job("S,4000,32,8,4", 2, 20), iwarp).bytes_per_process,
+                    job_needs(job("S,4000,32,8,4", 2, 20), HostRoom{}).bytes_per_process);
+}
+END_TEST
+
+START_TEST(a_job_that_fits_needs_no_other_list) {
+  HostRoom room;
+  room.queue_pairs = 12;
+  ck_assert(judge(job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2), room).shortfalls.empty());
+  room.queue_pairs = 11;
+  const Verdict verdict = judge(job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2), room);
+  ck_assert_uint_eq(verdict.shortfalls.size(), 1);
+  ck_assert_str_eq(verdict.shortfalls[0].c_str(), "12 queue pairs on each host, and the device has 11");
+  ck_assert_str_eq(verdict.instead.c_str(), "S,12288,1024,1008,64");
+}
+END_TEST
+
+/// Over a grid of jobs and devices: never over a limit.
+START_TEST(what_is_proposed_fits) {
+  int proposals = 0;
+  int none = 0;
+  for (const std::int64_t hosts : {2, 16, 100}) {
+    for (const std::int64_t processes : {1, 16, 128}) {
+      for (const std::uint64_t pairs : {100, 16'000, 262'144, 10'000'000}) {
+        for (const std::uint64_t memory : {0, 4 << 20, 64 << 20, 1 << 30}) {
+          for (const bool has_xrc : {false, true}) {
+            Question asked = job("P,128,256,192,128:S,2048,1024,1008,64:S,65536,512,448,64", hosts, processes);
+            asked.memory = memory;
+            HostRoom room;
+            room.queue_pairs = pairs;
+            room.has_xrc = has_xrc;
+            const Verdict verdict = judge(asked, room);
+            if (verdict.instead.empty()) {
+              none += verdict.shortfalls.empty() ? 0 : 1;
+              continue;
+            }
+            ++proposals;
+            ck_assert(!verdict.shortfalls.empty());
+            asked.queues = ReceiveQueues::parse(verdict.instead).value();
+            ck_assert(has_xrc || !asked.queues.has_xrc());
+            const JobNeeds needs = job_needs(asked, room);
+            ck_assert(needs.queue_pairs <= pairs && (memory == 0 || needs.bytes_per_process <= memory));
+          }
+        }
+      }
+    }
+  }
+  ck_assert_int_gt(proposals, 20);
+  ck_assert_int_gt(none, 0);
+}
+END_TEST
+
+START_TEST(the_verdict_ends_the_text) {
+  Question asked = job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2);
+  asked.memory = 1000;
+  nlohmann::ordered_json told = report(asked);
+  told["devices"] = nlohmann::ordered_json::array();  // those of this host do not matter
+  ck_assert(
+      !fits(told = {{"devices", told["devices"]}, {"queues", told["queues"]}, {"fit", as_json(asked, HostRoom{})}}));
+  const std::string text = as_text(told);
+  ck_assert_ptr_nonnull(std::strstr(text.c_str(), "it does not fit\n"));
+  ck_assert_ptr_nonnull(std::strstr(text.c_str(), " bytes in each process, and 1000 are allowed\n"));
+  asked.memory = 0;
+  told["fit"] = as_json(asked, HostRoom{});
+  ck_assert(fits(told));
+  ck_assert_ptr_nonnull(std::strstr(as_text(told).c_str(), ": it fits\n"));
+}
+END_TEST
+
 START_TEST(text_has_the_numbers) {
   const auto all = report(question("P,120,16,8,4,4"));
   const std::string text = as_text(all);
@@ -230,5 +321,6 @@ int main() {
                       long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
                       every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
                       settings_are_read_as_by_mpirun, bad_settings_are_named, every_port_has_limits_with_reasons,
-                      text_has_the_numbers});
+                      a_job_takes_queue_pairs_and_memory, a_job_that_fits_needs_no_other_list, what_is_proposed_fits,
+                      the_verdict_ends_the_text, text_has_the_numbers});
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/fabric_info/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace fabric::info {
+namespace {
+
+constexpr std::uint64_t kEntry = 64;  ///< of a send, receive or completion queue, bytes
+
+/// What is proposed where a list is too much, the fastest first: shared receives alone, one queue for everything, queue pairs that the
+/// processes of a host share, few receives.
+constexpr std::array kProposals = {
+    "S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64",
+    "S,12288,1024,1008,64",
+    "X,2048,1024,1008,64:X,12288,1024,1008,64:X,65536,512,448,64",
+    "S,12288,256,240,64",
+    "X,12288,256,240,64",
+};
+
+std::vector<std::string> shortfalls(const Question& question, const HostRoom& room) {
+  std::vector<std::string> found;
+  const JobNeeds needs = job_needs(question, room);
+  if (room.queue_pairs && needs.queue_pairs > *room.queue_pairs) {
+    found.push_back(std::to_string(needs.queue_pairs) + " queue pairs on each host, and the device has " +
+                    std::to_string(*room.queue_pairs));
+  }
+  if (question.memory != 0 && needs.bytes_per_process > question.memory) {
+    found.push_back(std::to_string(needs.bytes_per_process) + " bytes in each process, and " +
+                    std::to_string(question.memory) + " are allowed");
+  }
+  return found;
+}
+
+}  // namespace
+
+JobNeeds job_needs(const Question& asked, const HostRoom& room) {
+  Question question = asked;
+  if (!room.has_shared_queues) {
+    question.queues = asked.queues.without_shared();
+  }
+  const QueuePairCounts counts = queue_pairs_of(question);
+  // X queues have one send queue to each host, others some to each peer.
+  const std::uint64_t connections =
+      question.queues.has_xrc() ? counts.senders_per_process : counts.per_process / question.queues.count();
+  JobNeeds needs{counts.per_host, 0};
+  for (std::size_t i = 0; i < question.queues.count(); ++i) {
+    const QueueNeeds queue = needs_of(question, i, room.costs, room.max_inline);
+    const bool is_shared = queue.spec.kind != QueueKind::kPerPeer;
+    const std::uint64_t receives = queue.receive_entries * 2 * kEntry;  // each with a completion
+    needs.bytes_per_process += queue.bytes_per_process + (is_shared ? receives : 0);
+    needs.bytes_per_process += connections * (queue.bytes_per_peer + (queue.send_entries + queue.completions) * kEntry +
+                                              (is_shared ? 0 : receives));
+  }
+  return needs;
+}
+
+Verdict judge(const Question& question, const HostRoom& room) {
+  Verdict verdict{shortfalls(question, room), {}};
+  if (verdict.shortfalls.empty()) {
+    return verdict;
+  }
+  for (const char* const proposal : kProposals) {
+    Question other = question;
+    other.queues = ReceiveQueues::parse(proposal).value();
+    if ((room.has_xrc || !other.queues.has_xrc()) && shortfalls(other, room).empty()) {
+      verdict.instead = proposal;
+      break;
+    }
+  }
+  return verdict;
+}
+
+nlohmann::ordered_json as_json(const Question& question, const HostRoom& room) {
+  const JobNeeds needs = job_needs(question, room);
+  const Verdict verdict = judge(question, room);
+  return {{"fits", verdict.shortfalls.empty()},
+          {"queue_pairs_per_host", needs.queue_pairs},
+          {"bytes_per_process", needs.bytes_per_process},
+          {"shortfalls", verdict.shortfalls},
+          {"instead", verdict.instead}};
+}
+
+bool fits(const nlohmann::ordered_json& report) {
+  const auto fit = [](const nlohmann::ordered_json& one) {
+    return !one.contains("fit") || one["fit"]["fits"].get<bool>();
+  };
+  return fit(report) && std::all_of(report["devices"].begin(), report["devices"].end(), fit);
+}
+
+}  // namespace fabric::info

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Whether a job fits a device, and with which receive queues it would.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contrib/fabric_info/report.h"
+
+namespace fabric::info {
+
+/// What a host's device has for a job.
+struct HostRoom {
+  std::optional<std::uint64_t> queue_pairs;  ///< for all processes; nothing: there is no device to ask
+  bool has_xrc = false;
+  bool has_shared_queues = true;  ///< they are run as such: not on iWARP
+  DeviceCosts costs;
+  std::uint32_t max_inline = 0;
+};
+
+/// What a job takes when every process has talked to every other one, and had bursts from all.
+struct JobNeeds {
+  std::uint64_t queue_pairs = 0;        ///< of a host's device
+  std::uint64_t bytes_per_process = 0;  ///< receive buffers, and entries of queues, at 64 bytes each
+};
+[[nodiscard]] JobNeeds job_needs(const Question& question, const HostRoom& room);
+
+struct Verdict {
+  std::vector<std::string> shortfalls;  ///< none: the job fits
+  std::string instead;                  ///< a list of receive queues that fits; empty if none of the usual ones does
+};
+[[nodiscard]] Verdict judge(const Question& question, const HostRoom& room);
+
+/// {"fits", "queue_pairs_per_host", "bytes_per_process", "shortfalls", "instead"}
+[[nodiscard]] nlohmann::ordered_json as_json(const Question& question, const HostRoom& room);
+
+/// All verdicts of a report are that the job fits. A report of a question without Question::is_fit_asked has none.
+[[nodiscard]] bool fits(const nlohmann::ordered_json& report);
+
+}  // namespace fabric::info

@@ -102,6 +102,11 @@ int finalize(mca_btl_base_module_t* btl) noexcept {
   return OPAL_SUCCESS;
 }
 
+/// The largest message that a connection with the peer takes, bytes: less than others, if the peer has fewer queues.
+size_t largest_message(const mca_btl_base_endpoint_t* endpoint) noexcept {
+  return static_cast<const Endpoint*>(endpoint)->subset.largest();
+}
+
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
 Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
   PacketPath& path = module.in_context(Component::get().locks().current()).path();
@@ -120,8 +125,11 @@ Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_
   return fragment;
 }
 
-mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/, std::uint8_t order,
+mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, std::uint8_t order,
                                  size_t size, std::uint32_t flags) noexcept {
+  if (endpoint != nullptr && size > largest_message(endpoint)) [[unlikely]] {
+    return nullptr;
+  }
   return allocate(module_of(btl), order, size, flags);
 }
 
@@ -174,11 +182,12 @@ bool put_in_place(Module& module, Fragment& fragment, opal_convertor_t& converto
   return true;
 }
 
-mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* /*endpoint*/,
+mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
                                        opal_convertor_t* convertor, std::uint8_t order, size_t reserve, size_t* size,
                                        std::uint32_t flags) noexcept {
   Module& module = module_of(btl);
-  size_t packed = std::min(*size, module.btl_max_send_size - std::min(reserve, module.btl_max_send_size));
+  const size_t most = std::min<size_t>(module.btl_max_send_size, largest_message(endpoint));
+  size_t packed = std::min(*size, most - std::min(reserve, most));
   packed = whole_elements(*convertor, packed);
   Fragment* fragment = allocate(module, order, reserve + packed, flags);
   if (fragment == nullptr) [[unlikely]] {

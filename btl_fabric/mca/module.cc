@@ -324,6 +324,7 @@ void Module::fill_context(const PathQueues& queues) {
   context_.ip = port_.ip;
   context_.handshakes = &cache_.handshakes();
   context_.queues = &fit_.queues;
+  context_.subsets = {QueueSubset::all(fit_.queues)};
   context_.completion_queues = queues.completion_queues.get();
   for (const auto& shared : queues.shared_queues) {
     context_.srqs.push_back(shared ? shared->srq() : nullptr);

@@ -94,7 +94,7 @@ bool Link::join_promised(ImmediateMessage message) noexcept {
 }
 
 bool Link::open_promised() noexcept {
-  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  LinkQueue& queue = *coalescing_;
   if (is_xrc_ || path_.watch() == nullptr || path_.is_in_progress() || !is_up() || !queue.waiting.empty() ||
       !make_room(queue)) {
     return false;
@@ -127,7 +127,7 @@ void Link::post_promised() noexcept {
 }
 
 void Link::promised_is_posted(int error) noexcept {
-  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  LinkQueue& queue = *coalescing_;
   Fragment* const fragment = queue.waiting.pop_front();
   assert(fragment == open_packet_);
   open_packet_ = nullptr;
@@ -145,7 +145,7 @@ void Link::take_promise_back() noexcept {
   if (!is_promised_) {
     return;
   }
-  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  LinkQueue& queue = *coalescing_;
   is_promised_ = false;
   if (watched_.close()) {
     (void)queue.waiting.pop_front();
@@ -163,7 +163,7 @@ void Link::take_promise_back() noexcept {
 // ---- Their beginning and end
 
 bool Link::open_packet() noexcept {
-  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  LinkQueue& queue = *coalescing_;
   Fragment* const fragment = is_up() ? path_.get_send(queue.index) : nullptr;
   if (fragment == nullptr) {
     return false;
@@ -189,7 +189,7 @@ void Link::post_packet() noexcept {
     post_promised();
     return;
   }
-  LinkQueue& queue = queues_[path_.coalescing_queue()];
+  LinkQueue& queue = *coalescing_;
   if (const Room room = queue.room(); room != Room::kYes) {
     ++(room == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
   }

@@ -84,10 +84,10 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
   LinkQueue* chosen = smallest_;
   if (size > path_.smallest_size()) [[unlikely]] {
     const std::size_t index = path_.queue_for(size);
-    if (index == queues_.size()) {
+    if (index == path_.receive_queues().count()) {
       return false;
     }
-    chosen = &queues_[index];
+    chosen = &queue(index);
   }
   LinkQueue& queue = *chosen;
   if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) [[unlikely]] {

@@ -13,12 +13,13 @@
 
 namespace fabric {
 
-Link::Link(PacketPath& path, const UpperHandles& upper, bool is_xrc)
+Link::Link(PacketPath& path, const UpperHandles& upper, const QueueSubset& subset, bool is_xrc)
     : path_(path),
       upper_(upper),
+      subset_(subset),
       is_xrc_(is_xrc),
       early_(path.early_packets().first()),
-      queues_(path.receive_queues().count()),
+      queues_(subset.count()),
       rdma_(*this, path, make_queues()) {}
 
 Link::~Link() {
@@ -38,22 +39,27 @@ Link::~Link() {
   }
 }
 
+/// Gives the queue for reads, writes and atomics.
 LinkQueue& Link::make_queues() {
-  const ReceiveQueues& specs = path_.receive_queues();
-  for (std::size_t i = 0; i < specs.count(); ++i) {
-    queues_.emplace_back(
-        *this, static_cast<std::uint8_t>(i), specs[i], path_.receive_pool(i), path_.settings().max_inline,
-        is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0) : path_.send_space(i), path_.settings().costs);
+  for (std::size_t place = 0; place < subset_.count(); ++place) {
+    const std::size_t index = subset_.index(place);
+    queues_.emplace_back(*this, static_cast<std::uint8_t>(index), subset_.queues()[place], path_.receive_pool(index),
+                         path_.settings().max_inline, send_space(place), path_.settings().costs);
   }
-  smallest_ = &queues_[path_.smallest_queue()];
+  smallest_ = &queue(path_.smallest_queue());
+  coalescing_ = &queue(path_.coalescing_queue());
+  rdma_queue_ = &queues_[cpc::rdma_queue(subset_.queues())];
   if (!is_xrc_ && path_.settings().eager_rdma != EagerRdma::kOff) {
     ring_queue().until_ring = path_.settings().eager_rdma_threshold;
   }
   return rdma_queue();
 }
 
-LinkQueue& Link::rdma_queue() noexcept {
-  return queues_[path_.rdma_queue()];
+/// Of the queue pair of a queue. X queues send through one that all share.
+QueueSpace Link::send_space(std::size_t place) const noexcept {
+  const PathSettings& settings = path_.settings();
+  return is_xrc_ ? QueueSpace::for_operations(0, {}, cpc::kSendSges, 0)
+                 : cpc::send_space(subset_.queues(), place, settings.costs, settings.max_inline, settings.rdma_depth);
 }
 
 bool Link::uses(std::uint32_t qpn) const noexcept {
@@ -83,8 +89,13 @@ std::uint64_t Link::rx_size_left() const noexcept {
 }
 
 Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
+  if (queue_pairs.size() != queues_.size()) {
+    return failure("the peer wants a connection of " + std::to_string(queue_pairs.size()) +
+                   " queues, and by its modex of " + std::to_string(queues_.size()));
+  }
+  auto next = queue_pairs.begin();
   for (LinkQueue& queue : queues_) {
-    queue.qp = queue_pairs[queue.index];
+    queue.qp = *next++;
     queue.own_sends.qp = queue.qp;
     path_.add_borrower(queue.own_sends);
     path_.add_queue_pair(queue.qp->qp_num, queue);
@@ -186,7 +197,7 @@ void Link::set_loopback(ibv_qp* queue_pair) noexcept {
 void Link::start(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
   while (!messages.empty()) {
     Fragment* fragment = messages.pop_front();
-    queues_[fragment->queue].waiting.push_back(fragment);
+    queue(fragment->queue).waiting.push_back(fragment);
   }
   state_ = State::kUp;
   for (LinkQueue& queue : queues_) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "btl_fabric/base/immediate_message.h"
@@ -14,6 +15,7 @@
 #include "btl_fabric/path/link_queue.h"
 #include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/packet_watch.h"
+#include "common/accounting/queue_subset.h"
 #include "common/base/fixed_array.h"
 #include "common/base/result.h"
 #include "cpc/core/cpc.h"
@@ -34,9 +36,9 @@ class Link : public RoomSource {
     kClosed,   ///< the same, and nobody waits
   };
 
-  /// `upper`: whom the upper layer's callbacks are told of. `is_xrc`: its queues are X queues, which have no queue pairs
-  /// of their own.
-  Link(PacketPath& path, const UpperHandles& upper, bool is_xrc);
+  /// `upper`: whom the upper layer's callbacks are told of. `subset`: the queues that it has of the path's, which must stay.
+  /// `is_xrc`: its queues are X queues, which have no queue pairs of their own.
+  Link(PacketPath& path, const UpperHandles& upper, const QueueSubset& subset, bool is_xrc);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -44,7 +46,8 @@ class Link : public RoomSource {
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_up() const noexcept { return state_ == State::kUp; }
   [[nodiscard]] const UpperHandles& upper() const noexcept { return upper_; }
-  [[nodiscard]] LinkQueue& queue(std::size_t index) noexcept { return queues_[index]; }
+  /// Those that it has, in the order of the list.
+  [[nodiscard]] std::span<LinkQueue> queues() noexcept { return {queues_.begin(), queues_.size()}; }
   [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }
   /// It sends or receives through the queue pair with this number.
   [[nodiscard]] bool uses(std::uint32_t qpn) const noexcept;
@@ -102,10 +105,13 @@ class Link : public RoomSource {
   friend class LinkRdma;
   friend class SharedSendQueue;
 
+  /// The one for messages of queue `index` of the list.
+  [[nodiscard]] LinkQueue& queue(std::size_t index) noexcept { return queues_[subset_.place(index)]; }
   /// Sends what the component itself has to say, as soon as the link is up: a packet of `kind`, whose `size` bytes after
   /// the header are written. The fragment is ours no more. False if the link has failed.
   [[nodiscard]] bool send_internal(Fragment& fragment, PacketKind kind, std::size_t size) noexcept;
   [[nodiscard]] LinkQueue& make_queues();
+  [[nodiscard]] QueueSpace send_space(std::size_t place) const noexcept;
   /// A goodbye has come over a queue. True if it is the last one.
   [[nodiscard]] bool hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept;
   /// Says goodbye over the queues where that is to be done, as far as there are buffers.
@@ -124,7 +130,7 @@ class Link : public RoomSource {
   [[nodiscard]] bool carries_only_goodbyes() const noexcept;
   static void goodbye_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                            int status);
-  [[nodiscard]] LinkQueue& rdma_queue() noexcept;
+  [[nodiscard]] LinkQueue& rdma_queue() noexcept { return *rdma_queue_; }
   /// By the device, which copies it.
   [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
@@ -205,6 +211,7 @@ class Link : public RoomSource {
   // What every small message touches comes first.
   PacketPath& path_;
   const UpperHandles upper_;
+  const QueueSubset& subset_;
   State state_ = State::kOpening;
   const bool is_xrc_;
   bool is_silent_ = true;          ///< no message has come from the peer
@@ -218,12 +225,14 @@ class Link : public RoomSource {
   unsigned parts_ = 0;             ///< messages in
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
-  Fragment* last_part_ = nullptr;  ///< of it, that ends with it
-  LinkQueue* smallest_ = nullptr;  ///< the one for the smallest messages
-  FixedArray<LinkQueue> queues_;   ///< one per receive queue; work requests point at them
-  RingSender ring_out_;            ///< to the peer's ring for us
-  RingReceiver ring_in_;           ///< ours for the peer
-  OpenPacket watched_;             ///< open_packet_, if it is promised
+  Fragment* last_part_ = nullptr;    ///< of it, that ends with it
+  LinkQueue* smallest_ = nullptr;    ///< the one for the smallest messages
+  LinkQueue* coalescing_ = nullptr;  ///< the one for packets of several messages
+  FixedArray<LinkQueue> queues_;     ///< by place in subset_; work requests point at them
+  LinkQueue* rdma_queue_ = nullptr;  ///< reads, writes and atomics go through its queue pair
+  RingSender ring_out_;              ///< to the peer's ring for us
+  RingReceiver ring_in_;             ///< ours for the peer
+  OpenPacket watched_;               ///< open_packet_, if it is promised
   LinkRdma rdma_;
 
   CreditGrant promised_grant_;

@@ -33,7 +33,7 @@ int Link::send(Fragment& fragment) noexcept {
       return OPAL_ERR_UNREACH;  // the packet before it was refused
     }
   }
-  return send_over(queues_[fragment.queue], fragment);
+  return send_over(queue(fragment.queue), fragment);
 }
 
 [[gnu::always_inline]] inline int Link::send_over(LinkQueue& queue, Fragment& fragment) noexcept {
@@ -97,7 +97,7 @@ bool Link::make_room(LinkQueue& queue) noexcept {
 
 /// There is no room, or something waits.
 int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
-  if (open_packet_ != nullptr && queue.index == path_.coalescing_queue()) {
+  if (open_packet_ != nullptr && &queue == coalescing_) {
     post_packet();  // which may have waited for nothing but more messages
     if (!is_up()) {
       return OPAL_ERR_UNREACH;
@@ -112,7 +112,7 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
   if (join_packet(fragment)) {
     return OPAL_SUCCESS;
   }
-  if (queue.index == path_.coalescing_queue()) {
+  if (&queue == coalescing_) {
     open_packet_ = nullptr;  // only the last one that waits takes more
   }
   ++(queue.room() == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
@@ -136,7 +136,7 @@ bool Link::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) 
     result = send(fragment);
   } else if (state_ == State::kOpening) {
     ++path_.counters().waits_for_connection;
-    queues_[fragment.queue].waiting.push_back(&fragment);
+    queue(fragment.queue).waiting.push_back(&fragment);
     path_.events().connection_wanted(*this);
     return true;
   }
@@ -167,7 +167,7 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
   if (rdma_.has_held()) {
     rdma_.tell_held();
   }
-  if (is_promised_ && queue.index == path_.coalescing_queue()) {
+  if (is_promised_ && &queue == coalescing_) {
     post_promised();
   }
   while (!queue.waiting.empty() && may_post() && make_room(queue)) {

@@ -43,7 +43,6 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
     : settings_(settings),
       smallest_queue_(settings.queues->smallest_fitting(0)),
       smallest_size_((*settings.queues)[smallest_queue_].size),
-      rdma_queue_(cpc::rdma_queue(*settings.queues)),
       coalescing_queue_(queue_for_packets(settings)),
       packet_size_(std::min<std::size_t>(settings.coalesce_size, (*settings.queues)[coalescing_queue_].size)),
       largest_coalesced_(largest_of(packet_size_)),
@@ -56,10 +55,6 @@ PacketPath::PacketPath(const PathSettings& settings, PathQueues queues, const Pa
     ringed_.reserve(queues_.rings->sizes().rings);
   }
   assert(settings.poll_batch >= 1 && settings.poll_batch <= kMaxPollBatch);
-}
-
-QueueSpace PacketPath::send_space(std::size_t queue) const noexcept {
-  return cpc::send_space(receive_queues(), queue, settings_.costs, settings_.max_inline, settings_.rdma_depth);
 }
 
 Status PacketPath::start_shared_queues() {

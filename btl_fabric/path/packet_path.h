@@ -144,8 +144,6 @@ class PacketPath {
     return reserved != nullptr ? reserved : get_send(queue);
   }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
-  /// The send queue of a queue pair for receive queue `queue`.
-  [[nodiscard]] QueueSpace send_space(std::size_t queue) const noexcept;
   [[nodiscard]] const SharedQueue& shared_queue(std::size_t queue) const noexcept {
     return *queues_.shared_queues[queue];
   }
@@ -186,7 +184,6 @@ class PacketPath {
   [[nodiscard]] std::size_t packet_size() const noexcept { return packet_size_; }
   [[nodiscard]] EarlyPackets& early_packets() noexcept { return early_packets_; }
   /// What reads, writes and atomics go over.
-  [[nodiscard]] std::size_t rdma_queue() const noexcept { return rdma_queue_; }
 
   int progress_everything() noexcept;
   int poll(ibv_cq* queue) noexcept;
@@ -218,7 +215,6 @@ class PacketPath {
   const PathSettings settings_;
   const std::size_t smallest_queue_;  ///< the one for the smallest messages
   const std::uint32_t smallest_size_;
-  const std::size_t rdma_queue_;
   const std::size_t coalescing_queue_;
   const std::size_t packet_size_;
   const std::size_t largest_coalesced_;  ///< bytes

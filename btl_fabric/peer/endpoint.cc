@@ -16,7 +16,8 @@ namespace fabric {
 
 Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
                    unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first)
-    : owner_(owner),
+    : subset(owner.port().subsets.at(target.subset)),
+      owner_(owner),
       first_(first != nullptr ? first : this),
       contexts_(contexts),
       steering_(std::move(steering)),
@@ -72,7 +73,7 @@ UpperHandles Endpoint::upper() const noexcept {
 
 EndpointLink& Endpoint::link() {
   if (!link_) {
-    link_ = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), is_xrc_);
+    link_ = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), subset, is_xrc_);
   }
   return *link_;
 }
@@ -175,8 +176,8 @@ void Endpoint::forget_callers() noexcept {
   waiting_.forget_callers();
   waiting_rdma_.forget_callers();
   if (link_) {
-    for (std::size_t i = 0; i < owner_.path().receive_queues().count(); ++i) {
-      link_->queue(i).waiting.forget_callers();
+    for (LinkQueue& queue : link_->queues()) {
+      queue.waiting.forget_callers();
     }
     link_->rdma().forget_callers();
   }
@@ -229,8 +230,8 @@ void Endpoint::destroy() {
 
 std::string Endpoint::describe_queue(std::uint32_t qpn) const {
   char text[64];
-  for (std::size_t i = 0; link_ && i < owner_.path().receive_queues().count(); ++i) {
-    const LinkQueue& queue = link_->queue(i);
+  for (std::size_t i = 0; link_ && i < link_->queues().size(); ++i) {
+    const LinkQueue& queue = link_->queues()[i];
     if (queue.sends->qp == nullptr || queue.sends->qp->qp_num != qpn) {
       continue;
     }

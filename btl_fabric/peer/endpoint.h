@@ -44,8 +44,8 @@ struct EndpointCause {
 /// A link, and whose it is.
 class EndpointLink final : public Link {
  public:
-  EndpointLink(Endpoint& owner, PacketPath& path, const UpperHandles& upper, bool is_xrc)
-      : Link(path, upper, is_xrc), endpoint(owner) {}
+  EndpointLink(Endpoint& owner, PacketPath& path, const UpperHandles& upper, const QueueSubset& subset, bool is_xrc)
+      : Link(path, upper, subset, is_xrc), endpoint(owner) {}
   Endpoint& endpoint;
   // Of one that is being taken down: which of the connections with the peer it is, and how far the progress thread is.
   cpc::ConnectionKey key{};
@@ -114,6 +114,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   // ---- Sending
 
+  const QueueSubset& subset;  ///< the queues of its links. For all threads
   /// Sends a fragment, or queues it until it can go. Returns what btl_send() returns: 1 if the upper layer is done with
   /// it, OPAL_SUCCESS if its callback will be called, OPAL_ERR_UNREACH if the connection has failed,
   /// OPAL_ERR_OUT_OF_RESOURCE if there is no memory to connect.

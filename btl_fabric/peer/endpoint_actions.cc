@@ -92,7 +92,7 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       return {};
     case EndpointAction::kStopSending:
       set_carrier(nullptr);
-      link().queue(0).share->sends.release(link());
+      link().queues().front().share->sends.release(link());
       return {};
     case EndpointAction::kRetire:
       retire();
@@ -137,7 +137,7 @@ void Endpoint::cts_arrived() {
 Status Endpoint::send_cts() {
   ++owner_.path().counters().cts_messages;
   for (std::size_t i = 0; i < handshake_.queues; ++i) {
-    if (const int error = link().queue(i).post_cts(handshake_, cts_number_); error != 0) {
+    if (const int error = link().queues()[i].post_cts(handshake_, cts_number_); error != 0) {
       return failure(std::string("posting the first message: ") + std::strerror(error));
     }
   }

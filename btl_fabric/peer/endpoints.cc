@@ -83,7 +83,7 @@ Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const
                          Endpoint* first) {
   // Offers of other kinds than ours are neither decoded nor chosen.
   cpc::PeerTarget target{*cpc::find_cpc(offer.kind), offer.blob, peer.info.token,
-                         OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)};
+                         OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags), peer.subset};
   std::unique_ptr<Endpoint> endpoint;
   if (first != nullptr) {
     endpoint = std::make_unique<Endpoint>(*this, key, std::move(target), *first);

@@ -31,9 +31,9 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
   const std::byte* const packet = endpoint.handshake_.receive;
   if (!header.read(packet, length) || header.kind != PacketKind::kClearToSend ||
       header.cts_number() != endpoint.cts_number_) {
-    link_failed(
-        endpoint.link(),
-        {.kind = LinkFailure::Kind::kBadPacket, .qpn = endpoint.link().queue(0).qpn, .packet = {packet, length}});
+    link_failed(endpoint.link(), {.kind = LinkFailure::Kind::kBadPacket,
+                                  .qpn = endpoint.link().queues().front().qpn,
+                                  .packet = {packet, length}});
     return;
   }
   guarded(&endpoint, [&] { endpoint.cts_arrived(); });
@@ -45,7 +45,7 @@ void Endpoints::take_handshake(Endpoint& endpoint, std::uint32_t length) noexcep
   if (!endpoint.is_current(queue.link)) {
     return;  // it was polled after the link was given up
   }
-  if (!queue.is_shared || queue.index != 0 || !endpoint.exchanges_cts_) {
+  if (!queue.is_shared || &queue != &queue.link.queues().front() || !endpoint.exchanges_cts_) {
     link_failed(queue.link, {.kind = LinkFailure::Kind::kBadPacket, .qpn = queue.qpn, .packet = packet});
     return;
   }
@@ -78,7 +78,7 @@ void Endpoints::check_early_cts(Endpoint& endpoint) noexcept {
     early_handshakes_.erase(early_handshakes_.begin() + static_cast<std::ptrdiff_t>(i));
     take_handshake(endpoint, one.length);
   }
-  if (std::erase(early_cts_, EarlyCts{endpoint.link().queue(0).qpn, endpoint.cts_number_}) > 0) {
+  if (std::erase(early_cts_, EarlyCts{endpoint.link().queues().front().qpn, endpoint.cts_number_}) > 0) {
     guarded(&endpoint, [&] { endpoint.cts_arrived(); });
   }
 }

@@ -16,14 +16,11 @@ Endpoint& endpoint_of(Link& link) noexcept {
   return static_cast<EndpointLink&>(link).endpoint;
 }
 
-/// The peer, over one of `queues` queues: that with this queue pair.
-bool has_said_goodbye(Link& link, std::size_t queues, std::uint32_t qpn) noexcept {
-  for (std::size_t i = 0; i < queues; ++i) {
-    if (link.queue(i).qpn == qpn) {
-      return link.queue(i).said_goodbye;
-    }
-  }
-  return true;
+/// The peer, over the queue with this queue pair.
+bool has_said_goodbye(Link& link, std::uint32_t qpn) noexcept {
+  const auto queues = link.queues();
+  const auto found = std::find_if(queues.begin(), queues.end(), [qpn](const LinkQueue& one) { return one.qpn == qpn; });
+  return found == queues.end() || found->said_goodbye;
 }
 
 /// It sends messages, or has its goodbye to send.
@@ -76,7 +73,7 @@ void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
     completion_failed(link, failure);
     return;
   }
-  const SendShare* const share = link.queue(0).share;  // of X queues
+  const SendShare* const share = link.queues().front().share;  // of X queues
   SharedSendQueue* const sends = share != nullptr ? &share->sends : nullptr;
   const EndpointState before = endpoint.state();
   guarded(&endpoint,
@@ -92,8 +89,7 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
   // event of the device, or the end of the connection, of which the progress thread tells after this. But on iWARP each
   // queue pair is a TCP connection: goodbye over it has come before it is flushed.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
-    if (port_.address.link == Transport::kIwarp &&
-        !has_said_goodbye(link, path_->receive_queues().count(), failure.qpn)) {
+    if (port_.address.link == Transport::kIwarp && !has_said_goodbye(link, failure.qpn)) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
       });
@@ -169,7 +165,7 @@ void Endpoints::queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexc
   if (endpoint == nullptr) {
     return;
   }
-  const SendShare* const share = endpoint->link_->queue(0).share;
+  const SendShare* const share = endpoint->link_->queues().front().share;
   const bool is_ours = !endpoint->is_xrc_ || (share != nullptr && share->sends.qp->qp_num == qpn);
   if (is_ours) {
     link_failed(*endpoint->link_, {.kind = LinkFailure::Kind::kDeviceEvent, .qpn = qpn, .event = event});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,15 @@ class ReceiveQueues {
     ReceiveQueues changed = *this;
     changed.queues_[index] = spec;
     return changed;
+  }
+
+  /// The list of the queues at `indices` alone.
+  [[nodiscard]] ReceiveQueues only(std::span<const std::uint8_t> indices) const {
+    ReceiveQueues some;
+    for (const std::uint8_t index : indices) {
+      some.queues_.push_back(queues_[index]);
+    }
+    return some;
   }
 
   [[nodiscard]] const std::vector<QueueSpec>& queues() const noexcept { return queues_; }

@@ -201,14 +201,16 @@ class Process {
     std::vector<std::unique_ptr<Cpc>> oob;
     oob.push_back(std::make_unique<Oob>(OobSettings()));
     auto started = ConnectionManager::start(
-        settings, std::move(oob),
-        [](const PortContext&) -> Result<std::unique_ptr<QueuePairs>> { return std::make_unique<Numbers>(); });
+        settings, std::move(oob), [](const PortContext&, const QueueSubset&) -> Result<std::unique_ptr<QueuePairs>> {
+          return std::make_unique<Numbers>();
+        });
     if (!started) {
       std::fprintf(stderr, "%s\n", started.error().text.c_str());
       std::exit(1);
     }
     manager_ = std::move(*started);
     port_.queues = &queues_;
+    port_.subsets = {QueueSubset::all(queues_)};
     port_.address.mtu = 3;
     manager_->add_port(port_);
   }

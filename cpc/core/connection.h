@@ -100,6 +100,7 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] Status perform_or_fail(Action action);
 
   [[nodiscard]] Status make_queue_pairs();
+  [[nodiscard]] const QueueSubset& queues_of_connection(const PortContext& port) const;
   [[nodiscard]] Status join_sender(const PortContext& port);
   [[nodiscard]] Status connect_queue_pairs();
   [[nodiscard]] Status open_channel();

@@ -163,12 +163,23 @@ Status Connection::make_queue_pairs() {
   }
   Result<std::unique_ptr<QueuePairs>> made =
       key_.direction == Direction::kIncoming ? environment_.senders->maker().target(*port, incoming_->ends.front(), 0)
-                                             : (*environment_.make_queue_pairs)(*port);
+                                             : (*environment_.make_queue_pairs)(*port, queues_of_connection(*port));
   if (!made) {
     return failure("making queue pairs", made.error());
   }
   queue_pairs_ = std::move(*made);
   return {};
+}
+
+/// Both sides want the same, since both know of each other what they can have. If the peer asks for others, that is seen when the
+/// main thread gets them.
+const QueueSubset& Connection::queues_of_connection(const PortContext& port) const {
+  if (incoming_) {
+    if (const QueueSubset* const asked = find_subset(port, incoming_->ends.size()); asked != nullptr) {
+      return *asked;
+    }
+  }
+  return port.subsets.at(target_ ? target_->subset : 0);
 }
 
 Status Connection::join_sender(const PortContext& port) {
@@ -190,6 +201,10 @@ Status Connection::join_sender(const PortContext& port) {
 }
 
 Status Connection::connect_queue_pairs() {
+  if (incoming_->ends.size() != queue_pairs_->ends().size()) {
+    return failure("the peer has " + std::to_string(incoming_->ends.size()) + " queue pairs, we have " +
+                   std::to_string(queue_pairs_->ends().size()));
+  }
   remote_address_ = incoming_->address;
   remote_ends_ = incoming_->ends;
   opened_by_us_ = channel_->opened_by_us();

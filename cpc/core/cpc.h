@@ -109,6 +109,7 @@ struct PeerTarget {
   std::vector<std::byte> offer;  ///< the CPC's blob
   JobToken token{};              ///< the peer's
   bool same_node = false;        ///< its loopback addresses are ours
+  std::uint8_t subset = 0;       ///< the queues of a connection with it: which of PortContext::subsets
 };
 
 // ---- main -> progress
@@ -151,9 +152,10 @@ using Command = std::variant<Connect, ReceivesPosted, PeerSpoke, Close, Destroy>
 struct PostReceives {
   ConnectionKey key;
   LinkNumber link = 0;
-  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy; none if the direction is not kBoth
-  std::uint32_t target_qpn = 0;      ///< kIncoming: completions of receives with this number are messages of the peer
-  std::uint32_t incarnation = 0;     ///< kIncoming: of the connection, the same number on both sides
+  std::vector<ibv_qp*>
+      queue_pairs;  ///< one per queue of the connection, valid until Destroy; none if the direction is not kBoth
+  std::uint32_t target_qpn = 0;   ///< kIncoming: completions of receives with this number are messages of the peer
+  std::uint32_t incarnation = 0;  ///< kIncoming: of the connection, the same number on both sides
 };
 /// The way to one process over the send queue pair that all processes of its node share (xoob).
 struct XrcPath {
@@ -173,7 +175,7 @@ struct Connected {
 struct Linked {
   ConnectionKey key;
   LinkNumber link = 0;
-  std::vector<ibv_qp*> queue_pairs;  ///< one per queue, valid until Destroy
+  std::vector<ibv_qp*> queue_pairs;  ///< one per queue of the connection, valid until Destroy
   std::vector<QueuePairEnd> remote_ends;
   HandshakeSlot handshake;  ///< valid until Destroy
   bool may_speak_first = true;

@@ -14,8 +14,7 @@ std::string check_ends(bool one_way, const PortContext& local, const Message& re
     return std::string("has ") + (local.queues->has_xrc() ? "" : "no ") +
            "X queues: btl_fabric_receive_queues must be equal";
   }
-  const std::size_t ends = one_way ? 1 : count;
-  if (request.ends.size() != ends) {
+  if (one_way ? request.ends.size() != 1 : find_subset(local, request.ends.size()) == nullptr) {
     return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +
            ": btl_fabric_receive_queues must be equal";
   }

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "common/accounting/completion_queue_set.h"
 #include "common/accounting/queue_space.h"
+#include "common/accounting/queue_subset.h"
 #include "common/accounting/receive_queues.h"
 #include "common/base/result.h"
 #include "common/ports/gid_choice.h"
@@ -52,6 +54,9 @@ struct PortContext {
   std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM
   HandshakeSlab* handshakes = nullptr;  ///< of the device; null: no CPC that exchanges CTS
   const ReceiveQueues* queues = nullptr;
+  /// What connections may have of them: all first, and no two of the same number of queues, by which a request tells them
+  /// apart.
+  std::vector<QueueSubset> subsets;
   CompletionQueueSet* completion_queues = nullptr;
   std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
   ibv_xrcd* xrcd = nullptr;    ///< X queues: the domain that the processes of the node share on this device
@@ -59,6 +64,13 @@ struct PortContext {
       0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
   QueuePairSettings settings;
 };
+
+/// The subset with so many queues; null if there is none.
+[[nodiscard]] inline const QueueSubset* find_subset(const PortContext& port, std::size_t count) noexcept {
+  const auto found = std::find_if(port.subsets.begin(), port.subsets.end(),
+                                  [count](const QueueSubset& one) { return one.count() == count; });
+  return found == port.subsets.end() ? nullptr : &*found;
+}
 
 /// One end of a queue pair, as told to the peer.
 struct QueuePairEnd {
@@ -127,9 +139,9 @@ struct XrcNumbers {
 class QueuePairs {
  public:
   virtual ~QueuePairs() = default;
-  /// Our ends, one per queue.
+  /// Our ends, one per queue of the connection.
   [[nodiscard]] virtual const std::vector<QueuePairEnd>& ends() const noexcept = 0;
-  /// The verbs handles, one per queue.
+  /// The verbs handles, one per queue of the connection.
   [[nodiscard]] virtual std::vector<ibv_qp*> handles() const = 0;
   /// Connects each to the peer's end: INIT -> RTR -> RTS. Called once.
   [[nodiscard]] virtual Status connect(const PortAddress& peer, const std::vector<QueuePairEnd>& ends) = 0;
@@ -149,17 +161,19 @@ class QueuePairs {
   [[nodiscard]] virtual bool are_broken() const noexcept { return false; }
 };
 
-/// Makes the queue pairs of a connection of `port`, in state INIT. A parameter of the ConnectionManager, so that the
+/// Makes the queue pairs of a connection of `port`, in state INIT, for `queues` of PortContext::subsets. A parameter of the ConnectionManager, so that the
 /// state machine can be exercised without a device.
-using QueuePairMaker = std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port)>;
+using QueuePairMaker =
+    std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port, const QueueSubset& queues)>;
 
 /// The real one: RC queue pairs by libibverbs.
-[[nodiscard]] Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port);
+[[nodiscard]] Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port,
+                                                                      const QueueSubset& queues);
 
 /// Makes the two kinds of queue pairs that X queues take. A QueuePairs object of theirs has one end.
 struct XrcMaker {
   /// A send queue pair, in INIT. If it cannot be connected, it is in INIT again.
-  QueuePairMaker sender;
+  std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port)> sender;
   /// The receiving end for what the queue pair `sender` sends: a new one, in INIT; or, if `target_qpn` is not 0, another
   /// handle for that one, which is connected. The error then: it is gone.
   std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port, const QueuePairEnd& sender,

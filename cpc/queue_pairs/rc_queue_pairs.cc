@@ -29,10 +29,6 @@ bool takes_cts(const PortContext& port, std::size_t index) noexcept {
   return index == 0 || port.address.link == Transport::kIwarp;
 }
 
-QueueDepths depths_of(const PortContext& port, std::size_t index) noexcept {
-  return queue_depths(*port.queues, index, port.address.link, port.settings);
-}
-
 /// A queue pair and its room for completions, which outlives it.
 struct RoomAndQueuePair {
   CompletionQueueRoom room;
@@ -42,7 +38,7 @@ struct RoomAndQueuePair {
 /// All functions are for the progress thread.
 class RcQueuePairs final : public QueuePairs {
  public:
-  explicit RcQueuePairs(const PortContext& port) : port_(port) {}
+  RcQueuePairs(const PortContext& port, const QueueSubset& queues) : port_(port), queues_(queues) {}
   ~RcQueuePairs() override;
 
   [[nodiscard]] Status make();
@@ -64,7 +60,11 @@ class RcQueuePairs final : public QueuePairs {
   [[nodiscard]] Status to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const QueuePairEnd& own_end) const;
   void set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept;
 
+  /// Of the queue at a place of the connection.
+  [[nodiscard]] const QueueSpec& spec(std::size_t place) const { return queues_.queues()[place]; }
+
   const PortContext& port_;
+  const QueueSubset& queues_;
   std::vector<RoomAndQueuePair> queue_pairs_;
   std::vector<QueuePairEnd> ends_;
   HandshakeSlot handshake_;
@@ -91,7 +91,7 @@ Status RcQueuePairs::post_handshake() {
   request.num_sge = 1;
   for (std::size_t i = 0; i < queue_pairs_.size() && takes_cts(port_, i); ++i) {
     handshake_.queues = static_cast<std::uint8_t>(i + 1);
-    if ((*port_.queues)[i].kind != QueueKind::kPerPeer) {
+    if (spec(i).kind != QueueKind::kPerPeer) {
       continue;  // in a shared queue, a message of another connection could land in it
     }
     ibv_recv_wr* refused = nullptr;
@@ -104,7 +104,7 @@ Status RcQueuePairs::post_handshake() {
 }
 
 Status RcQueuePairs::make() {
-  for (std::size_t i = 0; i < port_.queues->count(); ++i) {
+  for (std::size_t i = 0; i < queues_.count(); ++i) {
     Result<RoomAndQueuePair> made = make_one(i);
     Status initialised = made ? to_init(made->queue_pair.get()) : Status(tl::unexpected(made.error()));
     if (!initialised) {
@@ -121,18 +121,18 @@ Status RcQueuePairs::check_depths(std::size_t index, const QueueDepths& depths) 
   if (depths.send <= most && depths.receive <= most) {
     return {};
   }
-  const bool per_peer = (*port_.queues)[index].kind == QueueKind::kPerPeer;
+  const bool per_peer = spec(index).kind == QueueKind::kPerPeer;
   return failure(std::string(per_peer ? "rd_num + rd_rsv is " : "sd_max is ") +
                  std::to_string(std::max(depths.send, depths.receive)) + ", and the device takes at most " +
                  std::to_string(most) + " work requests per queue pair: lower it in btl_fabric_receive_queues");
 }
 
 Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
-  const QueueSpec& queue = (*port_.queues)[index];
+  const QueueSpec& queue = spec(index);
   if (queue.kind == QueueKind::kXrc) {
     return failure("X queues have no queue pairs of their own");
   }
-  const QueueDepths depths = depths_of(port_, index);
+  const QueueDepths depths = queue_depths(queues_.queues(), index, port_.address.link, port_.settings);
   if (Status fits = check_depths(index, depths); !fits) {
     return tl::unexpected(std::move(fits).error());
   }
@@ -143,7 +143,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   ibv_qp_init_attr attributes{};
   attributes.send_cq = room->cq();
   attributes.recv_cq = room->cq();
-  attributes.srq = queue.kind == QueueKind::kShared ? port_.srqs[index] : nullptr;
+  attributes.srq = queue.kind == QueueKind::kShared ? port_.srqs[queues_.index(index)] : nullptr;
   attributes.cap.max_send_wr = depths.send;
   attributes.cap.max_recv_wr = depths.receive;
   attributes.cap.max_send_sge = kSendSges;
@@ -202,7 +202,7 @@ Status RcQueuePairs::connect(const PortAddress& peer, const std::vector<QueuePai
     ibv_qp* const queue_pair = queue_pairs_[i].queue_pair.get();
     Status moved = to_ready_to_receive(queue_pair, peer, ends[i]);
     if (moved) {
-      moved = to_ready_to_send(queue_pair, (*port_.queues)[i].kind, ends_[i]);
+      moved = to_ready_to_send(queue_pair, spec(i).kind, ends_[i]);
     }
     if (!moved) {
       return failure(
@@ -258,7 +258,7 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
   if (error_number != 0) {
     return verbs_failure("moving a queue pair to RTR", error_number);
   }
-  set_transport_limits(sending, (*port_.queues)[index].kind);
+  set_transport_limits(sending, spec(index).kind);
   error_number = ibv_modify_qp(queue_pair, &sending, kToReadyToSend);
   return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
 }
@@ -304,9 +304,9 @@ void RcQueuePairs::flush() noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port) {
+Result<std::unique_ptr<QueuePairs>> make_rc_queue_pairs(const PortContext& port, const QueueSubset& queues) {
   assert_on_progress_thread();
-  auto made = std::make_unique<RcQueuePairs>(port);
+  auto made = std::make_unique<RcQueuePairs>(port, queues);
   if (Status ready = made->make(); !ready) {
     return tl::unexpected(std::move(ready).error());
   }

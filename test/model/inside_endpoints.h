@@ -70,7 +70,7 @@ inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNum
   digest.add(numbers.incarnations.of(inside(link, Link_incoming_incarnation_{})) |
              std::uint64_t{numbers.incarnations.of(inside(link, Link_outgoing_incarnation_{}))} << 32U);
   for (std::size_t i = 0; i < queues; ++i) {
-    const LinkQueue& queue = link.queue(i);
+    const LinkQueue& queue = link.queues()[i];
     digest.add_name(queue.qpn);
     digest.add(queue.in_flight | (queue.waiting.empty() ? 0 : 1U << 16U) | (queue.drained ? 1U << 17U : 0U) |
                (queue.share != nullptr ? 1U << 18U : 0U) | std::uint64_t{queue.credits.sendable()} << 32U);

@@ -39,13 +39,14 @@ Process::Process(std::uint8_t rank, const Options& options, event_base* loop, Fa
   settings_.self = {kJob, rank};
   settings_.retry_time_ms = retry_time_of(options.retries);
   port_.queues = &queues_;
+  port_.subsets = {QueueSubset::all(queues_)};
   port_.address.link = options.transport;
   port_.xrc_domain = node_of(rank);
-  maker_ = [this](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+  maker_ = [this](const cpc::PortContext&, const QueueSubset& queues) -> Result<std::unique_ptr<cpc::QueuePairs>> {
     if (fabric_.takes_failure()) {
       return failure("the device of the model has no queue pair left");
     }
-    return std::make_unique<ModelQueuePairs>(fabric_, rank_, queues_);
+    return std::make_unique<ModelQueuePairs>(fabric_, rank_, queues.queues());
   };
   xrc_maker_ = model_xrc_maker(fabric, rank);
   senders_.emplace(loop, xrc_maker_);

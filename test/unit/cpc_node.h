@@ -76,7 +76,9 @@ class Node {
   static std::vector<CpcOffer> refusals_of(const Options& options) {
     auto manager = cpc::ConnectionManager::start(
         options.settings, options.parameters.make(),
-        [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> { return failure("not needed"); });
+        [](const cpc::PortContext&, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+          return failure("not needed");
+        });
     ck_assert(manager.has_value());
     return (*manager)->refusals();
   }
@@ -89,7 +91,7 @@ class Node {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
         options.settings, options.parameters.make(),
-        [options, count](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+        [options, count](const cpc::PortContext&, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
           if (options.make_fails || takes_one(fake_counts.make_failures)) {
             return failure("the fake device has no queue pair left");
           }
@@ -103,6 +105,7 @@ class Node {
       cpc::PortContext& port = ports_.emplace_back();
       port.index = i;
       port.queues = &queues_;
+      port.subsets = {QueueSubset::all(queues_)};
       port.address.mtu = 3;
       port.xrc_domain = options.xrc_domain;
       manager_->add_port(port);

@@ -26,6 +26,7 @@ class EndpointsBench final : private EndpointServices {
  public:
   explicit EndpointsBench(const char* list = "P,256,8,4,2,2:P,4096,8,4,2,2", const cpc::CpcTraits& cpc = cpc::kOob)
       : queues(ReceiveQueues::parse(list).value()), buffers(device), rdma(device.pd(), MrPoolHints{}) {
+    port.subsets = {QueueSubset::all(queues)};
     PathSettings settings = path_settings(queues);
     settings.receivers = receivers.data();
     for (auto& receiver : receivers) {

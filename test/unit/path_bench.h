@@ -49,7 +49,10 @@ class PathBench final : private PathEvents {
   static constexpr std::uint8_t kTag = 65;
 
   explicit PathBench(const BenchOptions& options = {})
-      : queues_(ReceiveQueues::parse(options.queues).value()), buffers(device), rdma_(device.pd(), MrPoolHints{}) {
+      : queues_(ReceiveQueues::parse(options.queues).value()),
+        subset(QueueSubset::all(queues_)),
+        buffers(device),
+        rdma_(device.pd(), MrPoolHints{}) {
     PathSettings settings = path_settings(queues_, options.max_inline, options.rdma_depth);
     settings.poll_batch = options.poll_batch;
     settings.coalesce_size = options.coalesce_size;
@@ -80,7 +83,7 @@ class PathBench final : private PathEvents {
   }
   /// One whose receives are posted.
   Link& open() {
-    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, false));
+    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, subset, false));
     std::vector<ibv_qp*> handles;
     for (std::size_t i = 0; i < queues_.count(); ++i) {
       handles.push_back(&device.make_queue_pair().verbs);
@@ -97,7 +100,7 @@ class PathBench final : private PathEvents {
   }
   /// One of X queues that is up, through the queue pair of `sends`.
   Link& share(SharedSendQueue& sends, std::uint32_t target_qpn) {
-    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, true));
+    Link& link = *links.emplace_back(std::make_unique<Link>(*path, UpperHandles{&module, &endpoint}, subset, true));
     ck_assert(link.receive_from(target_qpn, 1).has_value());
     link.share(sends, std::vector<std::uint32_t>(queues_.count(), 9), 1);
     start(link);
@@ -106,7 +109,7 @@ class PathBench final : private PathEvents {
 
   [[nodiscard]] FakeQueuePair& pair(Link& link, std::size_t queue = 0) {
     for (FakeQueuePair& one : device.queue_pairs) {
-      if (&one.verbs == link.queue(queue).sends->qp) {
+      if (&one.verbs == link.queues()[queue].sends->qp) {
         return one;
       }
     }
@@ -200,6 +203,7 @@ class PathBench final : private PathEvents {
   PacketWatch watch{[this] { ++ticks_started; }};
   int ticks_started = 0;
   ReceiveQueues queues_;
+  QueueSubset subset;
   FakeBuffers buffers;
   AtomicTargets targets;
   Counters counters;

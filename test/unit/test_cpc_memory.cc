@@ -137,7 +137,9 @@ START_TEST(starting_without_memory) {
     allocations_left = count;
     const auto started = cpc::ConnectionManager::start(
         options.settings, std::move(methods),
-        [](const cpc::PortContext&) -> Result<std::unique_ptr<cpc::QueuePairs>> { return failure("not needed"); });
+        [](const cpc::PortContext&, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+          return failure("not needed");
+        });
     refused = allocations_left.exchange(-1) < 0;
     ck_assert(started || started.error().text.find("out of memory") != std::string::npos);
   }

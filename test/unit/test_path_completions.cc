@@ -27,8 +27,8 @@ void flush(PathBench& bench, Link& link) {
 
 /// Nothing of what was sent is under way any more.
 bool is_whole(Link& link) {
-  return link.queue(0).in_flight == 0 && link.queue(1).in_flight == 0 && link.rdma().outstanding() == 0 &&
-         link.queue(0).sends->tx.is_full() && link.queue(1).sends->tx.is_full();
+  return link.queues()[0].in_flight == 0 && link.queues()[1].in_flight == 0 && link.rdma().outstanding() == 0 &&
+         link.queues()[0].sends->tx.is_full() && link.queues()[1].sends->tx.is_full();
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ START_TEST(a_message_with_a_callback_fails) {
   flush(bench, link);
   ck_assert(bench.sends_ended == std::vector<int>(6, OPAL_ERR_UNREACH));
   ck_assert_uint_eq(bench.buffers_left(), all);
-  ck_assert_uint_eq(link.queue(0).in_flight, 0);
+  ck_assert_uint_eq(link.queues()[0].in_flight, 0);
 }
 END_TEST
 
@@ -164,7 +164,7 @@ START_TEST(a_receive_fails) {
   ck_assert(!bench.failures[0].is_missed);
   ck_assert_int_eq(bench.failures[0].status, _i);
   flush(bench, link);
-  ck_assert_uint_eq(link.queue(0).receives.posted(), 0);
+  ck_assert_uint_eq(link.queues()[0].receives.posted(), 0);
 }
 END_TEST
 

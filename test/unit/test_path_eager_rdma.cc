@@ -68,7 +68,7 @@ START_TEST(large_messages_and_what_waits_do_not_go_by_ring) {
   for (int i = 0; i < 8; ++i) {
     ck_assert_int_ge(bench.send(link), 0);  // out of credits
   }
-  ck_assert(!link.queue(0).waiting.empty());
+  ck_assert(!link.queues()[0].waiting.empty());
   ck_assert(!bench.send_immediately(link));
   ck_assert_uint_eq(writes(bench, link).size(), 1);
 }
@@ -91,7 +91,7 @@ START_TEST(writes_take_room_and_give_it_back) {
   Link& link = bench.connect();
   const PeerRing ring;
   arrive(bench, link, offer_packet(ring.offer()));
-  TxCredits& room = link.queue(0).sends->tx;
+  TxCredits& room = link.queues()[0].sends->tx;
   for (std::uint16_t round = 0; round < 50; ++round) {
     for (std::size_t i = 0; i < kSlots; ++i) {
       ck_assert(bench.send_immediately(link));
@@ -175,10 +175,10 @@ START_TEST(credits_come_through_rings_too) {
   for (int i = 0; i < 8; ++i) {
     ck_assert_int_ge(bench.send(link), 0);
   }
-  ck_assert(!link.queue(0).waiting.empty());
+  ck_assert(!link.queues()[0].waiting.empty());
   peer.write(1, 8, 0, {.credits = 4, .explicit_seen = 0});
   bench.path->progress();
-  ck_assert(link.queue(0).waiting.empty());
+  ck_assert(link.queues()[0].waiting.empty());
 }
 END_TEST
 
@@ -256,7 +256,7 @@ START_TEST(callbacks_make_progress) {
   bench.path->progress();
   bench.on_message = nullptr;
   ck_assert_uint_eq(bench.messages, 4);
-  ck_assert_uint_eq(link.queue(0).notes, 2);
+  ck_assert_uint_eq(link.queues()[0].notes, 2);
 }
 END_TEST
 

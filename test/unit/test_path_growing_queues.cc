@@ -29,9 +29,9 @@ PacketHeader header_of(PathBench& bench, Link& link, std::size_t index) {
 START_TEST(begins_with_few_receives) {
   PathBench bench(kGrowing);
   Link& link = bench.connect();
-  ck_assert_uint_eq(link.queue(0).receives.posted(), 4);
-  ck_assert_uint_eq(link.queue(1).receives.posted(), 10);
-  ck_assert_uint_eq(link.queue(0).credits.sendable(), 2);
+  ck_assert_uint_eq(link.queues()[0].receives.posted(), 4);
+  ck_assert_uint_eq(link.queues()[1].receives.posted(), 10);
+  ck_assert_uint_eq(link.queues()[0].credits.sendable(), 2);
 }
 END_TEST
 
@@ -57,16 +57,16 @@ START_TEST(grows_for_a_peer_that_waits) {
   PathBench bench(kGrowing);
   Link& link = bench.connect();
   receive(bench, link, false);
-  ck_assert_uint_eq(link.queue(0).receives.posted(), 4);
+  ck_assert_uint_eq(link.queues()[0].receives.posted(), 4);
   for (const std::uint32_t depth : {6U, 10U, 18U, 18U}) {
     receive(bench, link, true);
-    ck_assert_uint_eq(link.queue(0).credits.depth(), depth);
-    ck_assert_uint_ge(link.queue(0).receives.posted() + 4, depth);
+    ck_assert_uint_eq(link.queues()[0].credits.depth(), depth);
+    ck_assert_uint_ge(link.queues()[0].receives.posted() + 4, depth);
   }
   ck_assert_uint_eq(bench.counters.receive_queues_grown, 3);
   ck_assert_uint_eq(bench.failures.size(), 0);
   // The peer has, or gets with the next message, all that it did not have before.
-  unsigned granted = link.queue(0).credits.take_grant().credits;
+  unsigned granted = link.queues()[0].credits.take_grant().credits;
   for (std::size_t i = 0; i < bench.pair(link).sends.size(); ++i) {
     granted += header_of(bench, link, i).grant.credits;
   }
@@ -84,12 +84,12 @@ START_TEST(does_not_grow_without_room_for_completions) {
     }
   }
   receive(bench, link, true);
-  ck_assert_uint_eq(link.queue(0).credits.depth(), 4);
+  ck_assert_uint_eq(link.queues()[0].credits.depth(), 4);
   ck_assert_uint_eq(bench.counters.receive_queues_grown, 0);
   ck_assert_uint_eq(bench.messages, 1);
   all = {};
   receive(bench, link, true);
-  ck_assert_uint_eq(link.queue(0).credits.depth(), 6);
+  ck_assert_uint_eq(link.queues()[0].credits.depth(), 6);
 }
 END_TEST
 
@@ -99,16 +99,16 @@ START_TEST(does_not_grow_without_memory) {
   Link& link = bench.connect();
   bench.device.registers = false;
   receive(bench, link, true);
-  const std::uint32_t depth = link.queue(0).credits.depth();
+  const std::uint32_t depth = link.queues()[0].credits.depth();
   ck_assert_uint_lt(depth, 512 + 2 + 512);
   const unsigned regions = bench.device.regions;
   bench.device.registers = true;
   for (unsigned i = 0; i < 2000; ++i) {
-    (void)link.queue(0).credits.take_grant();  // as if something had gone to the peer
+    (void)link.queues()[0].credits.take_grant();  // as if something had gone to the peer
     receive(bench, link, true);
     bench.pair(link).sends.clear();
   }
-  ck_assert_uint_eq(link.queue(0).credits.depth(), depth);
+  ck_assert_uint_eq(link.queues()[0].credits.depth(), depth);
   ck_assert_uint_eq(bench.device.regions, regions);
   ck_assert_uint_eq(bench.messages, 2001);
   ck_assert_uint_eq(bench.failures.size(), 0);
@@ -121,7 +121,7 @@ START_TEST(gives_back_what_it_had_more) {
   for (int i = 0; i < 100; ++i) {
     Link& link = bench.connect();
     receive(bench, link, true);
-    ck_assert_uint_eq(link.queue(0).credits.depth(), 6);
+    ck_assert_uint_eq(link.queues()[0].credits.depth(), 6);
     bench.close(link);
     link.post_drain_markers();
     bench.device.flush(bench.pair(link, 0));

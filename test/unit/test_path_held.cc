@@ -27,7 +27,7 @@ Link& connect_without_credits(PathBench& bench, std::size_t writes) {
     ck_assert_int_eq(bench.send(link, kShort), OPAL_SUCCESS);
   }
   complete(bench, link, kShort, kCredits);
-  ck_assert(link.queue(kShort).room() == Room::kNoCredit);
+  ck_assert(link.queues()[kShort].room() == Room::kNoCredit);
   for (std::size_t i = 0; i < writes; ++i) {
     ck_assert_int_eq(bench.submit(link, bench.request(RdmaKind::kWrite)), OPAL_SUCCESS);
   }
@@ -51,7 +51,7 @@ START_TEST(an_end_waits_until_a_message_can_follow) {
     bench.receive(link, {.credits = static_cast<std::uint16_t>(credits)});
     bench.path->progress();
     ck_assert_uint_eq(bench.requests_ended.size(), before + credits);
-    ck_assert(link.queue(kShort).waiting.empty());
+    ck_assert(link.queues()[kShort].waiting.empty());
   }
   ck_assert_uint_eq(bench.counters.waits_for_credit, 0);
   ck_assert_uint_eq(link.rdma().outstanding(), 0);
@@ -77,7 +77,7 @@ START_TEST(an_end_goes_before_what_waits) {
   ck_assert_uint_eq(bench.pair(link, kShort).sends.size(), before + 3);
   bench.receive(link, {.credits = 2});
   bench.path->progress();
-  ck_assert(link.queue(kShort).waiting.empty());
+  ck_assert(link.queues()[kShort].waiting.empty());
   ck_assert_uint_eq(bench.counters.waits_for_credit, 3);
   complete(bench, link, kShort, 5);
   ck_assert_uint_eq(bench.sends_ended.size(), 5);

@@ -31,7 +31,7 @@ START_TEST(messages_are_complete_in_a_promised_packet) {
   ck_assert(!link.has_waiting());
   ck_assert_uint_eq(bench.counters.packets_coalesced, 1);
   ck_assert_uint_eq(bench.counters.bytes_sent, 7 * 8);
-  const TxCredits& room = link.queue(0).sends->tx;
+  const TxCredits& room = link.queues()[0].sends->tx;
   ck_assert_uint_eq(room.used(), room.unsignaled());
 }
 END_TEST
@@ -138,7 +138,7 @@ START_TEST(a_link_ends_with_a_promised_packet) {
     bench.device.flush(bench.pair(link));
     bench.path->progress();
     ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_ERR_UNREACH));
-    const TxCredits& room = link.queue(0).sends->tx;
+    const TxCredits& room = link.queues()[0].sends->tx;
     ck_assert(lies || room.unsignaled() == 0);
     bench.links.clear();
     (void)bench.watch.tick();
@@ -199,8 +199,8 @@ START_TEST(a_refused_promise_is_not_under_way) {
   (void)bench.watch.tick();
   bench.fail(link);
   ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_ERR_UNREACH));
-  ck_assert_uint_eq(link.queue(0).in_flight, 0);
-  ck_assert_uint_eq(link.queue(0).sends->tx.unsignaled(), 0);
+  ck_assert_uint_eq(link.queues()[0].in_flight, 0);
+  ck_assert_uint_eq(link.queues()[0].sends->tx.unsignaled(), 0);
 }
 END_TEST
 
@@ -272,7 +272,7 @@ START_TEST(a_refused_early_packet_fails_the_link) {
   bench.device.refuse_sends(EIO);
   ck_assert(bench.send_immediately(link));  // it is lost with the link, which is reported
   ck_assert_uint_eq(bench.failures.size(), 1);
-  ck_assert_uint_eq(link.queue(0).in_flight, 0);
+  ck_assert_uint_eq(link.queues()[0].in_flight, 0);
 }
 END_TEST
 

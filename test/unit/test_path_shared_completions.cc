@@ -40,9 +40,9 @@ START_TEST(what_one_does_not_use_another_gets) {
   PathBench bench(kSharing);
   Link& first = bench.connect();
   Link& second = bench.connect();
-  const std::uint32_t own = first.queue(0).sends->own;
+  const std::uint32_t own = first.queues()[0].sends->own;
   ck_assert_uint_ge(own, cpc::kOwnSends);
-  ck_assert_uint_lt(own + kShared, first.queue(0).sends->tx.space().entries());
+  ck_assert_uint_lt(own + kShared, first.queues()[0].sends->tx.space().entries());
   ck_assert_uint_eq(free_to_share(bench), 0);  // whoever comes first has all
   ck_assert_uint_eq(send_until_full(bench, second), own + kShared);
   ck_assert_uint_gt(bench.counters.completions_borrowed, 0);
@@ -131,7 +131,7 @@ START_TEST(never_more_under_way_than_there_is_room_for) {
     std::size_t room = kShared;
     for (const auto& one : bench.links) {
       all += under_way(bench, *one);
-      room += one->queue(0).sends->own;
+      room += one->queues()[0].sends->own;
     }
     ck_assert_uint_le(all, room);
   }

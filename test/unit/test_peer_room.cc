@@ -74,9 +74,9 @@ START_TEST(a_link_says_what_its_queues_have) {
   Link& link = bench.connect();
   const std::uint64_t sends = room_of(link).tx_size_left();
   const std::uint64_t receives = room_of(link).rx_size_left();
-  ck_assert_uint_eq(sends, link.queue(0).sends->tx.size_left() + link.queue(1).sends->tx.size_left());
-  ck_assert_uint_eq(link.queue(0).receives.rx_size_left(), 0);  // all are posted
-  ck_assert_uint_eq(receives, 16 - 4);                          // rd_init, a quarter, are
+  ck_assert_uint_eq(sends, link.queues()[0].sends->tx.size_left() + link.queues()[1].sends->tx.size_left());
+  ck_assert_uint_eq(link.queues()[0].receives.rx_size_left(), 0);  // all are posted
+  ck_assert_uint_eq(receives, 16 - 4);                             // rd_init, a quarter, are
 
   ck_assert_int_ge(bench.send(link, 0, 200), 0);  // not inline: it holds its room until it is done
   ck_assert_int_ge(bench.send(link, 1, 2000), 0);

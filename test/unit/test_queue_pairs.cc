@@ -87,6 +87,7 @@ class Port {
     port_.device = &context_;
     port_.pd = &pd_;
     port_.queues = &queues_;
+    port_.subsets = {QueueSubset::all(queues_)};
     port_.completion_queues = completion_queues_.get();
     port_.address.link = transport;
     port_.address.mtu = 3;
@@ -123,7 +124,7 @@ START_TEST(the_device_is_asked_once_for_all_connections) {
   Port port(Transport::kRoce);
   on_progress_thread([&] {
     for (int i = 0; i < 5; ++i) {
-      ck_assert(cpc::make_rc_queue_pairs(port.port()).has_value());
+      ck_assert(cpc::make_rc_queue_pairs(port.port(), port.port().subsets.front()).has_value());
     }
   });
   ck_assert_int_eq(device_queries, 0);
@@ -136,7 +137,7 @@ START_TEST(reads_of_a_communication_manager_fit_the_device) {
   port.port().limits.max_qp_rd_atom = 2;
   port.port().limits.max_qp_init_rd_atom = 1;
   on_progress_thread([&] {
-    auto pairs = cpc::make_rc_queue_pairs(port.port());
+    auto pairs = cpc::make_rc_queue_pairs(port.port(), port.port().subsets.front());
     ck_assert(pairs.has_value());
     const Status connected = (*pairs)->connect_by([](std::size_t, ibv_qp_attr& attributes) -> Status {
       attributes.path_mtu = IBV_MTU_1024;
@@ -166,7 +167,7 @@ START_TEST(nobody_goes_to_another_subnet_by_lid) {
   peer.lid = 7;
   peer.subnet.prefix[7] = 1;
   on_progress_thread([&] {
-    auto pairs = cpc::make_rc_queue_pairs(port.port());
+    auto pairs = cpc::make_rc_queue_pairs(port.port(), port.port().subsets.front());
     ck_assert(pairs.has_value());
     const Status connected = (*pairs)->connect(peer, {{1, 1}, {2, 2}});
     ck_assert(!connected);
@@ -186,7 +187,7 @@ START_TEST(a_port_may_ask_for_a_global_route) {
     peer.lid = 7;
     peer.gid.raw[15] = 8;
     on_progress_thread([&] {
-      auto pairs = cpc::make_rc_queue_pairs(port.port());
+      auto pairs = cpc::make_rc_queue_pairs(port.port(), port.port().subsets.front());
       ck_assert(pairs.has_value());
       ck_assert((*pairs)->connect(peer, {{1, 1}, {2, 2}}).has_value());
       ck_assert(cpc::make_loopback(port.port(), QueueSpace::for_operations(4, {}, 1, 0)).has_value());

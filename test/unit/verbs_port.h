@@ -56,6 +56,7 @@ class VerbsPort {
     port_.address = usable_.address;
     port_.ip = usable_.ip;
     port_.queues = &queues_;
+    port_.subsets = {QueueSubset::all(queues_)};
     port_.completion_queues = completion_queues_.get();
     port_.settings.pkey_index = usable_.pkey_index;
   }

@@ -18,6 +18,7 @@ namespace fabric {
 /// The values in force. Open MPI writes them once, at registration; strings belong to it.
 struct Params {
   char* receive_queues = nullptr;
+  int memory_budget = 0;
   char* if_include = nullptr;
   char* if_exclude = nullptr;
   int gid_index = 0;
@@ -103,10 +104,15 @@ inline constexpr std::array kParamTable = {
     text_param(
         "receive_queues", &Params::receive_queues,
         "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
-        "Receive queues of an endpoint, separated by colons. P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]: buffers per "
+        "Receive queues of an endpoint, separated by colons; auto chooses by the number of processes, the device and "
+        "memory_budget. P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]: buffers per "
         "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
         "peers; X,...: the same, and a queue pair for all peers of a host (XRC). Any number and order of queues, but X not "
         "with P or S; all processes of a job need the same list"),
+    number_param(
+        "memory_budget", &Params::memory_budget, 0, 0, kNoLimit, 3,
+        "Most memory for receive buffers and connections to all processes of the job, bytes per process; 0 sets no "
+        "limit. Receive queues are chosen, and get fewer shared receives, by it"),
     text_param("if_include", &Params::if_include, nullptr, 1,
                "Devices or ports to use, separated by commas: rxe0,mlx5_0:1. Not together with if_exclude"),
     text_param(

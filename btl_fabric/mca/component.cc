@@ -68,13 +68,15 @@ Peer Component::look_up(const opal_proc_t& proc, std::vector<std::byte> blob) {
     return peer;
   }
   peer.info = std::move(*info);
-  if (peer.info.receive_queues != info_.receive_queues) {
-    peer.refusal = "its receive queues differ";
+  const auto subset = queues_.subset_with(peer.info.receive_queues, peer.info.queue_level);
+  if (!subset) {
+    peer.refusal = subset.error().text;
     if (!queues_differ_reported_.exchange(true)) {
       report_queues_differ(proc, info_.receive_queues, peer.info.receive_queues);
     }
     return peer;
   }
+  peer.subset = *subset;
   peer.pairs = pair_contexts(info_.ports, info_.contexts, peer.info.ports, peer.info.contexts,
                              params().allow_different_subnets != 0);
   return peer;

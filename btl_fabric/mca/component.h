@@ -14,11 +14,11 @@
 
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/mca/chosen_queues.h"
 #include "btl_fabric/mca/directed_sends.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
-#include "common/accounting/receive_queues.h"
 #include "common/ports/process_info.h"
 #include "common/ports/protocol_limits.h"
 #include "cpc/core/trace.h"
@@ -145,7 +145,7 @@ class Component {
   std::optional<ContextLocks> locks_;
   std::optional<DirectedSends> directed_sends_;
   std::atomic<bool> upcalls_are_handled_ = false;
-  ReceiveQueues queues_;
+  ChosenQueues queues_;
   std::vector<SteeringRule> steering_;
   cpc::CpcSet cpcs_ = cpc::kEveryCpc;
   std::vector<std::unique_ptr<cpc::Cpc>> methods_;  ///< until they are started

@@ -12,6 +12,7 @@
 #include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/port_share.h"
 #include "btl_fabric/mca/report.h"
 #include "common/ports/port_paths.h"
 #include "cpc/registry/registry.h"
@@ -115,8 +116,8 @@ Result<PortChoice> Component::read_params() {
   template_ = module_template();
   template_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
   wishes_ = limit_wishes(&component_->btl_version);
-  if (take(ReceiveQueues::parse(values.receive_queues == nullptr ? "" : values.receive_queues), queues_)) {
-    if (Status checked = check_queues(queues_, wishes_); !checked) {
+  if (take(ChosenQueues::read(), queues_)) {
+    if (Status checked = check_queues(queues_.list(), wishes_); !checked) {
       wrong.push_back(checked.error().text);
     }
   }
@@ -164,6 +165,7 @@ Status Component::open_ports(PortChoice choice) {
   }
   const auto paths = static_cast<unsigned>(params().paths);
   const std::vector<UsablePort> ports = with_paths(scan.ports, paths);
+  queues_.choose(ports, wishes_);
   if (ports.front().paths < paths) {
     report_fewer_paths(ports.front().paths);
   }
@@ -186,7 +188,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
   const auto most = static_cast<unsigned>(kMaxPorts / ports.size());
   ContextRoles roles{most, most};
   for (const UsablePort& port : ports) {
-    const ContextRoles granted = grant_contexts(port, queues_, params().tx_contexts, params().rx_contexts);
+    const ContextRoles granted = grant_contexts(port, queues_.on(port), params().tx_contexts, params().rx_contexts);
     roles = {std::min(roles.transmit, granted.transmit), std::min(roles.receive, granted.receive)};
   }
   if (params().tx_contexts > static_cast<int>(roles.transmit) ||
@@ -244,7 +246,7 @@ Status Component::share_large_memory() {
 Status Component::add_modules(const UsablePort& port) {
   auto& cache = caches_[port.device->name];
   if (!cache) {
-    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_));
+    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_.on(port)));
     if (!made) {
       return tl::unexpected(made.error());
     }
@@ -306,7 +308,8 @@ Status Component::start_connections() {
 
 Status Component::publish() {
   set_level_count(job_size());
-  info_.receive_queues = queues_.canonical();
+  info_.receive_queues = queues_.list().canonical();
+  info_.queue_level = queues_.level();
   info_.contexts = static_cast<std::uint8_t>(locks_->contexts());
   info_.steering = steering_;
   for (const auto& module : modules_) {

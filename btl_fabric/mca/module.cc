@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/base/ring_message.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/port_share.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
@@ -22,25 +22,6 @@ namespace fabric {
 
 namespace {
 
-cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
-  const Params& values = params();
-  cpc::QueuePairSettings settings;
-  settings.timeout = static_cast<std::uint8_t>(values.timeout);
-  settings.retry_count = static_cast<std::uint8_t>(values.retry_count);
-  settings.rnr_retry = static_cast<std::uint8_t>(values.rnr_retry);
-  settings.min_rnr_timer = static_cast<std::uint8_t>(values.min_rnr_timer);
-  settings.service_level = static_cast<std::uint8_t>(values.service_level);
-  settings.traffic_class = static_cast<std::uint8_t>(values.traffic_class);
-  settings.pkey_index = port.pkey_index;
-  settings.max_inline = port.device->max_inline;
-  settings.costs = device_costs(port.device->name);
-  if (values.queue_costs != nullptr) {
-    settings.costs = parse_costs(values.queue_costs).value_or(settings.costs);  // check_params() has read it before
-  }
-  settings.rdma_depth = static_cast<std::uint32_t>(values.rdma_depth);
-  return settings;
-}
-
 /// The session folder that all jobs of an mpirun have on this host: theirs are in it.
 std::optional<std::string> job_family_folder() {
   const char* const job = opal_process_info.job_session_dir;
@@ -50,61 +31,7 @@ std::optional<std::string> job_family_folder() {
   return std::filesystem::path(job).parent_path().string();
 }
 
-/// Divides the device among the processes of this node, where every endpoint wants so many contexts.
-ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues, const EndpointAttributes& contexts) {
-  const cpc::QueuePairSettings settings = queue_pair_settings(port);
-  QueuePairUse use{static_cast<std::int64_t>(queues.count()), 0, params().cq_size};
-  for (std::size_t i = 0; i < queues.count(); ++i) {
-    const cpc::QueueDepths depths = cpc::queue_depths(queues, i, port.address.link, settings);
-    use.entries_per_context += depths.completions().own;
-    use.entries_per_cq -= queues[i].kind == QueueKind::kPerPeer ? 0 : queues[i].rd_num;
-  }
-  if (queues.has_xrc()) {             // what a peer takes that is alone on its host: others there share its sender
-    use.queue_pairs_per_context = 2;  // a sender, and the target of the peer's
-    use.entries_per_context = cpc::queue_depths(queues, 0, port.address.link, settings).completions().own;
-  }
-  const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
-                       static_cast<std::int64_t>(std::thread::hardware_concurrency())};
-  return {facts_of(port.device->attributes), node, use, contexts};
-}
-
-/// What each context has.
-cpc::DeviceRoom room_of(const UsablePort& port, const ResourceManager& manager, std::int64_t contexts) {
-  const auto count = [](int value) { return static_cast<std::uint32_t>(std::max(0, value)); };
-  const ibv_device_attr& device = port.device->attributes;
-  ibv_port_attr attributes{};
-  const bool known = ibv_query_port(port.device->context.get(), port.port_num, &attributes) == 0;
-  return {count(device.max_qp_wr), count(device.max_srq_wr), count(device.max_cqe),
-          known && attributes.max_msg_sz > 0 ? attributes.max_msg_sz : UINT32_MAX,
-          std::max<std::int64_t>(1, manager.completion_queues() / contexts)};
-}
-
-/// As the port runs them.
-ReceiveQueues queues_of(const UsablePort& port, const ReceiveQueues& queues) {
-  return port.address.link == Transport::kIwarp ? queues.without_shared() : queues;
-}
-
 }  // namespace
-
-ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit, int receive) {
-  const std::int64_t paths = port.paths;
-  const auto on_all_paths = [paths](int wanted) { return wanted > 0 ? wanted * paths : wanted; };
-  const ResourceManager most =
-      share_device(port, queues_of(port, queues), {on_all_paths(transmit), on_all_paths(receive)});
-  const auto within = [paths](std::int64_t count) {
-    return static_cast<unsigned>(std::clamp<std::int64_t>(count / paths, 1, kMostContexts));
-  };
-  const DomainAttributes& domain = most.attributes();
-  const unsigned sends = within(transmit < 0 ? domain.ep_tx_ctx_cnt.optimal : most.granted().tx_ctx_cnt);
-  if (receive == 0) {
-    return {sends, sends};
-  }
-  return {sends, std::max(sends, within(receive < 0 ? domain.ep_rx_ctx_cnt.optimal : most.granted().rx_ctx_cnt))};
-}
-
-Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {
-  return share_device(port, queues_of(port, queues), {1, 1}).memory_region_grant();
-}
 
 /// ob1 sends small messages over the modules of the lowest latency alone. One path of a port is enough for them: more would only
 /// put them out of order. But to write a large message piece by piece it looks at the next four modules (its parameter
@@ -134,9 +61,9 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
 Module::~Module() = default;
 
 Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, RegistrationCache& cache,
-                                             const ReceiveQueues& queues, const ModulePlace& place,
+                                             const ChosenQueues& queues, const ModulePlace& place,
                                              const mca_btl_base_module_t& table, const LimitWishes& wishes) {
-  const ReceiveQueues run = queues_of(port, queues);
+  const ReceiveQueues run = queues.on(port);
   // Of receive contexts what was asked for, unless that is more than was granted: the report says what became of it.
   const std::int64_t asked = params().rx_contexts < 0 ? place.contexts.receive : params().rx_contexts;
   const std::int64_t receive = std::min<std::int64_t>(asked, place.contexts.receive);
@@ -153,7 +80,7 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
   if (!made) {
     return tl::unexpected(made.error());
   }
-  module->fill_context(*made);
+  module->fill_context(*made, queues);
   module->make_path(std::move(*made));
   const bool is_first = place.context == 0 && port.address.path == 0;  // the same for all
   if (is_first) {
@@ -200,12 +127,12 @@ Result<PathQueues> Module::make_queues() const {
   for (const QueueSpec& spec : fit_.queues.queues()) {
     shared_receives += spec.kind == QueueKind::kShared ? spec.rd_num : 0;
   }
-  made.completion_queues = std::make_unique<CompletionQueueSet>(
-      port_.device->context.get(), fit_.cq_entries, shared_receives,
-      CompletionQueueSet::Limits{.queues = fit_.most_cqs,
-                                 .last_entries = fit_.last_cq_entries,
-                                 .at_first = fit_.entries_at_first,
-                                 .may_resize = values.cq_resize != 0});
+  made.completion_queues =
+      std::make_unique<CompletionQueueSet>(port_.device->context.get(), fit_.cq_entries, shared_receives,
+                                           CompletionQueueSet::Limits{.queues = fit_.most_cqs,
+                                                                      .last_entries = fit_.last_cq_entries,
+                                                                      .at_first = fit_.entries_at_first,
+                                                                      .may_resize = values.cq_resize != 0});
   if (fit_.queues.has_xrc()) {
     auto domain = open_xrc_domain();
     if (!domain) {
@@ -309,7 +236,7 @@ void Module::set_family(std::span<const std::unique_ptr<Module>> family) {
   endpoints_.set_contexts(std::move(contexts), family.front().get());
 }
 
-void Module::fill_context(const PathQueues& queues) {
+void Module::fill_context(const PathQueues& queues, const ChosenQueues& chosen) {
   context_.index = place_.index;
   context_.device = port_.device->context.get();
   context_.pd = port_.device->pd.get();
@@ -324,7 +251,7 @@ void Module::fill_context(const PathQueues& queues) {
   context_.ip = port_.ip;
   context_.handshakes = &cache_.handshakes();
   context_.queues = &fit_.queues;
-  context_.subsets = {QueueSubset::all(fit_.queues)};
+  context_.subsets = chosen.subsets(fit_.queues);
   context_.completion_queues = queues.completion_queues.get();
   for (const auto& shared : queues.shared_queues) {
     context_.srqs.push_back(shared ? shared->srq() : nullptr);

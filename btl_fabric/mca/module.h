@@ -11,11 +11,11 @@
 #include "btl_fabric/base/counters.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/registration_cache.h"
+#include "btl_fabric/mca/chosen_queues.h"
 #include "btl_fabric/mca/module_services.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "common/accounting/context_locks.h"
 #include "common/accounting/contexts.h"
-#include "common/accounting/receive_queues.h"
 #include "common/ports/port_scan.h"
 #include "common/ports/protocol_limits.h"
 #include "cpc/queue_pairs/queue_fit.h"
@@ -35,7 +35,7 @@ class Module final : public mca_btl_base_module_t {
  public:
   /// Makes a module of `port`. `cache` outlives it.
   [[nodiscard]] static Result<std::unique_ptr<Module>> make(const UsablePort& port, RegistrationCache& cache,
-                                                            const ReceiveQueues& queues, const ModulePlace& place,
+                                                            const ChosenQueues& queues, const ModulePlace& place,
                                                             const mca_btl_base_module_t& table,
                                                             const LimitWishes& wishes);
   /// The connections must be gone: ConnectionManager destroyed, so that no queue pair is left.
@@ -96,7 +96,7 @@ class Module final : public mca_btl_base_module_t {
   void choose_protocols(const LimitWishes& wishes);
   [[nodiscard]] MrPoolHints pool_hints() const noexcept;
   void make_path(PathQueues queues);
-  void fill_context(const PathQueues& queues);
+  void fill_context(const PathQueues& queues, const ChosenQueues& chosen);
   [[nodiscard]] bool is_of_port(const cpc::AsyncEvent& event) const noexcept;
   void check_address();
 
@@ -115,14 +115,6 @@ class Module final : public mca_btl_base_module_t {
   ModuleServices services_;
   Endpoints endpoints_;
 };
-
-/// Contexts that every endpoint can have through a port, of those that are asked for (-1: as many as this process has
-/// processors; `receive` 0: as many as transmit contexts).
-[[nodiscard]] ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit,
-                                          int receive);
-
-/// Memory regions of a port's device that this process may have.
-[[nodiscard]] Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues);
 
 /// Processes of the job that this one was started with; 0 if that is not known.
 [[nodiscard]] std::uint32_t job_size() noexcept;

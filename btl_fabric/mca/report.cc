@@ -36,6 +36,7 @@ constexpr const char* kTooManyPorts = "too many ports";
 constexpr const char* kIdleSetting = "idle setting";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
+constexpr const char* kQueuesTooLarge = "receive queues too large";
 constexpr const char* kQueuesDiffer = "receive queues differ";
 constexpr const char* kNoConnectionMethod = "no connection method";
 constexpr const char* kConnectionFailed = "connection failed";
@@ -240,6 +241,20 @@ void report_trace_not_written(const std::string& reason) {
 
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason) {
   show(kBadModex, local_host(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_queues_chosen(const ReceiveQueues& queues, const std::string& why) {
+  opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl:fabric: receive queues %s: %s",
+                      queues.canonical().c_str(), why.c_str());
+}
+
+void report_queues_too_large(const ReceiveQueues& queues, const std::string& shortfall) {
+  if (params().memory_budget > 0) {
+    show(kQueuesTooLarge, local_host(), queues.canonical().c_str(), shortfall.c_str());
+  } else {
+    opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl:fabric: too little room: %s",
+                        shortfall.c_str());
+  }
 }
 
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs) {

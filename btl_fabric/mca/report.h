@@ -14,6 +14,7 @@
 
 #include "btl_fabric/base/opal.h"
 #include "common/accounting/context_locks.h"
+#include "common/accounting/receive_queues.h"
 #include "common/ports/port_address.h"
 
 namespace fabric {
@@ -58,6 +59,10 @@ void report_resources_changed(const Module& module, const std::string& explanati
 void report_trace_not_written(const std::string& reason);
 
 void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
+/// `why`: what the choice of receive queues has followed.
+void report_queues_chosen(const ReceiveQueues& queues, const std::string& why);
+/// `shortfall`: of what there is too little.
+void report_queues_too_large(const ReceiveQueues& queues, const std::string& shortfall);
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
 /// Verbosely: a connection that only the peer wanted.
 void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);

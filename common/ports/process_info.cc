@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 7. Integers are big-endian, nothing is padded:
+// The modex of a process, version 8. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 7
+//   u16      version, 8
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
+//   u8       level of these queues, or 255 if the user has given the list
 //   u8       ports, 1 to 64; for each:
 //              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits, u8 path, 0 to 7
 //   u8       contexts of each port, a divisor of the number of ports
@@ -268,6 +269,7 @@ Result<ProcessInfo> decode(std::span<const std::byte> bytes, bool (*is_known)(Cp
     return tl::unexpected<Error>(list.error());
   }
   info.receive_queues = std::move(*list);
+  info.queue_level = in.get<std::uint8_t>();
   if (const Status ports = get_ports(in, info.ports); !ports) {
     return tl::unexpected<Error>(ports.error());
   }
@@ -300,6 +302,7 @@ std::vector<std::byte> encode(const ProcessInfo& info) {
   ByteWriter body;
   body.put_bytes(info.token);
   body.put_string(info.receive_queues);
+  body.put(info.queue_level);
   body.put(static_cast<std::uint8_t>(info.ports.size()));
   for (const PortAddress& port : info.ports) {
     put_port(body, port);

@@ -29,7 +29,9 @@ struct CpcOffer {
   bool operator==(const CpcOffer&) const = default;
 };
 
-inline constexpr std::uint16_t kProcessInfoVersion = 7;
+inline constexpr std::uint16_t kProcessInfoVersion = 8;
+/// ProcessInfo::queue_level of a process whose list the user has given: no level (cpc/queue_pairs/queue_choice.h).
+inline constexpr std::uint8_t kListGiven = 255;
 inline constexpr std::size_t kMaxOfferBlob = 4096;
 inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what CpcOffer::ports holds
 
@@ -37,6 +39,7 @@ inline constexpr std::size_t kMaxPorts = 64;  ///< ports of one process: what Cp
 struct ProcessInfo {
   JobToken token{};
   std::string receive_queues;  ///< canonical form of the list in force
+  std::uint8_t queue_level = kListGiven;
   /// At most kMaxPorts. A port is there once for each path and each context: a path's contexts come one after the other.
   std::vector<PortAddress> ports;
   std::uint8_t contexts = 1;  ///< of each port, to send by and to receive from: a divisor of the number of ports

@@ -13,6 +13,7 @@
 #include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/report.h"
 #include "contrib/fabric_info/settings.h"
+#include "cpc/queue_pairs/queue_choice.h"
 
 namespace {
 
@@ -110,11 +111,18 @@ int run(int argc, char** argv) {
   if (queues_option->count() == 0) {
     list = settings.text("receive_queues").value_or(list);
   }
-  auto queues = fabric::ReceiveQueues::parse(list);
-  if (!queues) {
+  if (list == fabric::cpc::kAutoQueues) {  // by the job alone: the devices' part in it is told by --fit
+    fabric::cpc::QueueRoom room;
+    room.peers = question.hosts * question.node.processes - 1;
+    room.queue_pairs = INT64_MAX;
+    room.memory = question.memory;
+    room.settings.rdma_depth = question.rdma_depth;
+    question.queues = fabric::cpc::queues_of_level(fabric::cpc::choose_level(room).level);
+  } else if (auto queues = fabric::ReceiveQueues::parse(list); queues) {
+    question.queues = std::move(*queues);
+  } else {
     return refuse(queues.error());
   }
-  question.queues = std::move(*queues);
   if (const fabric::Status applied = apply(settings, question, depth_option, cq_size_option); !applied) {
     return refuse(applied.error());
   }

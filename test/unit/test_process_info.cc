@@ -22,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kLengthAt = 6;
 constexpr std::size_t kListAt = 10 + 16;
-constexpr std::size_t kPortsAt = kListAt + 2 + 8;
+constexpr std::size_t kPortsAt = kListAt + 2 + 8 + 1;
 constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1 + 1;
 constexpr std::size_t kContextsAt = kPortsAt + 1 + 2 * kPortSize;
 constexpr std::size_t kRulesAt = kContextsAt + 1;
@@ -36,6 +36,7 @@ ProcessInfo sample() {
     info.token[i] = static_cast<std::byte>(i * 17);
   }
   info.receive_queues = "S,128,16";
+  info.queue_level = 1;
   info.ports.resize(2);
   info.ports[0] = {
       .link = Transport::kInfiniBand, .lid = 0x1234, .gid = {{0xfe, 0x80}}, .mtu = 5, .subnet = {{0xfe, 0x80}, 64}};
@@ -76,7 +77,7 @@ START_TEST(the_layout_is_as_written) {
   const Bytes bytes = encode(sample());
   ck_assert_uint_eq(bytes.size(), kBlobSizeAt + 2 + 3 + 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x46414249);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 7);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 8);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + kLengthAt), bytes.size());
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kPortsAt + 2), 0x1234);
   ck_assert_uint_eq(load_be<std::uint64_t>(bytes.data() + kOffersAt + 3), 0b11);
@@ -103,7 +104,7 @@ START_TEST(refuses_a_wrong_header) {
   check_text(refusal({}), "process info: size is 0, must be at least 10 bytes");
   check_text(refusal(Bytes(9)), "process info: size is 9, must be at least 10 bytes");
   check_text(refusal(changed(3, 'J')), "process info: magic is 0x4641424a, must be 0x46414249");
-  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 7");
+  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 8");
   const Bytes good = encode(sample());
   const std::string size = std::to_string(good.size());
   check_text(refusal(changed(kLengthAt, 1)), "process info: length is " + std::to_string(good.size() + (1 << 24)) +
@@ -203,6 +204,7 @@ ProcessInfo random_info(std::mt19937& random) {
   ProcessInfo info;
   std::generate(info.token.begin(), info.token.end(), [&] { return std::byte{byte()}; });
   info.receive_queues.assign(random() % 60, 'P');
+  info.queue_level = byte();
   info.ports.resize(1 + random() % 4);
   for (PortAddress& port : info.ports) {
     port.link = static_cast<Transport>(1 + random() % 3);

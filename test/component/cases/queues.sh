@@ -63,6 +63,29 @@ case_packets_of_all_sizes() { # of several messages
     fabric 2 --mca btl_fabric_coalesce_size $size "$check" --max 16384 --flood 2000 && says 'checks passed' || return 1
   done
 }
+# Queues that each process chooses: by the number of peers, and within a budget.
+case_queues_auto() {
+  fabric 4 --mca btl_fabric_receive_queues auto --mca btl_base_verbose 1 "$check" $small && says 'checks passed' &&
+    says '3 peers, for whom there is room'
+}
+case_queues_auto_within_a_budget() {
+  fabric 3 --mca btl_fabric_receive_queues auto --mca btl_fabric_memory_budget 5000000 --mca btl_base_verbose 1 "$check" $small &&
+    says 'checks passed' && says 'receive queues S,12288,'
+}
+case_queues_auto_beyond_the_budget() {
+  fabric 2 --mca btl_fabric_receive_queues auto --mca btl_fabric_memory_budget 1000 "$check" $small && says 'checks passed' &&
+    says 'than btl_fabric_memory_budget allows'
+}
+# One process has four queues, the other one of them.
+case_queues_auto_of_two_levels() {
+  export OMPI_MCA_btl_fabric_receive_queues=auto
+  fabric_pair memory_budget=0 memory_budget=4000000 --max 100000 --flood 1000 && says 'checks passed' && says 'receive queues P,128,' &&
+    says 'receive queues S,12288,' && fabric_pair memory_budget=4000000 memory_budget=0 --rma --max 65536 && says 'checks passed'
+}
+case_queues_auto_of_two_levels_by_rdmacm() {
+  export OMPI_MCA_btl_fabric_cpc_include=rdmacm OMPI_MCA_btl_fabric_if_include=$dev_a
+  case_queues_auto_of_two_levels
+}
 case_without_inline() { fabric 2 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed'; }
 # Messages that wait for credits may hold all buffers, of which credits that are not sent inline need one too.
 case_few_buffers_without_inline() {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/mca/chosen_queues.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/port_share.h"
+#include "btl_fabric/mca/report.h"
+#include "cpc/queue_pairs/queue_choice.h"
+
+namespace fabric {
+namespace {
+
+std::int64_t peers() noexcept {
+  return std::max<std::int64_t>(1, std::int64_t{job_size()} - 1);
+}
+
+/// Modules of a port: one for each context, of those that are asked for.
+std::int64_t contexts() noexcept {
+  return std::max({1, params().tx_contexts, params().rx_contexts});
+}
+
+/// Messages of so many bytes must have a queue, since the user wants them to be sent in one piece.
+std::uint32_t longest_wanted(const LimitWishes& wishes) noexcept {
+  std::uint64_t longest = 0;
+  for (const Limit limit : {Limit::kEager, Limit::kRndvEager, Limit::kMaxSend}) {
+    longest = std::max(longest, wishes[limit].value_or(0));
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(longest, UINT32_MAX));
+}
+
+}  // namespace
+
+Result<ChosenQueues> ChosenQueues::read() {
+  const char* const text = params().receive_queues == nullptr ? "" : params().receive_queues;
+  ChosenQueues made;
+  if (std::string_view(text) == cpc::kAutoQueues) {
+    made.level_ = 0;
+    made.list_ = cpc::queues_of_level(0);
+    return made;
+  }
+  auto list = ReceiveQueues::parse(text);
+  if (!list) {
+    return tl::unexpected(std::move(list).error());
+  }
+  made.list_ = std::move(*list);
+  return made;
+}
+
+void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& wishes) {
+  const std::int64_t on_each = contexts();
+  const auto modules = static_cast<std::uint64_t>(on_each) * ports.size();
+  longest_ = longest_wanted(wishes);
+  memory_ = static_cast<std::uint64_t>(params().memory_budget) / modules;
+  cpc::QueueChoice choice;
+  cpc::QueueDemand demand;
+  for (const UsablePort& port : ports) {
+    const auto others =
+        std::count_if(ports.begin(), ports.end(), [&](const UsablePort& other) { return other.device == port.device; });
+    const cpc::QueueRoom room{
+        port.address.link, queue_pair_settings(port),
+        peers(),           share_device(port, list_, {on_each, 0}).queue_pairs() / (others * on_each),
+        memory_,           longest_};
+    if (level_ != kListGiven) {
+      const cpc::QueueChoice here = cpc::choose_level(room, choice.level);
+      choice = here.level > choice.level || choice.why.empty() ? here : choice;
+    } else if (memory_ != 0 && !list_.has_xrc()) {
+      choice.shortfall = cpc::shortfall(list_, room);
+    }
+  }
+  if (level_ != kListGiven) {
+    level_ = choice.level;
+    list_ = cpc::queues_of_level(level_);
+    report_queues_chosen(list_, choice.why);
+  }
+  if (!choice.shortfall.empty()) {
+    report_queues_too_large(list_, choice.shortfall);
+  }
+}
+
+ReceiveQueues ChosenQueues::on(const UsablePort& port) const {
+  const ReceiveQueues run = port.address.link == Transport::kIwarp ? list_.without_shared() : list_;
+  if (memory_ == 0 || run.has_xrc()) {
+    return run;
+  }
+  cpc::QueueRoom room;
+  room.link = port.address.link;
+  room.settings = queue_pair_settings(port);
+  room.peers = peers();
+  room.memory = memory_;
+  return cpc::within_memory(run, room);
+}
+
+std::vector<QueueSubset> ChosenQueues::subsets(const ReceiveQueues& run) const {
+  return level_ == kListGiven ? std::vector{QueueSubset::all(run)} : cpc::subsets_of_level(level_, run);
+}
+
+Result<std::uint8_t> ChosenQueues::subset_with(const std::string& theirs, std::uint8_t their_level) const {
+  if (theirs == list_.canonical()) {
+    return std::uint8_t{0};
+  }
+  if (level_ == kListGiven || their_level >= cpc::kQueueLevels ||
+      theirs != cpc::queues_of_level(their_level).canonical()) {
+    return failure("its receive queues differ");
+  }
+  const std::uint8_t both = std::max(level_, their_level);
+  if (cpc::queues_of_level(both).largest() < longest_) {
+    return failure("it has no queue for messages of " + std::to_string(longest_) + " bytes");
+  }
+  return static_cast<std::uint8_t>(both - level_);
+}
+
+}  // namespace fabric

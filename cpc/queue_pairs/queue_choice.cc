@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpc/queue_pairs/queue_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <span>
+
+#include "cpc/queue_pairs/queue_fit.h"
+
+namespace fabric::cpc {
+namespace {
+
+constexpr const char* kQueues = "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64";
+
+/// The queues of each level, by their index in that list.
+constexpr std::array<std::uint8_t, 4> kAllQueues{0, 1, 2, 3};
+constexpr std::array<std::uint8_t, 3> kSharedQueues{1, 2, 3};
+constexpr std::array<std::uint8_t, 1> kOneQueue{2};
+constexpr std::array<std::span<const std::uint8_t>, kQueueLevels> kLevels{kAllQueues, kSharedQueues, kOneQueue};
+
+constexpr std::uint64_t kEntry = 64;          ///< of a queue, bytes
+constexpr std::uint64_t kBesideBuffer = 256;  ///< a fragment's description, and the packet's header
+constexpr std::uint64_t kObjects = 4096;      ///< what the process keeps of a connection
+constexpr std::uint64_t kQueuePair = 2048;    ///< what it keeps of a queue pair, and the device's library does
+constexpr std::uint32_t kLeastReceives = 64;  ///< of a shared queue
+
+/// All receives of a shared queue.
+std::uint64_t shared_bytes(const QueueSpec& spec) noexcept {
+  return spec.kind == QueueKind::kShared ? std::uint64_t{spec.rd_num} * (spec.size + kBesideBuffer + 2 * kEntry) : 0;
+}
+
+QueueSpec with_receives(const QueueSpec& spec, std::uint32_t count) noexcept {
+  QueueSpec fewer = spec;
+  fewer.rd_num = count;
+  fewer.rd_low = in_proportion(spec.rd_low, count, spec.rd_num);
+  fewer.rd_init = std::max(1U, in_proportion(spec.rd_init, count, spec.rd_num));
+  fewer.srq_limit = in_proportion(spec.srq_limit, count, spec.rd_num);
+  return fewer;
+}
+
+/// Its shared queues with few receives.
+ReceiveQueues smallest(ReceiveQueues queues) {
+  for (std::size_t i = 0; i < queues.count(); ++i) {
+    if (queues[i].kind == QueueKind::kShared) {
+      queues = queues.with(i, with_receives(queues[i], std::min(queues[i].rd_num, kLeastReceives)));
+    }
+  }
+  return queues;
+}
+
+ReceiveQueues run_on(Transport link, const ReceiveQueues& queues) {
+  return link == Transport::kIwarp ? queues.without_shared() : queues;
+}
+
+std::string number(std::uint64_t value) {
+  return std::to_string(value);
+}
+
+/// Why a level is not for this room; "" if it is.
+std::string objection(std::uint8_t level, const QueueRoom& room) {
+  if (level == 0 && room.peers > kMostPeersWithOwnReceives) {
+    return number(room.peers) + " peers, more than the " + number(kMostPeersWithOwnReceives) +
+           " that have receives of their own";
+  }
+  return shortfall(queues_of_level(level), room);
+}
+
+}  // namespace
+
+std::string shortfall(const ReceiveQueues& list, const QueueRoom& room) {
+  const ReceiveQueues queues = run_on(room.link, list);
+  const QueueDemand demand = queue_demand(smallest(queues), room.link, room.settings);
+  const std::int64_t pairs = demand.queue_pairs_per_peer * room.peers;
+  if (pairs > room.queue_pairs) {
+    return number(pairs) + " queue pairs for " + number(room.peers) + " peers, and " + number(room.queue_pairs) +
+           " are this process's part of the device";
+  }
+  if (const std::uint64_t bytes = demand.bytes(room.peers); room.memory != 0 && bytes > room.memory) {
+    return number(bytes) + " bytes for " + number(room.peers) + " peers, and btl_fabric_memory_budget leaves " +
+           number(room.memory);
+  }
+  return {};
+}
+
+ReceiveQueues queues_of_level(std::uint8_t level) {
+  return ReceiveQueues::parse(kQueues).value().only(kLevels.at(level));
+}
+
+std::vector<QueueSubset> subsets_of_level(std::uint8_t level, const ReceiveQueues& list) {
+  const std::span<const std::uint8_t> own = kLevels.at(level);
+  assert(list.count() == own.size());
+  std::vector<QueueSubset> subsets;
+  for (std::uint8_t other = level; other < kQueueLevels; ++other) {
+    std::vector<std::uint8_t> indices;
+    for (const std::uint8_t queue : kLevels.at(other)) {
+      indices.push_back(static_cast<std::uint8_t>(std::find(own.begin(), own.end(), queue) - own.begin()));
+    }
+    subsets.emplace_back(list, std::move(indices));
+  }
+  return subsets;
+}
+
+QueueDemand queue_demand(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings) {
+  QueueDemand demand;
+  demand.bytes_per_peer = kObjects;
+  for (std::size_t i = 0; i < queues.count(); ++i) {
+    const QueueSpec& spec = queues[i];
+    const QueueDepths depths = queue_depths(queues, i, link, settings);
+    ++demand.queue_pairs_per_peer;
+    const std::uint64_t entries = std::uint64_t{depths.send} + depths.receive + depths.completions().own + depths.later;
+    demand.bytes_per_peer += kQueuePair + entries * kEntry;
+    demand.bytes_per_peer += std::uint64_t{spec.receive_depth()} * (spec.size + kBesideBuffer);
+    demand.bytes_shared += shared_bytes(spec);
+  }
+  return demand;
+}
+
+QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest) {
+  QueueChoice choice{lowest, {}, {}};
+  for (;; ++choice.level) {
+    std::string why_not = objection(choice.level, room);
+    if (why_not.empty()) {
+      if (choice.why.empty()) {
+        choice.why = number(room.peers) + " peers, for whom there is room";
+      }
+      return choice;
+    }
+    if (choice.level + 1 == kQueueLevels || queues_of_level(choice.level + 1).largest() < room.longest) {
+      choice.shortfall = std::move(why_not);
+      return choice;
+    }
+    choice.why = std::move(why_not);
+  }
+}
+
+ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room) {
+  const QueueDemand demand = queue_demand(queues, room.link, room.settings);
+  if (room.memory == 0 || demand.bytes(room.peers) <= room.memory || demand.bytes_shared == 0) {
+    return queues;
+  }
+  const std::uint64_t peers = demand.bytes(room.peers) - demand.bytes_shared;
+  const std::uint64_t left = room.memory > peers ? room.memory - peers : 0;
+  ReceiveQueues fewer = smallest(queues);
+  const std::uint64_t least = queue_demand(fewer, room.link, room.settings).bytes_shared;
+  if (left <= least) {
+    return fewer;
+  }
+  const double part = static_cast<double>(left - least) / static_cast<double>(demand.bytes_shared - least);
+  for (std::size_t i = 0; i < queues.count(); ++i) {
+    if (queues[i].kind == QueueKind::kShared) {
+      const auto more = static_cast<std::uint32_t>(part * (queues[i].rd_num - fewer[i].rd_num));
+      fewer = fewer.with(i, with_receives(queues[i], fewer[i].rd_num + more));
+    }
+  }
+  return fewer;
+}
+
+}  // namespace fabric::cpc

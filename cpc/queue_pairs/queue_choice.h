@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The receive queues of a process where btl_fabric_receive_queues is "auto": as many as the job's size, the device and the
+// memory budget allow. Pure functions.
+//
+// There are a few levels, from the list that is fastest with few peers to one queue for everything. Each has some of the
+// queues of the one before. Processes may choose different levels: two of them are connected by the queues of the higher
+// one, which both have. So nobody has to know what others choose before it asks them, and jobs that are joined later fit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/accounting/queue_subset.h"
+#include "common/accounting/receive_queues.h"
+#include "cpc/queue_pairs/queue_pairs.h"
+
+namespace fabric::cpc {
+
+/// The value of btl_fabric_receive_queues that asks for a choice.
+inline constexpr const char* kAutoQueues = "auto";
+
+inline constexpr std::uint8_t kQueueLevels = 3;
+
+/// Peers up to which each has receives of its own. They save small messages the wait for a receive, for some 40 KiB of memory
+/// of each process and peer.
+inline constexpr std::int64_t kMostPeersWithOwnReceives = 32;
+
+/// The list of a level, 0 to kQueueLevels - 1.
+[[nodiscard]] ReceiveQueues queues_of_level(std::uint8_t level);
+
+/// What connections of a process of this level may have of `list`, which has the queues of that level, perhaps with other
+/// counts: its own queues first, then those of each higher level.
+[[nodiscard]] std::vector<QueueSubset> subsets_of_level(std::uint8_t level, const ReceiveQueues& list);
+
+/// What a list takes of a process that has talked to all its peers, and had bursts from all. Entries of queues count 64
+/// bytes.
+struct QueueDemand {
+  std::int64_t queue_pairs_per_peer = 0;
+  std::uint64_t bytes_per_peer = 0;
+  std::uint64_t bytes_shared = 0;  ///< by all peers
+  [[nodiscard]] std::uint64_t bytes(std::int64_t peers) const noexcept {
+    return bytes_shared + bytes_per_peer * static_cast<std::uint64_t>(peers);
+  }
+};
+
+/// `queues`: as the kind of link runs them, without X queues.
+[[nodiscard]] QueueDemand queue_demand(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings);
+
+/// What there is for the connections through one port, in one context.
+struct QueueRoom {
+  Transport link = Transport::kRoce;
+  QueuePairSettings settings;
+  std::int64_t peers = 1;        ///< that the process may talk to
+  std::int64_t queue_pairs = 0;  ///< this process's part
+  std::uint64_t memory = 0;      ///< bytes; 0: no limit
+  std::uint32_t longest = 0;     ///< messages of so many bytes must have a queue
+};
+
+struct QueueChoice {
+  std::uint8_t level = 0;
+  std::string why;        ///< "63 peers, more than the 32 that have receives of their own"
+  std::string shortfall;  ///< what is too little even for the highest level; empty: it fits
+};
+
+/// The lowest level from `lowest` on that fits; the highest if none does.
+[[nodiscard]] QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest = 0);
+
+/// What `queues`, a list that the user has given, are too much for; "" if they fit.
+[[nodiscard]] std::string shortfall(const ReceiveQueues& queues, const QueueRoom& room);
+
+/// `queues`, as the kind of link runs them, with as many shared receives as room.memory allows, but a few at least.
+[[nodiscard]] ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room);
+
+}  // namespace fabric::cpc

@@ -56,7 +56,6 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   longest_ = longest_wanted(wishes);
   memory_ = static_cast<std::uint64_t>(params().memory_budget) / modules;
   cpc::QueueChoice choice;
-  cpc::QueueDemand demand;
   for (const UsablePort& port : ports) {
     const auto others =
         std::count_if(ports.begin(), ports.end(), [&](const UsablePort& other) { return other.device == port.device; });
@@ -64,12 +63,16 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
         port.address.link, queue_pair_settings(port),
         peers(),           share_device(port, list_, {on_each, 0}).queue_pairs() / (others * on_each),
         memory_,           longest_};
+    std::string lacks = choice.shortfall;  // what any port lacks is told
     if (level_ != kListGiven) {
       const cpc::QueueChoice here = cpc::choose_level(room, choice.level);
+      lacks = here.shortfall.empty() ? lacks : here.shortfall;
       choice = here.level > choice.level || choice.why.empty() ? here : choice;
     } else if (memory_ != 0 && !list_.has_xrc()) {
-      choice.shortfall = cpc::shortfall(list_, room);
+      const std::string here = cpc::shortfall(list_, room);
+      lacks = here.empty() ? lacks : here;
     }
+    choice.shortfall = std::move(lacks);
   }
   if (level_ != kListGiven) {
     level_ = choice.level;

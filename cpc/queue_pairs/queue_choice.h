@@ -64,7 +64,7 @@ struct QueueChoice {
   std::string shortfall;  ///< what is too little even for the highest level; empty: it fits
 };
 
-/// The lowest level from `lowest` on that fits; the highest if none does.
+/// The lowest level from `lowest` on that fits; if none does the highest that has a queue for room.longest bytes.
 [[nodiscard]] QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest = 0);
 
 /// What `queues`, a list that the user has given, are too much for; "" if they fit.

@@ -161,8 +161,8 @@ class QueuePairs {
   [[nodiscard]] virtual bool are_broken() const noexcept { return false; }
 };
 
-/// Makes the queue pairs of a connection of `port`, in state INIT, for `queues` of PortContext::subsets. A parameter of the ConnectionManager, so that the
-/// state machine can be exercised without a device.
+/// Makes the queue pairs of a connection of `port`, in state INIT, for `queues`, one of PortContext::subsets. A parameter of the
+/// ConnectionManager, so that the state machine can be exercised without a device.
 using QueuePairMaker =
     std::function<Result<std::unique_ptr<QueuePairs>>(const PortContext& port, const QueueSubset& queues)>;
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "cpc/queue_pairs/queue_choice.h"
+
 namespace fabric::info {
 namespace {
 
@@ -46,13 +48,20 @@ JobNeeds job_needs(const Question& asked, const HostRoom& room) {
   const std::uint64_t connections =
       question.queues.has_xrc() ? counts.senders_per_process : counts.per_process / question.queues.count();
   JobNeeds needs{counts.per_host, 0};
+  if (!question.queues.has_xrc()) {  // as the component reckons when it chooses queues
+    cpc::QueuePairSettings settings;
+    settings.costs = room.costs;
+    settings.max_inline = room.max_inline;
+    settings.rdma_depth = question.rdma_depth;
+    const Transport link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
+    needs.bytes_per_process =
+        cpc::queue_demand(question.queues, link, settings).bytes(static_cast<std::int64_t>(connections));
+    return needs;
+  }
   for (std::size_t i = 0; i < question.queues.count(); ++i) {
     const QueueNeeds queue = needs_of(question, i, room.costs, room.max_inline);
-    const bool is_shared = queue.spec.kind != QueueKind::kPerPeer;
-    const std::uint64_t receives = queue.receive_entries * 2 * kEntry;  // each with a completion
-    needs.bytes_per_process += queue.bytes_per_process + (is_shared ? receives : 0);
-    needs.bytes_per_process += connections * (queue.bytes_per_peer + (queue.send_entries + queue.completions) * kEntry +
-                                              (is_shared ? 0 : receives));
+    needs.bytes_per_process += queue.bytes_per_process + queue.receive_entries * 2 * kEntry;  // each has a completion
+    needs.bytes_per_process += connections * (queue.send_entries + queue.completions) * kEntry;
   }
   return needs;
 }

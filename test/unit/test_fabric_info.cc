@@ -7,6 +7,7 @@
 #include "contrib/fabric_info/limits.h"
 #include "contrib/fabric_info/report.h"
 #include "contrib/fabric_info/settings.h"
+#include "cpc/queue_pairs/queue_choice.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 #include "test/unit/check_main.h"
 
@@ -225,12 +226,10 @@ START_TEST(a_job_takes_queue_pairs_and_memory) {
   const Question asked = job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2);
   const JobNeeds needs = job_needs(asked, HostRoom{});
   ck_assert_uint_eq(needs.queue_pairs, 2 * 3 * 2);
-  const QueueNeeds own = needs_of(asked, 0, {}, 0);
-  const QueueNeeds shared = needs_of(asked, 1, {}, 0);
-  const std::uint64_t entries =
-      own.send_entries + own.completions + 2 * own.receive_entries + shared.send_entries + shared.completions;
-  ck_assert_uint_eq(needs.bytes_per_process,
-                    shared.bytes_per_process + 32 * 2 * 64 + 3 * (own.bytes_per_peer + 64 * entries));
+  cpc::QueuePairSettings settings;
+  settings.rdma_depth = asked.rdma_depth;
+  const cpc::QueueDemand demand = cpc::queue_demand(asked.queues, Transport::kRoce, settings);
+  ck_assert_uint_eq(needs.bytes_per_process, demand.bytes(3));
   HostRoom iwarp;
   iwarp.has_shared_queues = false;  // they are run as P queues
   ck_assert_uint_gt(job_needs(job("S,4000,32,8,4", 2, 20), iwarp).bytes_per_process,

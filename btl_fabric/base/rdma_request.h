@@ -3,7 +3,10 @@
 // A read, write or atomic that the upper layer has asked for, from the call to its callback.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
@@ -41,9 +44,7 @@ struct RdmaRequest {
   void* context = nullptr;
   void* data = nullptr;
 
-  alignas(8) std::uint64_t scratch = 0;  ///< in registered memory: results that nobody wants, bytes that confirm
-
-  /// As made, but for its scratch memory.
+  /// As made, but for `operation.confirm`.
   void renew() noexcept {
     // Whoever adds a member is told by the test of this.
     operation.renew();
@@ -100,14 +101,14 @@ class RdmaRequestPool {
  public:
   explicit RdmaRequestPool(RdmaVerbs& verbs) noexcept : verbs_(verbs) {}
   ~RdmaRequestPool() {
-    for (const Block& block : blocks_) {
-      verbs_.deregister_memory(block.mr, RegionUse::kReserve);
+    if (mr_ != nullptr) {
+      verbs_.deregister_memory(mr_, RegionUse::kReserve);
     }
   }
   RdmaRequestPool(const RdmaRequestPool&) = delete;
   RdmaRequestPool& operator=(const RdmaRequestPool&) = delete;
 
-  /// A request with its scratch memory as `confirm`, else cleared; null if no memory can be registered for more.
+  /// A request whose `operation.confirm` is the pool's scratch memory, else cleared; null if that cannot be registered.
   [[nodiscard]] RdmaRequest* get(Transport link) {
     if (spare_ == nullptr && !grow(link)) {
       return nullptr;
@@ -124,33 +125,38 @@ class RdmaRequestPool {
 
  private:
   static constexpr std::size_t kFirstBlock = 64;
-  struct Block {
-    std::vector<RdmaRequest> requests;
-    ibv_mr* mr;
-  };
 
   [[gnu::cold]] bool grow(Transport link) {
-    // Each block is four times the last one: memory regions may be few.
-    const std::size_t count = blocks_.empty() ? kFirstBlock : 4 * blocks_.back().requests.size();
-    // The block is kept before it is registered: what follows allocates nothing.
-    Block& block = blocks_.emplace_back(Block{std::vector<RdmaRequest>(count), nullptr});
     const unsigned access = access_flags(MemoryRole::kReadSink, link);
-    ibv_mr* mr =
-        verbs_.register_memory(block.requests.data(), count * sizeof(RdmaRequest), access, RegionUse::kReserve);
-    if (mr == nullptr) {
-      blocks_.pop_back();
+    if (scratch_ == nullptr) {
+      scratch_ = std::make_unique<Scratch>();
+    }
+    if (mr_ == nullptr) {
+      mr_ = verbs_.register_memory(scratch_.get(), sizeof(Scratch), access, RegionUse::kReserve);
+    }
+    if (mr_ == nullptr) {
       return false;
     }
-    block.mr = mr;
-    for (RdmaRequest& request : block.requests) {
-      request.operation.confirm = {&request.scratch, sizeof request.scratch, mr, access};
+    const std::size_t count = std::max(kFirstBlock, made_);  // twice as many as before
+    for (RdmaRequest& request : blocks_.emplace_back(count)) {
+      request.operation.confirm = {&scratch_->bytes, sizeof scratch_->bytes, mr_, access};
       put(&request);
     }
+    made_ += count;
     return true;
   }
 
+  /// Of all requests, since nobody reads it: results that nobody wants, bytes that confirm. A flood of requests takes no more memory
+  /// regions than one does.
+  struct alignas(64) Scratch {
+    std::uint64_t bytes = 0;
+  };
+
   RdmaVerbs& verbs_;
-  std::vector<Block> blocks_;
+  std::unique_ptr<Scratch> scratch_;
+  ibv_mr* mr_ = nullptr;
+  std::vector<std::vector<RdmaRequest>> blocks_;
+  std::size_t made_ = 0;  ///< requests in them
   RdmaRequest* spare_ = nullptr;
 };
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <vector>
 
 #include "test/softhca/verbs_world.h"
 
@@ -128,6 +129,30 @@ START_TEST(access_flags) {
   ck_assert_int_eq(error_of(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE), 0);
   ck_assert_int_eq(error_of(1 << 15), EINVAL);
   ck_assert_int_eq(error_of(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING), 0);
+}
+END_TEST
+
+/// As many regions as the device says, beside windows. (Of a device with thousands only the beginning.)
+START_TEST(regions_up_to_the_limit) {
+  World w;
+  const bool few = w.limits.max_mr < 1000;
+  std::vector<ibv_mw*> windows;
+  for (int i = 0; i < 30; ++i) {
+    windows.push_back(ibv_alloc_mw(w.pd, IBV_MW_TYPE_1));
+    ck_assert_ptr_nonnull(windows.back());
+  }
+  std::vector<ibv_mr*> regions;
+  while (regions.size() < (few ? static_cast<std::size_t>(w.limits.max_mr) : 1000) - 1) {  // `w` has one
+    regions.push_back(ibv_reg_mr(w.pd, w.memory.data(), 64, kAllAccess));
+    ck_assert_ptr_nonnull(regions.back());
+  }
+  errno = 0;
+  ck_assert(!few || (ibv_reg_mr(w.pd, w.memory.data(), 64, kAllAccess) == nullptr && errno == ENOMEM));
+  ck_assert_int_eq(ibv_dereg_mr(regions.back()), 0);
+  regions.back() = ibv_reg_mr(w.pd, w.memory.data(), 64, kAllAccess);
+  ck_assert_ptr_nonnull(regions.back());
+  for (ibv_mr* region : regions) ck_assert_int_eq(ibv_dereg_mr(region), 0);
+  for (ibv_mw* window : windows) ck_assert_int_eq(ibv_dealloc_mw(window), 0);
 }
 END_TEST
 
@@ -365,6 +390,7 @@ int main() {
                                                      queues_hold_what_they_promise,
                                                      numbers_are_not_reused_at_once,
                                                      access_flags,
+                                                     regions_up_to_the_limit,
                                                      memory_must_be_there,
                                                      wrong_rkey,
                                                      stale_rkey,

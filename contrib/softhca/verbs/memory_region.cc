@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/index_pool.h"
@@ -23,6 +25,13 @@ IndexPool<kMrsPerSlot>& keys() {
   // Processes begin at different keys, so that one process's key is seldom good in another.
   static IndexPool<kMrsPerSlot> pool(1 + Fabric::get()->slot() % 64 * 64);
   return pool;
+}
+
+// How many of a kind there are: windows take none of the regions that the device promises.
+std::atomic<int>& keys_of(KeyOf kind) {
+  static std::atomic<int> regions{0};
+  static std::atomic<int> windows{0};
+  return kind == KeyOf::kRegion ? regions : windows;
 }
 
 // The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do.
@@ -48,7 +57,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   if (const int error = check_range(addr, length, iova)) return fail(error);
 
   auto mr = make<Mr>();
-  const uint32_t key = mr != nullptr ? allocate_key(limits_of(context).max_mr) : 0;
+  const uint32_t key = mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(context).max_mr) : 0;
   if (key == 0) return fail(ENOMEM);
   MrEntry& entry = entry_of_key(Fabric::get()->self(), key);
   entry.pd = static_cast<Pd*>(pd)->id;
@@ -74,12 +83,19 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
 
 }  // namespace
 
-uint32_t allocate_key(int limit) {
+uint32_t allocate_key(KeyOf kind, int limit) {
   static std::atomic<uint32_t> variant{0};
-  const unsigned index = keys().allocate(static_cast<unsigned>(limit));
-  if (index == 0) return 0;
+  if (keys_of(kind).fetch_add(1) >= limit) {
+    keys_of(kind).fetch_sub(1);
+    return 0;
+  }
+  const unsigned index = keys().allocate(kMrsPerSlot);
+  if (index == 0) {
+    keys_of(kind).fetch_sub(1);
+    return 0;
+  }
   if (!Fabric::get()->commit(&Fabric::get()->self().mrs[index], sizeof(MrEntry))) {
-    release_key(index);
+    release_key(kind, index);
     return 0;
   }
   return index << 8 | (variant.fetch_add(1, std::memory_order_relaxed) & 0xff);
@@ -91,8 +107,9 @@ bool mapped(uint64_t addr) {
   return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
 }
 
-void release_key(uint32_t index) {
+void release_key(KeyOf kind, uint32_t index) {
   keys().release(index);
+  keys_of(kind).fetch_sub(1);
 }
 
 }  // namespace softhca
@@ -161,7 +178,7 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   entry.key.store(0, std::memory_order_seq_cst);
   quiesce();
   settle_landings(entry.addr, entry.length);
-  release_key(mine->index);
+  release_key(KeyOf::kRegion, mine->index);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   delete mine;
   return 0;

@@ -7,11 +7,13 @@
 
 namespace softhca {
 
+enum class KeyOf { kRegion, kWindow };
+
 // An entry of this process's table, which nobody else has, backed by memory, and a key for it that is not in the entry yet.
-// 0: no more (ENOMEM), or `limit` of them are there.
-uint32_t allocate_key(int limit);
+// 0: no more (ENOMEM), or `limit` of that kind are there.
+uint32_t allocate_key(KeyOf kind, int limit);
 // The index is free again; the entry's key has been cleared.
-void release_key(uint32_t index);
+void release_key(KeyOf kind, uint32_t index);
 
 // The entry of a key in any process's slot: always inside of the table, whatever the key.
 inline MrEntry& entry_of_key(Slot& slot, uint32_t key) {

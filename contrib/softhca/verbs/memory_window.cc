@@ -45,7 +45,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (const int error = SOFTHCA_FAULTY("ibv_alloc_mw")) return fail(error);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   auto mw = make<Mw>();
-  const uint32_t key = mw != nullptr ? allocate_key(limits_of(context).max_mw) : 0;
+  const uint32_t key = mw != nullptr ? allocate_key(KeyOf::kWindow, limits_of(context).max_mw) : 0;
   if (key == 0) return fail(ENOMEM);
   mw->index = key >> 8;
   mw->context = pd->context;
@@ -57,7 +57,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
     std::lock_guard guard(windows().mutex);
     windows().all.push_back(mw.get());
   } catch (const std::bad_alloc&) {
-    release_key(mw->index);
+    release_key(KeyOf::kWindow, mw->index);
     return fail(ENOMEM);
   }
   static_cast<Pd*>(pd)->users.fetch_add(1);
@@ -73,7 +73,7 @@ int dealloc_mw(ibv_mw* mw) {
     Fabric::get()->self().mrs[mine->index].key.store(0, std::memory_order_seq_cst);
   }
   quiesce();
-  release_key(mine->index);
+  release_key(KeyOf::kWindow, mine->index);
   static_cast<Pd*>(mw->pd)->users.fetch_sub(1);
   delete mine;
   return 0;

@@ -102,13 +102,12 @@ inline constexpr int kNoLimit = 0x7fffffff;
 
 inline constexpr std::array kParamTable = {
     text_param(
-        "receive_queues", &Params::receive_queues,
-        "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64", 3,
-        "Receive queues of an endpoint, separated by colons; auto chooses by the number of processes, the device and "
-        "memory_budget. P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]: buffers per "
+        "receive_queues", &Params::receive_queues, "auto", 3,
+        "Receive queues of an endpoint: auto chooses by the number of processes, the device and "
+        "memory_budget. Or a list, separated by colons: P,size,rd_num[,rd_low[,rd_win[,rd_rsv[,rd_init]]]]: buffers per "
         "peer, guarded by credits; S,size,rd_num[,rd_low[,sd_max[,rd_init[,srq_limit]]]]: buffers shared by all "
         "peers; X,...: the same, and a queue pair for all peers of a host (XRC). Any number and order of queues, but X not "
-        "with P or S; all processes of a job need the same list"),
+        "with P or S; all processes of a job need the same list, or auto"),
     number_param(
         "memory_budget", &Params::memory_budget, 0, 0, kNoLimit, 3,
         "Most memory for receive buffers and connections to all processes of the job, bytes per process; 0 sets no "

@@ -111,13 +111,9 @@ int run(int argc, char** argv) {
   if (queues_option->count() == 0) {
     list = settings.text("receive_queues").value_or(list);
   }
-  if (list == fabric::cpc::kAutoQueues) {  // by the job alone: the devices' part in it is told by --fit
-    fabric::cpc::QueueRoom room;
-    room.peers = question.hosts * question.node.processes - 1;
-    room.queue_pairs = INT64_MAX;
-    room.memory = question.memory;
-    room.settings.rdma_depth = question.rdma_depth;
-    question.queues = fabric::cpc::queues_of_level(fabric::cpc::choose_level(room).level);
+  question.are_queues_chosen = list == fabric::cpc::kAutoQueues;
+  if (question.are_queues_chosen) {
+    question.queues = fabric::info::chosen_queues(question, fabric::Transport::kRoce, INT64_MAX, {}, 0);
   } else if (auto queues = fabric::ReceiveQueues::parse(list); queues) {
     question.queues = std::move(*queues);
   } else {

@@ -16,6 +16,7 @@
 #include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/limits.h"
+#include "cpc/queue_pairs/queue_choice.h"
 #include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
@@ -58,6 +59,11 @@ const char* name_of(ibv_atomic_cap atomics) {
       break;
   }
   return "with the processor's too";
+}
+
+/// Of each port.
+std::int64_t contexts_of(const Question& question) noexcept {
+  return std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt});
 }
 
 Json count(const ContextCount& value) {
@@ -189,7 +195,21 @@ HostRoom host_room(ibv_context* device, const ibv_device_attr& attributes, const
           !is_iwarp && XrcDomain::why_not(attributes).empty(), !is_iwarp, costs, max_inline};
 }
 
-Json device(ibv_device* found, const Question& question) {
+/// The question as the component would put it to this device.
+Question asked_of(ibv_context* device, const ibv_device_attr& attributes, const Question& question,
+                  const DeviceCosts& costs, std::uint32_t max_inline) {
+  Question asked = question;
+  ibv_port_attr port{};
+  if (question.are_queues_chosen && ibv_query_port(device, 1, &port) == 0) {
+    const std::optional<Transport> link = link_of(device, port);
+    const std::int64_t share =
+        attributes.max_qp / std::max<std::int64_t>(1, question.node.processes) / contexts_of(question);
+    asked.queues = chosen_queues(question, link.value_or(Transport::kRoce), share, costs, max_inline);
+  }
+  return asked;
+}
+
+Json device(ibv_device* found, const Question& about_all) {
   const std::string name = ibv_get_device_name(found);
   Json result{{"device", name}};
   const DeviceContext context(ibv_open_device(found));
@@ -200,9 +220,10 @@ Json device(ibv_device* found, const Question& question) {
   }
   const ProtectionDomain pd(ibv_alloc_pd(context.get()));
   const Result<std::uint32_t> probed =
-      pd ? probe_inline(pd.get(), question.wanted_inline) : failure("no protection domain");
+      pd ? probe_inline(pd.get(), about_all.wanted_inline) : failure("no protection domain");
   const std::uint32_t max_inline = probed.value_or(0);
   const DeviceCosts costs = device_costs(name);
+  const Question question = asked_of(context.get(), attributes, about_all, costs, max_inline);
   result["firmware"] = attributes.fw_ver;
   result["atomics"] = name_of(attributes.atomic_cap);
   result["max_inline"] = max_inline;
@@ -275,13 +296,25 @@ QueuePairCounts queue_pairs_of(const Question& question) noexcept {
   } else {
     counts.per_process = (hosts * processes - 1) * question.queues.count();
   }
-  const auto contexts = static_cast<std::uint64_t>(
-      std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt}));
+  const auto contexts = static_cast<std::uint64_t>(contexts_of(question));
   counts.senders_per_process *= contexts;
   counts.per_process *= contexts;
   counts.targets_per_host *= contexts;
   counts.per_host = processes * counts.per_process + counts.targets_per_host;
   return counts;
+}
+
+ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64_t queue_pairs,
+                            const DeviceCosts& costs, std::uint32_t max_inline) {
+  cpc::QueueRoom room;
+  room.link = link;
+  room.settings.costs = costs;
+  room.settings.max_inline = max_inline;
+  room.settings.rdma_depth = question.rdma_depth;
+  room.peers = std::max<std::int64_t>(1, question.hosts * question.node.processes - 1);
+  room.queue_pairs = queue_pairs;
+  room.memory = question.memory;
+  return cpc::queues_of_level(cpc::choose_level(room).level);
 }
 
 QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs, std::uint32_t max_inline) {

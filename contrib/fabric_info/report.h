@@ -26,6 +26,7 @@ struct PlannedOperation {
 /// What the user asks about.
 struct Question {
   ReceiveQueues queues;
+  bool are_queues_chosen = false;  ///< as the component does: by the job, and on a device by that
   NodeShare node;
   std::int64_t hosts = 2;
   EndpointAttributes contexts;
@@ -64,6 +65,10 @@ struct QueuePairCounts {
 
 [[nodiscard]] QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs,
                                   std::uint32_t max_inline);
+
+/// The queues that the component would choose for the job, with so many queue pairs for each process.
+[[nodiscard]] ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64_t queue_pairs,
+                                          const DeviceCosts& costs, std::uint32_t max_inline);
 
 /// Everything about all devices and about the queues.
 [[nodiscard]] nlohmann::ordered_json report(const Question& question);

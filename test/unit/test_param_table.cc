@@ -2,7 +2,7 @@
 #include <set>
 
 #include "btl_fabric/base/param_table.h"
-#include "common/accounting/receive_queues.h"
+#include "cpc/queue_pairs/queue_choice.h"
 #include "test/unit/check_main.h"
 #include "test/unit/cpc_parameters.h"
 
@@ -59,10 +59,10 @@ START_TEST(numbers_are_read) {
 }
 END_TEST
 
-START_TEST(the_default_receive_queues_are_legal) {
-  for (const ParamSpec& spec : kParamTable) {
+START_TEST(receive_queues_are_chosen_by_default) {
+  for (const fabric::ParamSpec& spec : fabric::kParamTable) {
     if (spec.text == &fabric::Params::receive_queues) {
-      ck_assert(fabric::ReceiveQueues::parse(spec.default_text).has_value());
+      ck_assert_str_eq(spec.default_text, fabric::cpc::kAutoQueues);
       return;
     }
   }
@@ -87,5 +87,5 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite("param_table", {every_row_is_whole, rules_are_told, numbers_are_read,
-                                                 the_default_receive_queues_are_legal, methods_have_their_parameters});
+                                                 receive_queues_are_chosen_by_default, methods_have_their_parameters});
 }

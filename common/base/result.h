@@ -14,6 +14,7 @@ namespace fabric {
 /// failure means reports it, once.
 struct Error {
   std::string text;
+  bool is_shortage = false;  ///< something is used up, and may be given back: what was wanted can wait for that
 };
 
 /// A value or the reason there is none.
@@ -25,12 +26,12 @@ using Status = tl::expected<void, Error>;
 
 /// Makes the failed alternative of a Result or Status: `return failure("port 3 is down")`.
 [[nodiscard]] inline tl::unexpected<Error> failure(std::string text) {
-  return tl::unexpected<Error>(Error{std::move(text)});
+  return tl::unexpected<Error>(Error{std::move(text), false});
 }
 
 /// Passes a failure on, with what was being done in front: "creating queue pair 2: Cannot allocate memory".
 [[nodiscard]] inline tl::unexpected<Error> failure(const std::string& while_doing, const Error& cause) {
-  return tl::unexpected<Error>(Error{while_doing + ": " + cause.text});
+  return tl::unexpected<Error>(Error{while_doing + ": " + cause.text, cause.is_shortage});
 }
 
 }  // namespace fabric

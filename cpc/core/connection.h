@@ -50,6 +50,11 @@ struct Succession {
   Message request;
 };
 
+/// The queues of a connection that a peer asks for, or (null) that goes to `target`. Both sides want the same, since both know of
+/// each other what they can have. If the peer asks for others, that is seen when the main thread gets them.
+[[nodiscard]] const QueueSubset& wanted_queues(const PortContext& port, const Message* request,
+                                               const PeerTarget* target);
+
 /// Progress thread only. Each function is an event; connection_table.h says what it leads to.
 class Connection final : private ChannelHandler {
  public:
@@ -70,6 +75,8 @@ class Connection final : private ChannelHandler {
   /// The main thread wants no connection any more. It does not know of this one yet.
   void withdraw(std::string reason);
 
+  /// What the connection is to have, made before it begins.
+  void provide(std::unique_ptr<QueuePairs> queue_pairs) noexcept { prepared_ = std::move(queue_pairs); }
   /// A peer asks, on `channel`. The manager has checked that the port exists and the number of queues fits. `wish`: that
   /// of the connection before this one.
   void request_arrived(std::unique_ptr<Channel> channel, Message request, std::optional<PeerTarget> wish = {});
@@ -139,6 +146,7 @@ class Connection final : private ChannelHandler {
   std::unique_ptr<QueuePairs>
       taken_target_;  ///< kIncoming: the target that a REQUEST names, until there are queue pairs
   PortAddress remote_address_;
+  std::unique_ptr<QueuePairs> prepared_;   ///< until the connection begins
   std::vector<QueuePairEnd> remote_ends_;  ///< what our queue pairs are connected to; empty before
   std::uint32_t incarnation_ = 0;          ///< 0 before there was a REQUEST
   std::uint32_t attempt_ = 0;              ///< of our latest REQUEST

@@ -157,6 +157,10 @@ Status Connection::make_queue_pairs() {
   if (key_.direction == Direction::kOutgoing) {
     return join_sender(*port);
   }
+  if (prepared_) {
+    queue_pairs_ = std::move(prepared_);
+    return {};
+  }
   if (taken_target_) {
     queue_pairs_ = std::move(taken_target_);
     return {};
@@ -171,15 +175,17 @@ Status Connection::make_queue_pairs() {
   return {};
 }
 
-/// Both sides want the same, since both know of each other what they can have. If the peer asks for others, that is seen when the
-/// main thread gets them.
 const QueueSubset& Connection::queues_of_connection(const PortContext& port) const {
-  if (incoming_) {
-    if (const QueueSubset* const asked = find_subset(port, incoming_->ends.size()); asked != nullptr) {
+  return wanted_queues(port, incoming_ ? &*incoming_ : nullptr, target_ ? &*target_ : nullptr);
+}
+
+const QueueSubset& wanted_queues(const PortContext& port, const Message* request, const PeerTarget* target) {
+  if (request != nullptr) {
+    if (const QueueSubset* const asked = find_subset(port, request->ends.size()); asked != nullptr) {
       return *asked;
     }
   }
-  return port.subsets.at(target_ ? target_->subset : 0);
+  return port.subsets.at(target != nullptr ? target->subset : 0);
 }
 
 Status Connection::join_sender(const PortContext& port) {

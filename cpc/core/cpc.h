@@ -219,8 +219,13 @@ struct Shortage {
   std::string reason;  ///< for a user
   bool is_fatal = false;
 };
-using Upcall =
-    std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, QueuePairsGone, AsyncEvent, Shortage>;
+/// So many connections wait until the port has queue pairs for them: give idle ones up. Said whenever the number changes.
+struct RoomWanted {
+  std::uint16_t local_port = 0;
+  std::size_t connections = 0;
+};
+using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, QueuePairsGone, AsyncEvent,
+                            Shortage, RoomWanted>;
 
 }  // namespace fabric::cpc
 

@@ -41,7 +41,26 @@ void Connections::on(Connect& command) {
     lane.next = std::move(command);
     return;
   }
-  Connection& connection = lane.current ? *lane.current : make(lane, command.key, command.link);
+  begin(lane, std::move(command));
+}
+
+/// What this process wants.
+void Connections::begin(Lane& lane, Connect command) {
+  if (lane.current) {
+    lane.current->connect(std::move(command.target));
+    return;
+  }
+  if (WaitingConnection* const waiting = find_waiting(command.key); waiting != nullptr) {
+    waiting->wish = std::move(command);
+    return;
+  }
+  auto prepared = prepare(command.key, nullptr, &command.target);
+  if (!prepared) {
+    wait_for_room(std::move(command));
+    return;
+  }
+  Connection& connection = make(lane, command.key, command.link);
+  connection.provide(std::move(*prepared));
   connection.connect(std::move(command.target));
 }
 
@@ -62,6 +81,11 @@ void Connections::on(Close& command) {
   if (lane.next && lane.next->link == command.link) {
     lane.next.reset();
   }
+  WaitingConnection* const waiting = find_waiting(command.key);
+  const bool waits = waiting != nullptr && waiting->wish && waiting->wish->link == command.link;
+  if (waits) {
+    waiting->wish.reset();
+  }
   if (lane.current && lane.current->link() > command.link && lane.wanted <= command.link) {
     lane.current->withdraw(command.reason);
   }
@@ -70,6 +94,9 @@ void Connections::on(Close& command) {
   } else {
     lane.newest = std::max(lane.newest, command.link);
     environment_.say(Flushing{command.key, command.link});  // it was never made: another one was there already
+  }
+  if (waits) {
+    serve_waiting(command.key.local_port);
   }
 }
 
@@ -94,8 +121,33 @@ void Connections::on_request(std::unique_ptr<Channel> channel, Message request) 
     channel->refuse(RefuseReason::kNotWanted, who() + ": it is being connected by another method");
     return;
   }
-  Connection& connection = lane.current ? *lane.current : make(lane, key, lane.newest + 1);
-  connection.request_arrived(std::move(channel), std::move(request));
+  if (lane.current) {
+    lane.current->request_arrived(std::move(channel), std::move(request));
+    return;
+  }
+  begin(lane, key, std::move(channel), std::move(request), {});
+}
+
+/// What a peer asks for, by a channel of its own, and this process perhaps too.
+void Connections::begin(Lane& lane, const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
+                        std::optional<Connect> wish) {
+  WaitingConnection* const waiting = find_waiting(key);
+  if (waiting != nullptr && waiting->wish && !wish) {
+    wish = waiting->wish;
+  }
+  auto prepared = prepare(key, &request, wish ? &wish->target : nullptr);
+  if (!prepared) {
+    wait_for_room(key, std::move(channel), std::move(request), std::move(wish));
+    return;
+  }
+  if (waiting != nullptr) {
+    rooms_[key.local_port].erase(key);
+    tell_waiting(key.local_port);
+  }
+  Connection& connection = make(lane, key, wish ? wish->link : lane.newest + 1);
+  connection.provide(std::move(*prepared));
+  connection.request_arrived(std::move(channel), std::move(request),
+                             wish ? std::optional(std::move(wish->target)) : std::nullopt);
 }
 
 /// The last thing that a connection does in an event.
@@ -109,6 +161,7 @@ void Connections::on_event(Connection& connection) {
     } else {
       std::erase_if(lane.ending, [&](const auto& one) { return one.get() == &connection; });
     }
+    serve_waiting(key.local_port);
     return;
   }
   if (connection.state() != State::kClosing || lane.current.get() != &connection) {
@@ -130,12 +183,14 @@ void Connections::connect_next(Lane& lane) {
 }
 
 void Connections::succeed(Lane& lane, const ConnectionKey& key, Succession succession) {
-  Connection& connection = make(lane, key, lane.newest + 1);
+  std::optional<Connect> wish;
+  if (succession.wish) {
+    wish = Connect{key, lane.newest + 1, std::move(*succession.wish)};
+  }
   if (succession.channel) {
-    connection.request_arrived(std::move(succession.channel), std::move(succession.request),
-                               std::move(succession.wish));
+    begin(lane, key, std::move(succession.channel), std::move(succession.request), std::move(wish));
   } else {
-    connection.connect(std::move(*succession.wish));
+    begin(lane, std::move(*wish));
   }
 }
 

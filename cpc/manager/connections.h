@@ -15,6 +15,7 @@
 #include "cpc/core/connection.h"
 #include "cpc/core/cpc.h"
 #include "cpc/core/incarnations.h"
+#include "cpc/manager/waiting_room.h"
 
 namespace fabric::cpc {
 
@@ -31,7 +32,11 @@ class Connections final : private ConnectionOwner {
   /// Refuses what no connection could accept.
   void on_request(std::unique_ptr<Channel> channel, Message request);
   /// Drops every connection; no peer is told.
-  void clear() noexcept { lanes_.clear(); }
+  void clear() noexcept {
+    patience_.reset();
+    rooms_.clear();
+    lanes_.clear();
+  }
 
   /// The current one, or null.
   [[nodiscard]] const Connection* find(const ConnectionKey& key) const noexcept;
@@ -58,6 +63,24 @@ class Connections final : private ConnectionOwner {
   void connect_next(Lane& lane);
   void succeed(Lane& lane, const ConnectionKey& key, Succession succession);
 
+  // Where queue pairs are short (connections_room.cc)
+  /// There are queue pairs for a connection that a peer asks for by `request`, or (null) that goes to `target`. If so those are
+  /// given, or nothing where it makes them itself.
+  /// `is_late`: it has waited for so long that the budget does not count, only what the device has.
+  [[nodiscard]] std::optional<std::unique_ptr<QueuePairs>> prepare(const ConnectionKey& key, const Message* request,
+                                                                   const PeerTarget* target, bool is_late = false);
+  void begin(Lane& lane, Connect command);
+  void begin(Lane& lane, const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
+             std::optional<Connect> wish);
+  void wait_for_room(Connect wish);
+  void wait_for_room(const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
+                     std::optional<Connect> wish);
+  [[nodiscard]] WaitingConnection* find_waiting(const ConnectionKey& key) noexcept;
+  /// Begins what waits, as far as there are queue pairs.
+  void serve_waiting(std::uint16_t port);
+  void tell_waiting(std::uint16_t port);
+  void on_patience();
+
   [[nodiscard]] Connection& make(Lane& lane, const ConnectionKey& key, LinkNumber link);
   [[nodiscard]] Connection* find(const ConnectionKey& key, LinkNumber link) noexcept;
   [[nodiscard]] bool acceptable(Channel& channel, const Message& request) const;
@@ -65,6 +88,8 @@ class Connections final : private ConnectionOwner {
 
   const ConnectionEnvironment& environment_;
   std::unordered_map<ConnectionKey, Lane> lanes_;
+  std::unordered_map<std::uint16_t, WaitingRoom> rooms_;  ///< by port
+  std::optional<Timer> patience_;                         ///< runs while some wait
 };
 
 }  // namespace fabric::cpc

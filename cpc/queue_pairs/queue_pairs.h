@@ -20,6 +20,7 @@
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_address.h"
 #include "cpc/queue_pairs/handshake_slab.h"
+#include "cpc/queue_pairs/queue_pair_budget.h"
 
 namespace fabric::cpc {
 
@@ -63,6 +64,7 @@ struct PortContext {
   std::uint64_t xrc_domain =
       0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
   QueuePairSettings settings;
+  QueuePairBudget* budget = nullptr;  ///< of RC queue pairs, the progress thread's; null: there is no limit
 };
 
 /// The subset with so many queues; null if there is none.

@@ -38,7 +38,11 @@ struct RoomAndQueuePair {
 /// All functions are for the progress thread.
 class RcQueuePairs final : public QueuePairs {
  public:
-  RcQueuePairs(const PortContext& port, const QueueSubset& queues) : port_(port), queues_(queues) {}
+  RcQueuePairs(const PortContext& port, const QueueSubset& queues) : port_(port), queues_(queues) {
+    if (port_.budget != nullptr) {
+      port_.budget->take(static_cast<std::int64_t>(queues_.count()));
+    }
+  }
   ~RcQueuePairs() override;
 
   [[nodiscard]] Status make();
@@ -72,6 +76,9 @@ class RcQueuePairs final : public QueuePairs {
 
 RcQueuePairs::~RcQueuePairs() {
   queue_pairs_.clear();  // before the bytes that a receive may be posted to are used for something else
+  if (port_.budget != nullptr) {
+    port_.budget->give_back(static_cast<std::int64_t>(queues_.count()));
+  }
   if (handshake_.receive != nullptr) {
     port_.handshakes->give_back(handshake_);
   }
@@ -153,11 +160,14 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   attributes.sq_sig_all = 0;
   QueuePair made(ibv_create_qp(port_.pd, &attributes));
   if (!made) {
-    return verbs_failure("creating a queue pair with " + std::to_string(depths.send) + " sends, " +
-                             std::to_string(depths.receive) + " receives and " +
-                             std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
-                             std::to_string(port_.limits.max_qp) + " for all processes of the node)",
-                         errno);
+    const int error_number = errno;
+    auto failed = verbs_failure("creating a queue pair with " + std::to_string(depths.send) + " sends, " +
+                                    std::to_string(depths.receive) + " receives and " +
+                                    std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
+                                    std::to_string(port_.limits.max_qp) + " for all processes of the node)",
+                                error_number);
+    failed.value().is_shortage = error_number == ENOMEM || error_number == EAGAIN || error_number == ENOSPC;
+    return failed;
   }
   return RoomAndQueuePair{std::move(*room), std::move(made)};
 }

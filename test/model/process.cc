@@ -103,7 +103,7 @@ void Process::say(cpc::Upcall upcall) {
 
 const char* Process::next_upcall() const {
   static constexpr std::array kNames{"PostReceives", "Connected",      "Linked",     "PeerLeft", "Failed",
-                                     "Flushing",     "QueuePairsGone", "AsyncEvent", "Shortage"};
+                                     "Flushing",     "QueuePairsGone", "AsyncEvent", "Shortage", "RoomWanted"};
   static_assert(kNames.size() == std::variant_size_v<cpc::Upcall>);
   return kNames[upcalls_.front().index()];
 }

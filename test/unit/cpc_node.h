@@ -54,7 +54,9 @@ class Node {
     std::uint16_t ports = 1;
     bool make_fails = false;
     bool connect_fails = false;
-    std::uint64_t xrc_domain = 0;  ///< with X queues: the node that it is on
+    std::int64_t queue_pairs = 0;         ///< that it may have; 0: any number
+    std::int64_t device_has = INT64_MAX;  ///< if it may have a number of them: how many there are
+    std::uint64_t xrc_domain = 0;         ///< with X queues: the node that it is on
   };
 
   static Options options(std::uint32_t rank) {
@@ -87,15 +89,23 @@ class Node {
   /// With another value of that setting.
   Node(std::uint32_t rank, unsigned cpc::ConnectionSettings::*setting, unsigned value)
       : Node(options(rank, setting, value)) {}
-  explicit Node(const Options& options) : options_(options), queues_(*ReceiveQueues::parse(options.receive_queues)) {
+  explicit Node(const Options& options)
+      : options_(options),
+        queues_(*ReceiveQueues::parse(options.receive_queues)),
+        budget_(options.queue_pairs, static_cast<std::int64_t>(queues_.count())) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
         options.settings, options.parameters.make(),
-        [options, count](const cpc::PortContext&, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+        [options, count](const cpc::PortContext& port, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+          if (port.budget != nullptr && port.budget->taken() >= options.device_has) {
+            auto refused = failure("the fake device has no queue pair left");
+            refused.value().is_shortage = true;
+            return refused;
+          }
           if (options.make_fails || takes_one(fake_counts.make_failures)) {
             return failure("the fake device has no queue pair left");
           }
-          return std::make_unique<FakeQueuePairs>(count, options.connect_fails);
+          return std::make_unique<FakeQueuePairs>(count, options.connect_fails, port.budget);
         },
         fake_xrc_maker(
             {options.settings.self.rank, count, options.xrc_domain, options.make_fails, options.connect_fails}));
@@ -108,6 +118,9 @@ class Node {
       port.subsets = {QueueSubset::all(queues_)};
       port.address.mtu = 3;
       port.xrc_domain = options.xrc_domain;
+      if (options.queue_pairs > 0) {
+        port.budget = &budget_;
+      }
       manager_->add_port(port);
     }
   }
@@ -175,6 +188,7 @@ class Node {
 
   /// What it was short of.
   std::vector<std::string> shortages;
+  std::size_t room_wanted = 0;  ///< connections that wait for queue pairs
 
   /// When the main thread answers PostReceives; until then it "computes".
   bool posts = true;
@@ -289,10 +303,12 @@ class Node {
   }
   void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::Shortage& upcall) { shortages.push_back(upcall.reason); }
+  void on(const cpc::RoomWanted& upcall) { room_wanted = upcall.connections; }
   void on(const cpc::AsyncEvent&) { ck_abort_msg("a fake device has no events"); }
 
   Options options_;
   ReceiveQueues queues_;
+  cpc::QueuePairBudget budget_;
   std::deque<cpc::PortContext> ports_;
   std::unique_ptr<cpc::ConnectionManager> manager_;
   std::map<cpc::ConnectionKey, Seen> seen_;

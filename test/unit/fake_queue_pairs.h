@@ -49,14 +49,23 @@ inline std::vector<cpc::QueuePairEnd> linked_to(const cpc::QueuePairEnd& first) 
 
 class FakeQueuePairs final : public cpc::QueuePairs {
  public:
-  FakeQueuePairs(std::size_t count, bool connect_fails) : connect_fails_(connect_fails) {
+  FakeQueuePairs(std::size_t count, bool connect_fails, cpc::QueuePairBudget* budget = nullptr)
+      : connect_fails_(connect_fails), budget_(budget) {
+    if (budget_ != nullptr) {
+      budget_->take(static_cast<std::int64_t>(count));
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t number = fake_counts.next_number++;
       ends_.push_back({number & 0xffffff, (number * 7919U) & 0xffffff});
     }
     ++fake_counts.made;
   }
-  ~FakeQueuePairs() override { ++fake_counts.destroyed; }
+  ~FakeQueuePairs() override {
+    ++fake_counts.destroyed;
+    if (budget_ != nullptr) {
+      budget_->give_back(static_cast<std::int64_t>(ends_.size()));
+    }
+  }
 
   [[nodiscard]] const std::vector<cpc::QueuePairEnd>& ends() const noexcept override { return ends_; }
   [[nodiscard]] std::vector<ibv_qp*> handles() const override { return std::vector<ibv_qp*>(ends_.size()); }
@@ -74,6 +83,7 @@ class FakeQueuePairs final : public cpc::QueuePairs {
  private:
   std::vector<cpc::QueuePairEnd> ends_;
   bool connect_fails_;
+  cpc::QueuePairBudget* const budget_;
   bool connected_ = false;
 };
 

@@ -210,6 +210,7 @@ class VerbsSide : private VerbsPort {
   void on(const cpc::QueuePairsGone&) {}
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
+  void on(const cpc::RoomWanted&) {}
 
   void on(const ibv_wc& completion) {
     const bool good = completion.status == IBV_WC_SUCCESS;

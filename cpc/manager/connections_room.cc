@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Connections for which there are no queue pairs now: they wait until idle ones are given up. The main thread, which knows which
+// are idle, is told how many wait.
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "cpc/manager/connections.h"
+
+namespace fabric::cpc {
+namespace {
+
+/// Whoever has waited for so long has peers that answer nothing, since they compute, or wait for something else than MPI, and
+/// perhaps for us. Then this process takes more than its part of the device, if that has any.
+constexpr std::chrono::milliseconds kPatience{250};
+
+}  // namespace
+
+std::optional<std::unique_ptr<QueuePairs>> Connections::prepare(const ConnectionKey& key, const Message* request,
+                                                                const PeerTarget* target, bool is_late) {
+  const PortContext* const port = environment_.port(key.local_port);
+  if (port == nullptr || port->budget == nullptr || key.direction != Direction::kBoth) {
+    return nullptr;
+  }
+  const QueueSubset& queues = wanted_queues(*port, request, target);
+  if (!is_late && !port->budget->has(static_cast<std::int64_t>(queues.count()), request != nullptr)) {
+    return std::nullopt;
+  }
+  auto made = (*environment_.make_queue_pairs)(*port, queues);
+  if (made) {
+    return std::move(*made);
+  }
+  if (made.error().is_shortage && (port->budget->shrink() || is_late)) {
+    return std::nullopt;
+  }
+  return nullptr;  // it fails again when the connection tries, which reports it
+}
+
+void Connections::wait_for_room(Connect wish) {
+  const ConnectionKey key = wish.key;
+  rooms_[key.local_port].at(key).wish = std::move(wish);
+  tell_waiting(key.local_port);
+}
+
+void Connections::wait_for_room(const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
+                                std::optional<Connect> wish) {
+  WaitingConnection& waiting = rooms_[key.local_port].at(key);
+  waiting.ask(std::move(channel), std::move(request));
+  if (wish) {
+    waiting.wish = std::move(wish);
+  }
+  tell_waiting(key.local_port);
+}
+
+WaitingConnection* Connections::find_waiting(const ConnectionKey& key) noexcept {
+  const auto found = rooms_.find(key.local_port);
+  return found == rooms_.end() ? nullptr : found->second.find(key);
+}
+
+void Connections::tell_waiting(std::uint16_t port) {
+  environment_.say(RoomWanted{port, rooms_[port].count()});
+  if (!patience_) {
+    patience_.emplace(environment_.loop, [this] { on_patience(); });
+  }
+  if (!rooms_[port].empty() && !patience_->running()) {
+    patience_->start(static_cast<unsigned>(kPatience.count()));
+  }
+}
+
+void Connections::on_patience() {
+  std::vector<std::uint16_t> ports;
+  for (const auto& [port, room] : rooms_) {
+    ports.push_back(port);
+  }
+  for (const std::uint16_t port : ports) {
+    serve_waiting(port);
+  }
+}
+
+/// Those that this process wants may have to wait for longer than those that peers ask for.
+void Connections::serve_waiting(std::uint16_t port) {
+  const auto found = rooms_.find(port);
+  if (found == rooms_.end() || found->second.empty()) {
+    return;
+  }
+  WaitingRoom& room = found->second;
+  const std::deque<ConnectionKey> order = room.order();
+  for (const ConnectionKey& key : order) {
+    WaitingConnection* const waiting = room.find(key);
+    if (waiting == nullptr) {
+      continue;
+    }
+    if (waiting->is_over()) {
+      room.erase(key);
+      continue;
+    }
+    Lane& lane = lanes_[key];
+    auto prepared = prepare(key, waiting->request(), waiting->target(), waiting->has_waited(kPatience));
+    if (!prepared) {
+      continue;
+    }
+    std::unique_ptr<Channel> channel = waiting->take_channel();
+    Message request = waiting->take_request();
+    std::optional<Connect> wish = std::move(waiting->wish);
+    room.erase(key);
+    Connection& connection = make(lane, key, wish ? wish->link : lane.newest + 1);
+    connection.provide(std::move(*prepared));
+    if (channel) {
+      connection.request_arrived(std::move(channel), std::move(request),
+                                 wish ? std::optional(std::move(wish->target)) : std::nullopt);
+    } else {
+      connection.connect(std::move(wish->target));
+    }
+  }
+  tell_waiting(port);
+}
+
+}  // namespace fabric::cpc

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How many queue pairs the connections of a port may have, in one context: this process's part of the device, or less if the
+// user or the device says so. With more peers than that, connections that are idle are given up for those that are wanted.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+namespace fabric::cpc {
+
+/// What is made for peers that ask never waits for what is made to ask others: a part is kept for it. Else processes could all
+/// have nothing but connections that wait for each other. (Connections that peers have asked for come about without anything
+/// else, and can be given up then.)
+class QueuePairBudget {
+ public:
+  /// `granted`: 0 or less sets no limit. `largest`: queue pairs of a connection at most. With room for less than two of those
+  /// there is no limit either, and the device says what it refuses.
+  explicit QueuePairBudget(std::int64_t granted = 0, std::int64_t largest = 1) noexcept
+      : largest_(largest), granted_(granted >= 2 * largest ? granted : 0), kept_(kept_of(granted)) {}
+  QueuePairBudget(const QueuePairBudget&) = delete;
+  QueuePairBudget& operator=(const QueuePairBudget&) = delete;
+  ~QueuePairBudget() { assert(taken_ == 0); }
+
+  [[nodiscard]] bool has_limit() const noexcept { return granted_ > 0; }
+  /// There are `count` more for a connection that a peer asks for, or that this process wants.
+  [[nodiscard]] bool has(std::int64_t count, bool peer_asks) const noexcept {
+    return !has_limit() || taken_ + count <= granted_ - (peer_asks ? 0 : kept_);
+  }
+  /// Queue pairs are made. More than has() says is no error: others may have asked in between.
+  void take(std::int64_t count) noexcept { taken_ += count; }
+  void give_back(std::int64_t count) noexcept {
+    assert(taken_ >= count);
+    taken_ -= count;
+  }
+  /// The device has refused one: there are no more than these. False if that leaves nothing to live with.
+  [[nodiscard]] bool shrink() noexcept {
+    if (taken_ < 2 * largest_) {
+      return false;
+    }
+    granted_ = taken_;
+    kept_ = kept_of(granted_);
+    return true;
+  }
+  [[nodiscard]] std::int64_t taken() const noexcept { return taken_; }
+
+ private:
+  [[nodiscard]] std::int64_t kept_of(std::int64_t granted) const noexcept { return std::max(largest_, granted / 8); }
+
+  const std::int64_t largest_;  ///< queue pairs of a connection at most
+  std::int64_t granted_;
+  std::int64_t kept_;  ///< for peers that ask
+  std::int64_t taken_ = 0;
+};
+
+}  // namespace fabric::cpc

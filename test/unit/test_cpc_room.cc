@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Connections for which there are no queue pairs wait until others have gone. Each has two here.
+#include "test/unit/cpc_node.h"
+
+namespace fabric {
+namespace {
+
+using test::check_connected;
+using test::check_gone;
+using test::close_both;
+using test::fake_counts;
+using test::Fate;
+using test::Node;
+using test::run_for;
+using test::run_until;
+
+/// One with room for so many connections, on a device that has no more.
+Node::Options with_room_for(std::uint32_t rank, int connections) {
+  Node::Options options = Node::options(rank);
+  options.queue_pairs = options.device_has = std::int64_t{2} * connections;
+  return options;
+}
+
+START_TEST(a_budget_keeps_a_part_for_peers) {
+  cpc::QueuePairBudget budget(10, 2);
+  ck_assert(budget.has_limit());
+  ck_assert(budget.has(8, false) && !budget.has(9, false));
+  ck_assert(budget.has(10, true) && !budget.has(11, true));
+  budget.take(8);
+  ck_assert(!budget.has(1, false) && budget.has(2, true));
+  ck_assert(budget.shrink());  // the device has no more
+  ck_assert(!budget.has(1, true));
+  budget.give_back(6);
+  ck_assert(budget.has(4, false) && budget.has(6, true) && !budget.has(7, true));
+  ck_assert(!budget.shrink());  // that would leave nothing to live with
+  budget.give_back(2);
+  ck_assert(!cpc::QueuePairBudget(3, 2).has_limit());  // too few for two connections
+  ck_assert(!cpc::QueuePairBudget().has_limit());
+}
+END_TEST
+
+START_TEST(who_finds_no_room_waits) {
+  const int made_before = fake_counts.made;
+  {
+    Node a(with_room_for(1, 2));
+    Node b(2);
+    Node c(3);
+    Node d(4);
+    a.connect(b);
+    check_connected(a, b);
+    d.connect(a);
+    check_connected(d, a);
+    a.connect(c);
+    run_for({&a, &b, &c, &d}, 700);
+    ck_assert(a.seen(a.key_to(c)).fate == Fate::kUnknown);
+    ck_assert_uint_eq(a.room_wanted, 1);
+    close_both(a, b);
+    check_connected(a, c);
+    ck_assert_uint_eq(a.room_wanted, 0);
+    ck_assert_int_eq(fake_counts.made - made_before, 6);
+  }
+  ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
+}
+END_TEST
+
+/// More than its part of the device, where that has more, if nobody makes room.
+START_TEST(who_has_waited_for_long_takes_more) {
+  Node::Options options = with_room_for(1, 2);
+  options.device_has = 100;
+  Node a(options);
+  Node b(2);
+  Node c(3);
+  a.connect(b);
+  check_connected(a, b);
+  a.connect(c);  // the rest is kept for peers
+  run_until({&a, &b, &c}, [&] { return a.room_wanted == 1; });
+  check_connected(a, c);
+}
+END_TEST
+
+/// A peer whose request waits is neither answered nor refused, however long it takes; if it gives up, nobody waits.
+START_TEST(a_request_waits_too) {
+  Node a(with_room_for(1, 2));
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  b.connect(a);
+  c.connect(a);
+  check_connected(b, a);
+  check_connected(c, a);
+  d.connect(a);
+  run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
+  run_for({&a, &b, &c, &d}, 2000);
+  ck_assert(d.seen(d.key_to(a)).fate == Fate::kPosted);
+  ck_assert_int_eq(d.seen(d.key_to(a)).failed, 0);
+  close_both(a, b);
+  check_connected(d, a);
+  ck_assert_uint_eq(a.room_wanted, 0);
+
+  b.connect(a);
+  run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
+  b.close(b.key_to(a), "it has changed its mind");
+  run_for({&a, &b, &c, &d}, 300);
+  close_both(a, c);
+  run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 0; });
+  ck_assert(a.seen(a.key_to(b)).fate != Fate::kConnected);
+}
+END_TEST
+
+/// Both want each other, and neither has room: when both have, they are connected.
+START_TEST(two_that_wait_for_each_other) {
+  Node a(with_room_for(1, 2));
+  Node b(with_room_for(2, 2));
+  Node c(3);
+  Node d(4);
+  const std::initializer_list<Node*> all = {&a, &b, &c, &d};
+  for (Node* const full : {&a, &b}) {
+    c.connect(*full);
+    d.connect(*full);
+    check_connected(c, *full);
+    check_connected(d, *full);
+  }
+  a.connect(b);
+  b.connect(a);
+  run_until(all, [&] { return a.room_wanted == 1 && b.room_wanted == 1; });
+  close_both(b, d);
+  run_until(all, [&] { return b.room_wanted == 0; });
+  run_for(all, 300);
+  ck_assert(b.seen(b.key_to(a)).fate == Fate::kPosted);
+  close_both(a, c);
+  check_connected(a, b);
+  run_until(all, [&] { return a.room_wanted == 0; });
+}
+END_TEST
+
+START_TEST(a_wish_is_taken_back) {
+  Node a(with_room_for(1, 2));
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  b.connect(a);
+  d.connect(a);
+  check_connected(b, a);
+  check_connected(d, a);
+  a.connect(c);
+  run_until({&a, &b, &c}, [&] { return a.room_wanted == 1; });
+  a.close(a.key_to(c), "not any more");
+  run_until({&a, &b, &c}, [&] { return a.room_wanted == 0 && a.is_gone(a.key_to(c)); });
+  close_both(a, b);
+  run_for({&a, &b, &c}, 200);
+  ck_assert(a.seen(a.key_to(c)).fate == Fate::kDestroyed);
+  a.connect(c);
+  check_connected(a, c);
+}
+END_TEST
+
+/// The device has fewer than this process's part, since others have more.
+START_TEST(a_device_has_less_than_it_says) {
+  Node::Options options = with_room_for(1, 100);
+  options.device_has = 4;
+  Node a(options);
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  b.connect(a);
+  c.connect(a);
+  check_connected(b, a);
+  check_connected(c, a);
+  d.connect(a);
+  run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
+  close_both(a, c);
+  check_connected(d, a);
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric
+
+int main() {
+  using namespace fabric;
+  return test::run_suite(
+      "cpc_room",
+      {a_budget_keeps_a_part_for_peers, who_finds_no_room_waits, who_has_waited_for_long_takes_more,
+       a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back, a_device_has_less_than_it_says});
+}

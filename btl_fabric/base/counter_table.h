@@ -52,6 +52,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
+  std::uint64_t connections_rested = 0;
   std::uint64_t xrc_senders = 0;
 };
 
@@ -119,6 +120,8 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
+    CounterSpec{"connections_rested", &Counters::connections_rested,
+                "Idle connections whose peers were asked whether they may go, so that others have queue pairs"},
     CounterSpec{"connections_failed", &Counters::connections_failed,
                 "Connections that could not be made, or were lost"},
     CounterSpec{"xrc_senders", &Counters::xrc_senders,

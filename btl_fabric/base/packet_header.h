@@ -23,8 +23,15 @@ enum class PacketKind : std::uint8_t {
   kMessages = 6,     ///< several messages, each behind a RecordHeader
   kRing = 7,         ///< a RingOffer
   kRingLeft = 8,     ///< the answer to one that takes the ring back: nothing more is written there
+  kRest = 9,         ///< the last message on a queue until the peer answers: it may say goodbye, or kStay
+  kStay = 10,        ///< the answer that the link is needed
 };
-inline constexpr PacketKind kLastPacketKind = PacketKind::kRingLeft;
+inline constexpr PacketKind kLastPacketKind = PacketKind::kStay;
+
+/// It is about the link that carries it, and about no other.
+[[nodiscard]] constexpr bool is_about_link(PacketKind kind) noexcept {
+  return kind == PacketKind::kGoodbye || kind >= PacketKind::kRing;
+}
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
 /// CTS, which grants nothing, its number), and notes: slots of the receiver's ring that may be written again, and whether a

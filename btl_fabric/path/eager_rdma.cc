@@ -71,6 +71,10 @@ bool Link::take_offer(const std::byte* packet, std::size_t length) noexcept {
 
 /// Tells the peer that nothing more is written to its ring.
 void Link::leave_ring() noexcept {
+  if (state_ == State::kResting) {
+    owes_ring_left_ = true;
+    return;
+  }
   Fragment* const fragment = path_.get_send(ring_queue().index);
   owes_ring_left_ = fragment == nullptr;
   if (fragment == nullptr) {

@@ -55,7 +55,10 @@ namespace fabric {
   if (tag == SendTag::kDrain) {
     queue.drained = true;
   }
-  failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due);
+  // Of a link that is given up by agreement a goodbye may be under way still: the peer's was enough.
+  const bool is_needless = fragment != nullptr && is_about_link(fragment->kind) && queue.share == nullptr &&
+                           link.state() == Link::State::kFailed;
+  failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due && !is_needless);
   failure.goodbye_carried = fragment != nullptr && fragment->kind == PacketKind::kGoodbye ? fragment->carried : 0;
   if (queue.share != nullptr) {
     events().sender_failed(queue.share->sends, &link, failure);

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <utility>
 
+#include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/path/shared_send_queue.h"
@@ -250,8 +251,8 @@ void Link::take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noe
   for (LinkQueue& queue : queues_) {
     while (!queue.waiting.empty()) {
       Fragment* const fragment = queue.waiting.pop_front();
-      if (fragment->kind == PacketKind::kRing || fragment->kind == PacketKind::kRingLeft) {
-        put_back(fragment);  // about this link's rings
+      if (is_about_link(fragment->kind)) {
+        put_back(fragment);
       } else {
         messages.push_back(fragment);
       }
@@ -333,14 +334,19 @@ void Link::retry() noexcept {
       send_waiting(queue);
     }
   }
-  say_goodbyes();
+  say_last_ones();
   if (owes_ring_left_ && is_up()) {
     leave_ring();
+  }
+  if (owes_stay_ && is_up()) {
+    LinkRest(*this).decline();
   }
   while (!replies_.empty()) {
     const AtomicReply first = replies_.front();
     if (!send_reply(first)) {
-      path_.retry_later(*this);
+      if (state_ != State::kResting) {
+        path_.retry_later(*this);
+      }
       break;
     }
     if (!replies_.empty()) {  // else the link has failed

@@ -31,6 +31,7 @@ class Link : public RoomSource {
   enum class State : std::uint8_t {
     kOpening,  ///< receives may be posted; nothing is sent yet
     kUp,       ///< messages go, reads, writes and atomics too
+    kResting,  ///< the peer is asked whether the link may go: nothing is sent but that, and credits
     kLeaving,  ///< goodbye is to be sent, and nothing else but credits
     kFailed,   ///< nothing is posted any more; whoever waits for something is told so
     kClosed,   ///< the same, and nobody waits
@@ -99,10 +100,11 @@ class Link : public RoomSource {
   [[nodiscard]] std::uint64_t rx_size_left() const noexcept final;
 
   /// What is queued may be posted.
-  [[nodiscard]] bool may_post() const noexcept { return state_ == State::kUp || state_ == State::kLeaving; }
+  [[nodiscard]] bool may_post() const noexcept { return state_ >= State::kUp && state_ <= State::kLeaving; }
 
   friend class PacketPath;
   friend class LinkRdma;
+  friend class LinkRest;
   friend class SharedSendQueue;
 
   /// The one for messages of queue `index` of the list.
@@ -114,8 +116,10 @@ class Link : public RoomSource {
   [[nodiscard]] QueueSpace send_space(std::size_t place) const noexcept;
   /// A goodbye has come over a queue. True if it is the last one.
   [[nodiscard]] bool hear_goodbye(LinkQueue& queue, const std::byte* packet, std::size_t length) noexcept;
-  /// Says goodbye over the queues where that is to be done, as far as there are buffers.
-  void say_goodbyes() noexcept;
+  /// Says goodbye over the queues where that is to be done, or asks to rest, as far as there are buffers.
+  void say_last_ones() noexcept;
+  /// One of ours that is the last on its queue; null if there is no buffer now.
+  [[nodiscard]] Fragment* last_message(LinkQueue& queue, PacketKind kind) noexcept;
   /// One of ours has arrived, or its transfer has failed.
   void goodbye_ended() noexcept;
   void leave_wait_lists() noexcept;
@@ -128,8 +132,8 @@ class Link : public RoomSource {
   [[nodiscard]] std::size_t goodbyes_under_way() const noexcept;
   /// The same as is_quiet(), but for goodbyes.
   [[nodiscard]] bool carries_only_goodbyes() const noexcept;
-  static void goodbye_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
-                           int status);
+  static void last_one_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
+                            int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept { return *rdma_queue_; }
   /// By the device, which copies it.
   [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
@@ -242,6 +246,8 @@ class Link : public RoomSource {
   bool is_to_ourselves_ = false;       ///< it carries no messages
   std::size_t goodbyes_to_say_ = 0;    ///< over so many queues, the last ones
   std::size_t goodbyes_out_ = 0;       ///< ours that have not arrived
+  std::size_t rests_to_say_ = 0;       ///< over so many queues, the last ones
+  bool owes_stay_ = false;             ///< there was no buffer to say so
   std::uint32_t target_qpn_ = 0;
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;

@@ -87,6 +87,8 @@ struct LinkQueue {
   LinkQueue* next_enqueued = nullptr;
   bool is_enqueued = false;        ///< in the wait list of the shared send queue
   bool said_goodbye = false;       ///< the peer has: it sends nothing more over this queue
+  bool said_rest = false;          ///< the peer has: it sends nothing more until we answer
+  bool was_used = false;           ///< since somebody last looked
   bool drained = false;            ///< every send completion is in: the marker's was the last
   bool may_grow = true;            ///< there was memory for the receives that a P queue has more than at first
   CompletionQueueRoom later_room;  ///< for the receives that a P queue has more than at first
@@ -175,6 +177,7 @@ struct LinkQueue {
 
   /// The header of the message that goes out now, with the credits that the peer is owed.
   [[nodiscard]] PacketHeader next_header(PacketKind kind, mca_btl_base_tag_t tag) noexcept {
+    was_used = true;
     PacketHeader header{kind, tag, {}, std::exchange(notes, {})};
     if (!is_shared) {
       header.grant = credits.take_grant();
@@ -184,6 +187,7 @@ struct LinkQueue {
 
   /// Accounts for what came with a message. False if the header cannot be true.
   [[nodiscard]] bool accept(const PacketHeader& header) noexcept {
+    was_used = true;
     if (is_shared) {
       return header.kind != PacketKind::kCredits && header.grant == CreditGrant{};
     }
@@ -191,6 +195,7 @@ struct LinkQueue {
   }
   /// The same of a message that came through a ring.
   [[nodiscard]] bool accept_from_ring(const PacketHeader& header) noexcept {
+    was_used = true;
     return is_shared ? header.grant == CreditGrant{} : credits.receive(header.grant);
   }
 

@@ -137,6 +137,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
       queue_.sends->unsignaled = 0;
       ++channel_->in_flight;
       ++in_flight_;
+      queue_.was_used = true;
       count(operation, path_.counters());
       path_.counters().windows_bound += operation.windows;
       return Started::kYes;

@@ -221,37 +221,52 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
 // ---- Goodbye
 
 [[gnu::cold]] void Link::say_goodbye() noexcept {
-  assert(is_up());
-  post_packet();
-  if (!is_up()) {
-    return;  // that has failed, and PathEvents has heard of it
+  assert(is_up() || state_ == State::kResting);
+  if (is_up()) {
+    post_packet();
+    if (!is_up()) {
+      return;  // that has failed, and PathEvents has heard of it
+    }
   }
   state_ = State::kLeaving;
+  rests_to_say_ = 0;
   leave_wait_lists();
   end_waiting();
   goodbyes_out_ = goodbyes_to_say_ = queues_.size();
-  say_goodbyes();
+  say_last_ones();
 }
 
-[[gnu::cold]] void Link::say_goodbyes() noexcept {
-  for (; goodbyes_to_say_ > 0 && state_ == State::kLeaving; --goodbyes_to_say_) {
-    Fragment* fragment = path_.get_send(queues_.front().index);  // the smallest will do
+[[gnu::cold]] Fragment* Link::last_message(LinkQueue& queue, PacketKind kind) noexcept {
+  Fragment* const fragment = path_.get_send(queues_.front().index);  // the smallest will do
+  if (fragment == nullptr) {
+    return nullptr;
+  }
+  fragment->kind = kind;
+  fragment->tag = 0;
+  fragment->segments[0].seg_len = 0;
+  if (is_xrc_) {
+    store_be(fragment->packet + PacketHeader::kSize, outgoing_incarnation_);
+    fragment->segments[0].seg_len = sizeof outgoing_incarnation_;
+  }
+  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+  fragment->des_cbfunc = last_one_sent;
+  fragment->callback_due = true;
+  fragment->posted_on = &queue;
+  return fragment;
+}
+
+[[gnu::cold]] void Link::say_last_ones() noexcept {
+  const bool leaves = state_ == State::kLeaving;
+  if (!leaves && state_ != State::kResting) {
+    return;
+  }
+  for (std::size_t& left = leaves ? goodbyes_to_say_ : rests_to_say_; left > 0; --left) {
+    LinkQueue& queue = queues_[queues_.size() - left];
+    Fragment* const fragment = last_message(queue, leaves ? PacketKind::kGoodbye : PacketKind::kRest);
     if (fragment == nullptr) {
       path_.retry_later(*this);
       return;
     }
-    LinkQueue& queue = queues_[queues_.size() - goodbyes_to_say_];
-    fragment->kind = PacketKind::kGoodbye;
-    fragment->tag = 0;
-    fragment->segments[0].seg_len = 0;
-    if (is_xrc_) {
-      store_be(fragment->packet + PacketHeader::kSize, outgoing_incarnation_);
-      fragment->segments[0].seg_len = sizeof outgoing_incarnation_;
-    }
-    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
-    fragment->des_cbfunc = goodbye_sent;
-    fragment->callback_due = true;
-    fragment->posted_on = &queue;
     if (send_over(queue, *fragment) == OPAL_ERR_UNREACH) {
       put_back(fragment);  // the link has failed, and PathEvents has heard of it
       return;
@@ -268,9 +283,11 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
   return std::all_of(queues_.begin(), queues_.end(), [](const LinkQueue& one) { return one.said_goodbye; });
 }
 
-[[gnu::cold]] void Link::goodbye_sent(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
-                                      mca_btl_base_descriptor_t* fragment, int /*status*/) {
-  static_cast<Fragment*>(fragment)->posted_on->link.goodbye_ended();
+[[gnu::cold]] void Link::last_one_sent(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
+                                       mca_btl_base_descriptor_t* fragment, int /*status*/) {
+  if (const auto& one = *static_cast<Fragment*>(fragment); one.kind == PacketKind::kGoodbye) {
+    one.posted_on->link.goodbye_ended();
+  }
 }
 
 [[gnu::cold]] void Link::goodbye_ended() noexcept {
@@ -299,6 +316,9 @@ void Link::reply(const AtomicReply& reply) noexcept {
 
 /// False if there is no buffer now.
 bool Link::send_reply(const AtomicReply& reply) noexcept {
+  if (state_ == State::kResting) {
+    return false;  // the peer waits for it, and needs the link
+  }
   Fragment* fragment = path_.get_send(path_.queue_for(AtomicReply::kSize));
   if (fragment == nullptr) {
     return false;

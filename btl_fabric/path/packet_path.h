@@ -135,6 +135,7 @@ class PacketPath {
  private:
   friend class Link;
   friend class LinkRdma;
+  friend class LinkRest;
   friend class SharedSendQueue;
 
   // For links

@@ -55,6 +55,10 @@ class PathEvents {
   virtual void goodbye_arrived(Link& link) noexcept = 0;
   /// Our goodbye has arrived, or its transfer has failed.
   virtual void goodbye_done(Link& link) noexcept = 0;
+  /// The peer needs the link no more, and asks whether it may go: it sends nothing until it hears goodbye or kStay.
+  virtual void rest_asked(Link& link) noexcept = 0;
+  /// We have asked that, and the peer needs the link.
+  virtual void rest_declined(Link& link) noexcept = 0;
   /// A CTS, or what should be one, has come over a queue.
   virtual void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept = 0;
   /// The receive of a handshake buffer (cpc::kHandshakeTag) is done, well or not.

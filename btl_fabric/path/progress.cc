@@ -2,6 +2,7 @@
 //
 // Completions: where messages come in, and where those that went out end.
 #include "btl_fabric/path/link.h"
+#include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 
@@ -202,6 +203,16 @@ void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<co
   }
   if (kind == PacketKind::kGoodbye && link.hear_goodbye(queue, packet.data(), packet.size())) {
     events().goodbye_arrived(link);
+  } else if (kind == PacketKind::kRest) {
+    is_good = !link.is_xrc_;
+    if (is_good && LinkRest(link).hear(queue)) {
+      events().rest_asked(link);
+    }
+  } else if (kind == PacketKind::kStay) {
+    is_good = LinkRest(link).has_asked();
+    if (is_good) {
+      events().rest_declined(link);
+    }
   } else if (kind == PacketKind::kRing) {
     is_good = &queue == &link.ring_queue() && link.take_offer(body.data(), body.size());
   } else if (kind == PacketKind::kRingLeft) {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "btl_fabric/path/immediate_sends.h"
+#include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoints.h"
@@ -85,7 +86,7 @@ int Endpoint::send_later(Fragment& fragment) noexcept try {
   if (carrier_ != nullptr) {
     return carrier_->send(fragment);
   }
-  if (state_ > EndpointState::kCtsAwaited) {  // kSelf: btl/self carries messages to ourselves
+  if (state_ > kLastThatWaits) {  // kSelf: btl/self carries messages to ourselves
     return OPAL_ERR_UNREACH;
   }
   ++owner_.path().counters().waits_for_connection;
@@ -113,7 +114,7 @@ int Endpoint::submit_later(RdmaRequest* request) noexcept try {
   if (link_ && link_->is_up()) {
     return link_->rdma().submit(request);
   }
-  if (state_ > EndpointState::kCtsAwaited) {
+  if (state_ > kLastThatWaits) {
     return OPAL_ERR_UNREACH;
   }
   ++owner_.path().counters().rdma_queued;
@@ -170,6 +171,17 @@ void Endpoint::end_piece(RdmaRequest* whole, int status) noexcept {
 
 bool Endpoint::has_waiting() const noexcept {
   return !waiting_.empty() || !waiting_rdma_.empty() || (link_ && link_->has_waiting());
+}
+
+std::uint64_t Endpoint::idle_since(std::uint64_t round) noexcept {
+  if (link_ && LinkRest(*link_).take_use()) {
+    last_used_ = round;
+  }
+  return last_used_;
+}
+
+bool Endpoint::is_idle() const noexcept {
+  return link_ && LinkRest(*link_).is_idle() && waiting_.empty() && waiting_rdma_.empty() && in_pieces_ == 0;
 }
 
 void Endpoint::forget_callers() noexcept {

@@ -196,6 +196,15 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// The peer's CTS has arrived on one of the queues that it goes over.
   void cts_arrived();
   [[nodiscard]] bool has_waiting() const noexcept;
+  /// Looks whether the link has been used since the last time, if it is one that carries. Gives the round in which it was used last.
+  std::uint64_t idle_since(std::uint64_t round) noexcept;
+  [[nodiscard]] std::uint64_t last_used() const noexcept { return last_used_; }
+  /// It can be asked of the peer that the link go.
+  [[nodiscard]] bool may_rest() const noexcept {
+    return !is_xrc_ && (state_ == EndpointState::kClear || (state_ == EndpointState::kConnected && is_idle()));
+  }
+  /// The link may go, as far as we are concerned.
+  [[nodiscard]] bool is_idle() const noexcept;
   [[nodiscard]] bool is_current(const Link& link) const noexcept { return &link == link_.get(); }
   /// By which the peer sends.
   [[nodiscard]] cpc::Direction incoming() const noexcept {
@@ -256,8 +265,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   const bool exchanges_cts_;
   const bool is_xrc_;
   bool may_speak_first_ = true;
-  unsigned cts_received_ = 0;  ///< of handshake_.queues
-  bool has_heard_ = false;     ///< a message has come over the link, which is not of X queues, before it could start
+  unsigned cts_received_ = 0;     ///< of handshake_.queues
+  std::uint64_t last_used_ = 0;   ///< Endpoints::idle_round_ of
+  bool rest_is_put_off_ = false;  ///< the peer has asked for it, and our end does not carry yet
+  bool has_heard_ = false;        ///< a message has come over the link, which is not of X queues, before it could start
   cpc::HandshakeSlot handshake_;
   std::uint32_t cts_number_ = 0;  ///< ours and the peer's
   Directions directions_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoint.h"
@@ -19,6 +20,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .is_self = is_self_,
           .other_way = cause.direction == cpc::Direction::kIncoming,
           .heard = has_heard_,
+          .idle = is_idle(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
@@ -55,6 +57,10 @@ void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
       return;
     }
   }
+  if (rest_is_put_off_ && (carrier_ != nullptr || state_ == EndpointState::kClear)) {
+    rest_is_put_off_ = false;
+    apply(EndpointEvent::kRestAsked);
+  }
 }
 
 Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
@@ -89,6 +95,20 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       return {};
     case EndpointAction::kSayGoodbye:
       say_goodbye();
+      return {};
+    case EndpointAction::kAskToRest:
+      set_carrier(nullptr);
+      LinkRest(link()).ask();
+      return {};
+    case EndpointAction::kDeclineRest:
+      LinkRest(link()).decline();
+      return {};
+    case EndpointAction::kPutOffRest:
+      rest_is_put_off_ = true;
+      return {};
+    case EndpointAction::kResume:
+      set_carrier(&link());
+      LinkRest(link()).resume(waiting_, waiting_rdma_);
       return {};
     case EndpointAction::kStopSending:
       set_carrier(nullptr);
@@ -168,7 +188,7 @@ void Endpoint::start() {
 void Endpoint::retire() noexcept {
   set_carrier(nullptr);
   cts_received_ = 0;
-  has_heard_ = false;
+  has_heard_ = rest_is_put_off_ = false;
   if (state_ == EndpointState::kIdle) {
     has_asked_ = false;
   }

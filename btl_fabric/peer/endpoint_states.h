@@ -17,15 +17,19 @@ enum class EndpointState : std::uint8_t {
   kConnecting,  ///< The progress thread makes a connection; what is to be sent waits.
   kCtsSent,     ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
   kCtsAwaited,  ///< The same, but the peer sends its CTS first.
-  kClear,       ///< The link may carry, and nothing has been sent either way: nobody misses the connection if it goes.
-  kConnected,   ///< The link carries.
-  kSelf,        ///< The peer is this process: the link carries RDMA, and no messages.
+  kResting,  ///< We have asked the peer whether the link may go. What is to be sent waits for the answer, or the next link.
+  kParting,  ///< The peer has asked so, and we agree: our goodbye is under way. What is to be sent waits for the next link.
+  kClear,      ///< The link may carry, and nothing has been sent either way: nobody misses the connection if it goes.
+  kConnected,  ///< The link carries.
+  kSelf,       ///< The peer is this process: the link carries RDMA, and no messages.
   kAboutToLeave,  ///< Open MPI has taken the peer away before we could send: as soon as we can, goodbye is said.
   kLeaving,       ///< Our goodbye is under way; nothing else is sent or accepted.
   kFailed,        ///< It has been reported; whatever is sent is refused.
   kClosing,       ///< The link is being taken down. What is sent is refused, and nobody waits for anything.
 };
-inline constexpr std::size_t kEndpointStates = 11;
+inline constexpr std::size_t kEndpointStates = 13;
+/// What is to be sent waits in these states, and in those before it.
+inline constexpr EndpointState kLastThatWaits = EndpointState::kParting;
 
 enum class EndpointEvent : std::uint8_t {
   kSendWanted,      ///< Something is to be sent to the peer.
@@ -42,8 +46,11 @@ enum class EndpointEvent : std::uint8_t {
   kSetUpFailed,     ///< Upcall Failed, or we cannot do our part of the set-up.
   kLinkFailed,      ///< A transfer has failed, or the peer has broken the protocol.
   kRemoved,         ///< Open MPI takes the peer away.
+  kRestWanted,      ///< Queue pairs are short, and this link has been idle for long.
+  kRestAsked,       ///< The peer asks whether the link may go, and sends nothing until it hears an answer.
+  kRestDeclined,    ///< The answer: the peer needs the link.
 };
-inline constexpr std::size_t kEndpointEvents = 14;
+inline constexpr std::size_t kEndpointEvents = 17;
 
 /// What is so at the time of the event.
 struct EndpointGuards {
@@ -53,6 +60,7 @@ struct EndpointGuards {
   bool is_self = false;
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
   bool heard = false;      ///< a message of the peer has come over the link, which carries both ways: it is connected
+  bool idle = false;       ///< nothing of ours is under way over the link, nothing waits, and we owe no answer
   bool receives = false;   ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
@@ -62,6 +70,7 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::is_self, "self"},
     {&EndpointGuards::other_way, "other way"},
     {&EndpointGuards::heard, "heard"},
+    {&EndpointGuards::idle, "idle"},
     {&EndpointGuards::receives, "receives"},
 });
 
@@ -74,6 +83,10 @@ enum class EndpointAction : std::uint8_t {
   kStart,          ///< The link carries from now on, first of all what has waited.
   kBeginToLeave,   ///< From now on btl_fabric_goodbye_timeout counts.
   kSayGoodbye,
+  kAskToRest,  ///< Over the link, which carries nothing more until the peer answers.
+  kDeclineRest,
+  kPutOffRest,      ///< The link does not carry yet: the event is handled when it does.
+  kResume,          ///< The link carries again, first of all what has waited.
   kStopSending,     ///< X queues: the link carries again when it is connected anew. What waits stays.
   kRetire,          ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
   kReport,          ///< Tell the user.
@@ -83,18 +96,20 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 16;
+inline constexpr std::size_t kEndpointActions = 20;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
-    "Idle", "Connecting",   "CtsSent", "CtsAwaited", "Clear",  "Connected",
-    "Self", "AboutToLeave", "Leaving", "Failed",     "Closing"};
+    "Idle",      "Connecting", "CtsSent",      "CtsAwaited", "Resting", "Parting", "Clear",
+    "Connected", "Self",       "AboutToLeave", "Leaving",    "Failed",  "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
-    "SendWanted",  "ReceivesWanted", "Linked",     "Made", "CtsArrived",  "PeerSpoke",  "GoodbyeArrived",
-    "GoodbyeDone", "Superseded",     "SenderGone", "Lost", "SetUpFailed", "LinkFailed", "Removed"};
+    "SendWanted",     "ReceivesWanted", "Linked",     "Made",       "CtsArrived",  "PeerSpoke",
+    "GoodbyeArrived", "GoodbyeDone",    "Superseded", "SenderGone", "Lost",        "SetUpFailed",
+    "LinkFailed",     "Removed",        "RestWanted", "RestAsked",  "RestDeclined"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",        "Connect", "PostReceives", "SendCts", "TellPeerSpoke", "Start",   "BeginToLeave",   "SayGoodbye",
-    "StopSending", "Retire",  "Report",       "Note",    "FailAll",       "DropAll", "CloseDirection", "CloseAll"};
+    "None",       "Connect",   "PostReceives", "SendCts",    "TellPeerSpoke",  "Start",       "BeginToLeave",
+    "SayGoodbye", "AskToRest", "DeclineRest",  "PutOffRest", "Resume",         "StopSending", "Retire",
+    "Report",     "Note",      "FailAll",      "DropAll",    "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

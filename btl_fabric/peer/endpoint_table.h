@@ -27,6 +27,10 @@
 // newer connection that the peer has made, ends a link and not the endpoint: what is sent next, or what the peer sends next,
 // makes a newer one. Only what was under way when it ended, and somebody waits for, is an error.
 //
+// Rest. Where queue pairs are short, a link that neither side needs now is given up by agreement: one side asks, over every queue,
+// and sends nothing until the other answers, with goodbye or that it needs the link. Two that ask at the same time agree. Who
+// agrees has nothing under way, so nothing is lost, and what is sent next makes a newer link.
+//
 // Nothing times out but the wait for our goodbye: a main thread that computes for a minute answers after a minute.
 #pragma once
 
@@ -57,6 +61,7 @@ inline constexpr When kCrossed = on(&EndpointGuards::crossed);
 inline constexpr When kIsSelf = on(&EndpointGuards::is_self);
 inline constexpr When kOtherWay = on(&EndpointGuards::other_way);
 inline constexpr When kHeard = on(&EndpointGuards::heard);
+inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -67,6 +72,7 @@ struct Rows : EndpointTable {
   // ---- Something is to be sent
   go(kIdle, kSendWanted, kAlways, kConnecting, {kConnect}),
   ignored({kConnecting, kCtsSent, kCtsAwaited}, kSendWanted, "it waits for the connection"),
+  ignored({kResting, kParting}, kSendWanted, "it waits for the peer's answer, or for the next link"),
   ignored({kConnected, kSelf}, kSendWanted, "the link carries it"),
 
   // ---- A connection is made, for us or for the peer
@@ -87,12 +93,39 @@ struct Rows : EndpointTable {
   ignored(kConnecting, kPeerSpoke, "there is nobody to tell", kIsSelf),
   stay({kIdle, kConnected}, kPeerSpoke, kOtherWay, {kTellPeerSpoke}),
   ignored({kIdle, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
-  ignored({kCtsSent, kCtsAwaited, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
+  ignored({kCtsSent, kCtsAwaited, kResting, kParting, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
 
   error({kIdle, kConnecting}, kCtsArrived, "a CTS over queue pairs that are not linked"),
-  error({kClear, kConnected}, kCtsArrived, "a second CTS"),
-  error({kCtsSent, kCtsAwaited, kClear, kConnected}, {kReceivesWanted, kLinked, kMade}, "a connection is made twice"),
+  error({kResting, kParting, kClear, kConnected}, kCtsArrived, "a second CTS"),
+  error({kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected}, {kReceivesWanted, kLinked, kMade}, "a connection is made twice"),
   error(kSelf, {kReceivesWanted, kLinked, kMade, kCtsArrived}, "this process has no connection with itself"),
+
+  // ---- A link that neither side needs now is given up
+  go({kConnected}, kRestWanted, kIdleLink, kResting, {kAskToRest}),
+  go({kClear}, kRestWanted, kAlways, kResting, {kStart, kAskToRest}),
+  ignored(kConnected, kRestWanted, "something is under way", !kIdleLink),
+  go(kConnected, kRestAsked, kIdleLink,  kParting,   {kSayGoodbye}),
+  go(kConnected, kRestAsked, !kIdleLink, kConnected, {kDeclineRest}),
+  go(kClear,     kRestAsked, kAlways,    kParting,   {kStart, kSayGoodbye}),
+  stay({kConnecting, kCtsSent, kCtsAwaited}, kRestAsked, kAlways, {kPutOffRest}),
+  go(kResting, kRestAsked, kAlways, kParting, {kSayGoodbye}),
+  go(kResting, kRestDeclined, kAlways, kConnected, {kResume}),
+  go(kResting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
+  go(kResting, kGoodbyeArrived, kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
+  go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, !kMissed, kIdle, {kCloseAll, kRetire}),
+  go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kMissed, kConnecting,
+     {kCloseAll, kRetire, kConnect}),
+  go({kResting, kParting}, kSuperseded, !kMissed, kIdle,       {kRetire}),
+  go({kResting, kParting}, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
+  go(kResting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave, kSayGoodbye}),
+  go(kParting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave}),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kSelf}, kRestWanted, "there is no link that carries"),
+  ignored({kIdle, kParting}, kRestAsked, "the link is over"),
+  error(kSelf, kRestAsked, "nobody but we can ask ourselves"),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kParting}, kRestDeclined, "the link that it is about is over"),
+  error({kClear, kConnected, kSelf}, kRestDeclined, "nobody has asked"),
+  ignored({kResting, kParting}, kSenderGone, "X queues do not rest"),
+  ignored(kResting, kGoodbyeDone, "none was said"),
 
   // ---- The peer leaves. What waits for it here waits for a newer connection.
   go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
@@ -133,10 +166,10 @@ struct Rows : EndpointTable {
   go({kIdle, kConnecting}, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
   go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kConnected, kSelf}, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kSelf, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kResting, kConnected, kSelf}, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kResting, kSelf}, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
   go({kIdle, kConnecting}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
+  go({kCtsSent, kCtsAwaited, kResting, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
 
   // ---- We leave
   go(kConnected, kRemoved, kAlways, kLeaving, {kBeginToLeave, kSayGoodbye}),
@@ -146,7 +179,7 @@ struct Rows : EndpointTable {
   go(kConnecting, kRemoved, !kReceives && kHeard, kAboutToLeave, {kDropAll, kBeginToLeave}),
   go(kAboutToLeave, {kMade, kCtsArrived}, kAlways, kLeaving, {kStart, kSayGoodbye}),
   go(kAboutToLeave, {kGoodbyeDone, kGoodbyeArrived, kSuperseded, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),
-  ignored(kAboutToLeave, {kSendWanted, kReceivesWanted, kLinked, kPeerSpoke, kSenderGone, kRemoved}, "the endpoint has been removed"),
+  ignored(kAboutToLeave, {kSendWanted, kReceivesWanted, kLinked, kPeerSpoke, kSenderGone, kRemoved, kRestWanted, kRestAsked, kRestDeclined}, "the endpoint has been removed"),
   go({kCtsAwaited, kSelf, kFailed}, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
   go(kIdle,       kRemoved, !kReceives, kClosing, {kDropAll, kCloseAll}),
   go(kConnecting, kRemoved, !kReceives && !kHeard, kClosing, {kDropAll, kCloseAll}),
@@ -154,16 +187,16 @@ struct Rows : EndpointTable {
   go(kConnecting, kRemoved, kReceives, kIdle, {kDropAll, kCloseDirection}),
   go(kLeaving, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),
   ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kGoodbyeDone, "none was said"),
-  ignored(kLeaving, {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kRemoved}, "the endpoint has been removed"),
+  ignored(kLeaving, {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kRemoved, kRestWanted, kRestAsked, kRestDeclined}, "the endpoint has been removed"),
 
   // ---- The end. Nothing leads back from here.
   ignored(kFailed,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kSuperseded, kSenderGone, kLost, kLinkFailed}, "the endpoint has failed, and that is reported"),
+           kSuperseded, kSenderGone, kLost, kLinkFailed, kRestWanted, kRestAsked, kRestDeclined}, "the endpoint has failed, and that is reported"),
   go(kFailed, kSetUpFailed, kAlways, kFailed, {kCloseAll}),
   ignored(kClosing,
           {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kPeerSpoke, kGoodbyeArrived, kGoodbyeDone,
-           kSuperseded, kSenderGone, kLost, kSetUpFailed, kLinkFailed, kRemoved}, "the endpoint has been removed"),
+           kSuperseded, kSenderGone, kLost, kSetUpFailed, kLinkFailed, kRemoved, kRestWanted, kRestAsked, kRestDeclined}, "the endpoint has been removed"),
   });
 };
 // clang-format on

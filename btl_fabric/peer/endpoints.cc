@@ -201,7 +201,7 @@ bool Endpoints::set_aside(Endpoint& endpoint) {
     return false;
   }
   closing_.push_back(std::move(found->second));
-  is_something_ending_ = true;
+  has_chores_ = true;
   endpoints_.erase(found);
   return true;
 }
@@ -223,7 +223,9 @@ void Endpoints::begin_to_end() noexcept {
 void Endpoints::say_goodbye_to_all() {
   std::vector<Endpoint*> idle;
   for (auto guard = known_guard(); const auto& [key, endpoint] : endpoints_) {
-    const bool is_up = endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kClear;
+    const EndpointState state = endpoint->state();
+    const bool is_up = state == EndpointState::kConnected || state == EndpointState::kClear ||
+                       state == EndpointState::kResting || state == EndpointState::kParting;
     if (is_up && !endpoint->has_waiting()) {
       idle.push_back(endpoint.get());
     }
@@ -253,7 +255,7 @@ void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   }
   ending.next = std::move(ending_);
   ending_ = std::move(link);
-  is_something_ending_ = true;
+  has_chores_ = true;
 }
 
 void Endpoints::reap_links() {
@@ -271,8 +273,17 @@ void Endpoints::reap_links() {
   }
 }
 
-/// Links and endpoints whose last completion is in can go. Without memory they stay until the next time.
-void Endpoints::reap_drained() noexcept try {
+/// Without memory it is done the next time.
+void Endpoints::do_chores() noexcept try {
+  reap_drained();
+  make_room();
+  has_chores_ = !closing_.empty() || ending_ != nullptr || path_->has_senders_gone() || links_wanted_ > 0;
+} catch (const std::bad_alloc&) {
+  services_.report_no_memory();
+}
+
+/// Links and endpoints whose last completion is in can go.
+void Endpoints::reap_drained() {
   reap_links();
   for (std::size_t i = 0; i < closing_.size();) {
     if (closing_[i]->has_left_for(goodbye_timeout_)) {
@@ -293,9 +304,6 @@ void Endpoints::reap_drained() noexcept try {
     handshakes_.erase(endpoint->handshake_.serial);
   }
   path_->reap_senders();
-  is_something_ending_ = !closing_.empty() || ending_ != nullptr || path_->has_senders_gone();
-} catch (const std::bad_alloc&) {
-  services_.report_no_memory();
 }
 
 std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {

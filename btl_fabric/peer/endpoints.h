@@ -83,8 +83,8 @@ class Endpoints final : private PathEvents {
   int progress() noexcept {
     const int completions = path_->progress();
     // Not from a callback: whoever called that may be at work on a link.
-    if (is_something_ending_ && !path_->is_in_progress()) [[unlikely]] {
-      reap_drained();
+    if (has_chores_ && !path_->is_in_progress()) [[unlikely]] {
+      do_chores();
     }
     return completions;
   }
@@ -140,9 +140,15 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] std::unique_lock<std::mutex> known_guard() const noexcept {
     return opal_uses_threads ? std::unique_lock(known_mutex_) : std::unique_lock<std::mutex>();
   }
-  void reap_drained() noexcept;
+  void do_chores() noexcept;
+  void reap_drained();
   void reap_links();
 
+  void on(const cpc::RoomWanted& upcall) noexcept;
+  /// Asks the peers of idle links whether those may go, as many as are wanted.
+  void make_room();
+  /// Links that are going, or whose peers have just been asked.
+  [[nodiscard]] std::size_t links_going() const noexcept;
   void on(const cpc::PostReceives& upcall);
   void on(const cpc::Connected& upcall);
   void on(const cpc::Linked& upcall);
@@ -163,6 +169,8 @@ class Endpoints final : private PathEvents {
   void peer_spoke(Link& link) noexcept override;
   void goodbye_arrived(Link& link) noexcept override;
   void goodbye_done(Link& link) noexcept override;
+  void rest_asked(Link& link) noexcept override;
+  void rest_declined(Link& link) noexcept override;
   void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
   void handshake_completed(const ibv_wc& completion) noexcept override;
   void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
@@ -189,8 +197,11 @@ class Endpoints final : private PathEvents {
   mca_btl_base_module_t* upper_module_ = nullptr;
   cpc::Trace* trace_ = nullptr;
   std::chrono::milliseconds goodbye_timeout_{0};
-  bool is_ending_ = false;            ///< the upper layer is gone
-  bool is_something_ending_ = false;  ///< one of the next two, or a send queue of X queues
+  bool is_ending_ = false;   ///< the upper layer is gone
+  bool has_chores_ = false;  ///< something is ending (one of the next two, or a send queue of X queues), or is to rest
+  std::size_t links_wanted_ = 0;  ///< by connections that wait until others have gone
+  std::uint64_t idle_round_ = 0;  ///< of looking at which are idle
+  std::chrono::steady_clock::time_point next_round_;
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;
   mutable std::mutex known_mutex_;

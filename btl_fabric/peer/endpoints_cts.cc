@@ -89,7 +89,7 @@ void Endpoints::on(const cpc::QueuePairsGone& upcall) noexcept {
   std::erase_if(early_handshakes_, [&](const EarlyHandshake& one) { return one.serial == upcall.handshake; });
   std::erase(early_cts_, EarlyCts{upcall.first_qpn, upcall.cts});
   path_->sender_is_gone(upcall.sender);
-  is_something_ending_ = is_something_ending_ || path_->has_senders_gone();
+  has_chores_ = has_chores_ || path_->has_senders_gone();
 }
 
 }  // namespace fabric

@@ -58,7 +58,23 @@ void Endpoints::goodbye_arrived(Link& link) noexcept {
 
 void Endpoints::goodbye_done(Link& link) noexcept {
   Endpoint& endpoint = endpoint_of(link);
-  guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kGoodbyeDone); });
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kGoodbyeDone); });
+  }
+}
+
+void Endpoints::rest_asked(Link& link) noexcept {
+  Endpoint& endpoint = endpoint_of(link);
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kRestAsked); });
+  }
+}
+
+void Endpoints::rest_declined(Link& link) noexcept {
+  Endpoint& endpoint = endpoint_of(link);
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kRestDeclined); });
+  }
 }
 
 void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {

@@ -12,7 +12,9 @@ namespace fabric {
 void Endpoints::handle(const cpc::Upcall& upcall) noexcept {
   std::visit(
       [this](const auto& told) {
-        if constexpr (requires { told.key; }) {
+        if constexpr (requires { told.connections; }) {
+          on(told);
+        } else if constexpr (requires { told.key; }) {
           // A peer that connects with X queues again may come through the queue pair by which it said goodbye.
           if (told.key.direction != cpc::Direction::kBoth) {
             take_what_is_here();
@@ -131,7 +133,8 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
   take_what_is_here();
   Endpoint* const endpoint = find_any(upcall.key, upcall.link);
   if (endpoint == nullptr || !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
-      (port_.address.link == Transport::kIwarp && endpoint->state() == EndpointState::kConnected)) {
+      (port_.address.link == Transport::kIwarp &&
+       (endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kResting))) {
     return;
   }
   const bool is_up = endpoint->state() == EndpointState::kConnected;

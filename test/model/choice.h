@@ -14,6 +14,7 @@ enum class Kind : std::uint8_t {
   // What the application does. `a`: which process.
   kSend,   ///< b: to which process
   kClose,  ///< b: the connection with which process
+  kRest,   ///< b: the peer that it asks whether their link may go
   kLeave,  ///< its upper layer ends in order: goodbye is said to all, and then it exits
   kExit,
   kDie,

@@ -12,6 +12,7 @@
 
 namespace fabric::model {
 
+FABRIC_OPEN(fabric, Endpoint, apply);
 FABRIC_OPEN(fabric, Endpoint, carrier_);
 FABRIC_OPEN(fabric, Endpoint, cts_received_);
 FABRIC_OPEN(fabric, Endpoint, directions_);
@@ -21,7 +22,9 @@ FABRIC_OPEN(fabric, Endpoint, has_asked_);
 FABRIC_OPEN(fabric, Endpoint, has_heard_);
 FABRIC_OPEN(fabric, Endpoint, is_known_);
 FABRIC_OPEN(fabric, Endpoint, link_);
+FABRIC_OPEN(fabric, Endpoint, may_rest);
 FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
+FABRIC_OPEN(fabric, Endpoint, rest_is_put_off_);
 FABRIC_OPEN(fabric, Endpoint, state_);
 FABRIC_OPEN(fabric, Endpoint, waiting_);
 FABRIC_OPEN(fabric, Endpoints, closing_);
@@ -33,6 +36,7 @@ FABRIC_OPEN(fabric, Endpoints, newest_links_);
 FABRIC_OPEN(fabric, Link, incoming_incarnation_);
 FABRIC_OPEN(fabric, Link, is_silent_);
 FABRIC_OPEN(fabric, Link, outgoing_incarnation_);
+FABRIC_OPEN(fabric, Link, rests_to_say_);
 FABRIC_OPEN(fabric, Link, target_qpn_);
 
 /// Every link with the peer, current, being taken down, or of an endpoint that is being closed.
@@ -67,13 +71,15 @@ inline void see(PairNumbers& numbers, const Endpoints& endpoints, std::uint32_t 
 inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNumbers& numbers) {
   digest.add(static_cast<unsigned>(link.state()) | (inside(link, Link_is_silent_{}) ? 8U : 0U));
   digest.add_name(inside(link, Link_target_qpn_{}));
+  digest.add(inside(link, Link_rests_to_say_{}));
   digest.add(numbers.incarnations.of(inside(link, Link_incoming_incarnation_{})) |
              std::uint64_t{numbers.incarnations.of(inside(link, Link_outgoing_incarnation_{}))} << 32U);
   for (std::size_t i = 0; i < queues; ++i) {
     const LinkQueue& queue = link.queues()[i];
     digest.add_name(queue.qpn);
     digest.add(queue.in_flight | (queue.waiting.empty() ? 0 : 1U << 16U) | (queue.drained ? 1U << 17U : 0U) |
-               (queue.share != nullptr ? 1U << 18U : 0U) | std::uint64_t{queue.credits.sendable()} << 32U);
+               (queue.share != nullptr ? 1U << 18U : 0U) | (queue.said_rest ? 1U << 19U : 0U) |
+               std::uint64_t{queue.credits.sendable()} << 32U);
   }
 }
 
@@ -86,7 +92,8 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
              (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) | (inside(endpoint, Endpoint_is_known_{}) ? 4U : 0U) |
              (inside(endpoint, Endpoint_may_speak_first_{}) ? 8U : 0U) |
              (inside(endpoint, Endpoint_waiting_{}).empty() ? 0U : 16U) |
-             (inside(endpoint, Endpoint_has_heard_{}) ? 32U : 0U));
+             (inside(endpoint, Endpoint_has_heard_{}) ? 32U : 0U) |
+             (inside(endpoint, Endpoint_rest_is_put_off_{}) ? 64U : 0U));
   const Directions& directions = inside(endpoint, Endpoint_directions_{});
   for (const cpc::Direction direction : Directions::kAll) {
     digest.add(static_cast<unsigned>(directions.told(direction)));

@@ -169,6 +169,21 @@ void MainHalf::close(std::uint8_t peer) {
   has_failed_[peer] = false;
 }
 
+bool MainHalf::can_rest(std::uint8_t peer) const {
+  const Endpoint* const endpoint = endpoint_to(peer);
+  return endpoint != nullptr && (endpoint->*member_of(Endpoint_may_rest{}))();
+}
+
+bool MainHalf::is_resting(std::uint8_t peer) const {
+  const Endpoint* const endpoint = endpoint_to(peer);
+  return endpoint != nullptr && inside(*endpoint, Endpoint_state_{}) == EndpointState::kResting;
+}
+
+void MainHalf::rest(std::uint8_t peer) {
+  at_work = this;
+  (endpoint_to(peer)->*member_of(Endpoint_apply{}))(EndpointEvent::kRestWanted, {});
+}
+
 void MainHalf::leave() {
   at_work = this;
   has_left_ = true;

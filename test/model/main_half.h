@@ -55,6 +55,13 @@ class MainHalf final : private EndpointServices {
   /// Open MPI's del_procs.
   void close(std::uint8_t peer);
 
+  /// There is a link with the peer that is idle.
+  [[nodiscard]] bool can_rest(std::uint8_t peer) const;
+  /// It has asked the peer, which has not answered.
+  [[nodiscard]] bool is_resting(std::uint8_t peer) const;
+  /// Queue pairs are short.
+  void rest(std::uint8_t peer);
+
   /// The upper layer ends: says goodbye to all, and from now on looks at nothing else.
   void leave();
   [[nodiscard]] bool has_left() const noexcept { return has_left_; }

@@ -16,6 +16,7 @@ namespace fabric::model {
 struct Plan {
   std::array<std::uint8_t, kMostProcesses> sends{};   ///< messages to each process
   std::array<std::uint8_t, kMostProcesses> closes{};  ///< of the connection with each process, by the application
+  std::array<std::uint8_t, kMostProcesses> rests{};   ///< it asks whether the link with each process may go
   std::uint8_t leaves = 0;                            ///< ends in order, when all is done: 0 or 1
   std::uint8_t exits = 0;                             ///< ends without closing anything: 0 or 1
   std::uint8_t dies = 0;                              ///< its host is gone: 0 or 1

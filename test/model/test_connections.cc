@@ -143,6 +143,33 @@ START_TEST(queues_of_a_link_keep_no_order_between_them) {
 }
 END_TEST
 
+/// Links are given up while they are idle, asked for by one side or by both, and whatever is sent comes, once and in order.
+START_TEST(idle_links_are_given_up) {
+  for (const Sends& sends : {Sends{1, 0}, Sends{2, 0}, Sends{1, 1}, Sends{2, 1}}) {
+    for (const auto& [ours, theirs] : {std::pair{1, 0}, {0, 1}, {1, 1}}) {
+      const auto resting = [&, ours = ours, theirs = theirs](Options options) {
+        options.plans[0].rests[1] = static_cast<std::uint8_t>(ours);
+        options.plans[1].rests[0] = static_cast<std::uint8_t>(theirs);
+        options.retries = 1;
+        return options;
+      };
+      const std::string what =
+          text_of(sends) + ", " + std::to_string(ours) + " and " + std::to_string(theirs) + " rests";
+      expect_no_fault_of(what, resting(with(sends)));
+      for (const Exchange& exchange : model::kExchanges) {
+        expect_no_fault_of(std::string(exchange.name) + ", " + what, resting(exchanging(exchange, sends)));
+      }
+      Options options = resting(with(sends));
+      options.queues = 2;
+      expect_no_fault_of(what + ", 2 queues", options);
+      options = resting(with(sends));
+      options.plans[0].leaves = options.plans[1].leaves = 1;
+      expect_no_fault_of(what + ", both end", options);
+    }
+  }
+}
+END_TEST
+
 // ---- How processes end
 
 /// With each CPC, whoever sends.
@@ -306,10 +333,10 @@ END_TEST
 int main() {
   using namespace fabric;
   const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
-  return run("connections",
-             {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-              one_side_closes_and_connects_again, both_close_and_connect_again,
-              queues_of_a_link_keep_no_order_between_them, processes_end_in_order, processes_end_without_a_goodbye,
-              both_become_clear_to_send, everybody_is_told_of_an_exchange, all_connect_while_retries_last,
-              a_target_goes, a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
+  return run("connections", {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+                             one_side_closes_and_connects_again, both_close_and_connect_again,
+                             queues_of_a_link_keep_no_order_between_them, idle_links_are_given_up,
+                             processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
+                             everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes,
+                             a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
 }

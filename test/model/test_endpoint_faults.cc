@@ -71,6 +71,26 @@ START_TEST(goodbye_not_heard) {
 }
 END_TEST
 
+/// Process 0 asks whether the link may go, and has something to send later; so has its peer, if it `answers`.
+Options one_rests(bool answers) {
+  Options options = with(answers ? Sends{1, 2} : Sends{2, 0});
+  options.plans[0].rests[1] = 1;
+  options.retries = 1;
+  return options;
+}
+
+START_TEST(who_is_asked_to_rest_says_nothing) {
+  leave_out(EndpointEvent::kRestAsked);
+  expect_fault_of("nobody answers who asks to rest", one_rests(false), "never comes");
+}
+END_TEST
+
+START_TEST(who_is_needed_does_not_hear_it) {
+  leave_out(EndpointEvent::kRestDeclined);
+  expect_fault_of("that the link is needed is not heard", one_rests(true), "never comes");
+}
+END_TEST
+
 /// Two applications that agree to close: what one has sent over the second queue has arrived before its CTS over the first.
 START_TEST(who_leaves_does_not_wait_for_cts) {
   for (const std::size_t which : {0U, 1U}) {  // on iWARP who is told of CTS first sends its own second
@@ -166,7 +186,7 @@ int main() {
       "endpoint_faults",
       {sending_without_waiting_for_cts, passive_side_of_iwarp_sends_first, both_sides_of_iwarp_listen,
        cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard,
-       who_leaves_does_not_wait_for_cts, who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored,
-       superseded_link_kept, wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest,
-       main_threads_make_mistakes});
+       who_is_asked_to_rest_says_nothing, who_is_needed_does_not_hear_it, who_leaves_does_not_wait_for_cts,
+       who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored, superseded_link_kept,
+       wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest, main_threads_make_mistakes});
 }

@@ -68,10 +68,12 @@ bool World::is_at_rest(std::uint8_t rank, std::uint8_t peer) const {
   return !ledger_.has_pending(rank, peer) && !ledger_.has_pending(peer, rank);
 }
 
-/// Nobody will send to it or wait for it.
+/// Nobody will send to it or wait for it, or find out that it is gone because queue pairs are short.
 bool World::has_done_all(std::uint8_t rank) const {
   for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
-    if (!is_at_rest(rank, peer) || left_[rank].sends[peer] > 0 || left_[peer].sends[rank] > 0) {
+    if (!is_at_rest(rank, peer) || left_[rank].sends[peer] > 0 || left_[peer].sends[rank] > 0 ||
+        left_[rank].rests[peer] > 0 || left_[peer].rests[rank] > 0 ||
+        (at(peer) != nullptr && at(peer)->main().is_resting(rank))) {
       return false;
     }
   }
@@ -88,6 +90,9 @@ void World::offer_application(std::uint8_t rank) {
     if (left.closes[peer] > 0 && at(rank)->main().can_close(peer) &&
         (!options_.closes_agreed || (closes_ahead <= 0 && is_at_rest(rank, peer)))) {
       offer({Kind::kClose, rank, peer, 0}, options_.closes_agreed && closes_ahead < 0);
+    }
+    if (left.rests[peer] > 0 && at(rank)->main().can_rest(peer)) {
+      offer({Kind::kRest, rank, peer, 0}, false);
     }
   }
   if (left.leaves > 0 && has_done_all(rank)) {
@@ -210,6 +215,10 @@ void World::take(const Choice& choice) {
       --left_[choice.a].closes[choice.b];
       at(choice.a)->main().close(choice.b);
       break;
+    case Kind::kRest:
+      --left_[choice.a].rests[choice.b];
+      at(choice.a)->main().rest(choice.b);
+      break;
     case Kind::kLeave:
       --left_[choice.a].leaves;
       at(choice.a)->main().leave();
@@ -324,7 +333,7 @@ Fingerprint World::fingerprint() const {
     }
     const Plan& left = left_[rank];
     for (std::uint8_t peer = 0; peer < options_.processes; ++peer) {
-      digest.add(left.sends[peer] | left.closes[peer] << 8U);
+      digest.add(left.sends[peer] | left.closes[peer] << 8U | left.rests[peer] << 16U);
     }
     digest.add(left.leaves | left.exits << 8U | left.dies << 16U | (said_goodbye_[rank] ? 1U << 24U : 0U));
   }

@@ -39,6 +39,9 @@ std::string World::name(const Choice& choice) const {
     case Kind::kClose:
       text = process + " closes its connection with " + number(choice.b);
       break;
+    case Kind::kRest:
+      text = process + " asks " + number(choice.b) + " whether their link may go";
+      break;
     case Kind::kLeave:
       text = process + " says goodbye to all";
       break;

@@ -221,6 +221,8 @@ class PathBench final : private PathEvents {
   unsigned spoke = 0;
   int goodbyes_arrived = 0;
   int goodbyes_done = 0;
+  int rests_asked = 0;
+  int rests_declined = 0;
   unsigned cts = 0;
   unsigned handshakes = 0;
   unsigned unknown = 0;
@@ -264,6 +266,8 @@ class PathBench final : private PathEvents {
   void peer_spoke(Link& /*link*/) noexcept override { ++spoke; }
   void goodbye_arrived(Link& /*link*/) noexcept override { ++goodbyes_arrived; }
   void goodbye_done(Link& /*link*/) noexcept override { ++goodbyes_done; }
+  void rest_asked(Link& /*link*/) noexcept override { ++rests_asked; }
+  void rest_declined(Link& /*link*/) noexcept override { ++rests_declined; }
   void cts_received(LinkQueue& /*queue*/, std::span<const std::byte> /*packet*/) noexcept override { ++cts; }
   void handshake_completed(const ibv_wc& /*completion*/) noexcept override { ++handshakes; }
   void unknown_queue_pair_spoke(std::uint32_t /*qpn*/, std::span<const std::byte> /*packet*/) noexcept override {

@@ -18,6 +18,7 @@ namespace fabric {
 /// The values in force. Open MPI writes them once, at registration; strings belong to it.
 struct Params {
   char* receive_queues = nullptr;
+  int max_queue_pairs = 0;
   int memory_budget = 0;
   char* if_include = nullptr;
   char* if_exclude = nullptr;
@@ -112,6 +113,10 @@ inline constexpr std::array kParamTable = {
         "memory_budget", &Params::memory_budget, 0, 0, kNoLimit, 3,
         "Most memory for receive buffers and connections to all processes of the job, bytes per process; 0 sets no "
         "limit. Receive queues are chosen, and get fewer shared receives, by it"),
+    number_param(
+        "max_queue_pairs", &Params::max_queue_pairs, 0, 0, kNoLimit, 5,
+        "Queue pairs of connections of a process, through each port, above which idle connections make room for others, and are "
+        "made again when something is sent; 0: its part of the device. More are made only where no peer gives one up for 250 ms"),
     text_param("if_include", &Params::if_include, nullptr, 1,
                "Devices or ports to use, separated by commas: rxe0,mlx5_0:1. Not together with if_exclude"),
     text_param(

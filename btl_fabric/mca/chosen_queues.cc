@@ -55,14 +55,13 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   const auto modules = static_cast<std::uint64_t>(on_each) * ports.size();
   longest_ = longest_wanted(wishes);
   memory_ = static_cast<std::uint64_t>(params().memory_budget) / modules;
+  for (const UsablePort& port : ports) {
+    modules_[port.device.get()] += on_each;
+  }
   cpc::QueueChoice choice;
   for (const UsablePort& port : ports) {
-    const auto others =
-        std::count_if(ports.begin(), ports.end(), [&](const UsablePort& other) { return other.device == port.device; });
-    const cpc::QueueRoom room{
-        port.address.link, queue_pair_settings(port),
-        peers(),           share_device(port, list_, {on_each, 0}).queue_pairs() / (others * on_each),
-        memory_,           longest_};
+    const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), queue_pairs(port), memory_,
+                              longest_};
     std::string lacks = choice.shortfall;  // what any port lacks is told
     if (level_ != kListGiven) {
       const cpc::QueueChoice here = cpc::choose_level(room, choice.level);
@@ -82,6 +81,12 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   if (!choice.shortfall.empty()) {
     report_queues_too_large(list_, choice.shortfall);
   }
+}
+
+std::int64_t ChosenQueues::queue_pairs(const UsablePort& port) const {
+  const std::int64_t part = share_device(port, list_, {contexts(), 0}).queue_pairs() / modules_.at(port.device.get());
+  const std::int64_t most = params().max_queue_pairs;
+  return most > 0 ? std::min(part, most) : part;
 }
 
 ReceiveQueues ChosenQueues::on(const UsablePort& port) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ class ChosenQueues {
   /// What the modex says: kListGiven if it was not chosen.
   [[nodiscard]] std::uint8_t level() const noexcept { return level_; }
 
+  /// Queue pairs of connections that a module of the port may have: of this process's part of the device, and as many as
+  /// btl_fabric_max_queue_pairs allows. After choose().
+  [[nodiscard]] std::int64_t queue_pairs(const UsablePort& port) const;
   /// As a module of the port runs it: with shared receives as far as btl_fabric_memory_budget allows.
   [[nodiscard]] ReceiveQueues on(const UsablePort& port) const;
   /// What connections may have of `run`, which is on(), perhaps with other counts.
@@ -39,8 +43,9 @@ class ChosenQueues {
  private:
   ReceiveQueues list_;
   std::uint8_t level_ = kListGiven;
-  std::uint64_t memory_ = 0;   ///< for a module; 0: no limit
-  std::uint32_t longest_ = 0;  ///< messages of so many bytes must have a queue
+  std::map<const OpenDevice*, std::int64_t> modules_;  ///< of the process, by device
+  std::uint64_t memory_ = 0;                           ///< for a module; 0: no limit
+  std::uint32_t longest_ = 0;                          ///< messages of so many bytes must have a queue
 };
 
 }  // namespace fabric

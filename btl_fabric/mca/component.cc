@@ -202,6 +202,12 @@ int Component::progress_all() noexcept {
         [&](const auto& about_connection) {
           if constexpr (requires { about_connection.key; }) {
             modules_[about_connection.key.local_port]->endpoints().handle(upcall);
+          } else if constexpr (requires { about_connection.local_port; }) {
+            Module& module = *modules_[about_connection.local_port];
+            if (!std::exchange(room_wanted_is_told_, true)) {
+              report_queue_pairs_short(module);
+            }
+            module.endpoints().handle(upcall);
           }
         },
         upcall);

@@ -161,6 +161,7 @@ class Component {
   std::vector<std::unique_ptr<Module>> modules_;  ///< of all contexts; those of a port are next to each other
   std::mutex peers_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Peer>> peers_;
+  bool room_wanted_is_told_ = false;
   std::chrono::steady_clock::duration goodbyes_took_{0};
   std::size_t ports_ = 0;  ///< that are used; each has a module for every context
   std::size_t active_modules_ = 0;

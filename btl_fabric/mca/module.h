@@ -106,6 +106,7 @@ class Module final : public mca_btl_base_module_t {
   const ModulePlace place_;
   std::span<const std::unique_ptr<Module>> family_;
   const cpc::QueueFit fit_;
+  std::optional<cpc::QueuePairBudget> budget_;
   cpc::PortContext context_;
   std::uint64_t max_message_ = 0;
   ProtocolLimits limits_;

@@ -248,6 +248,12 @@ void report_queues_chosen(const ReceiveQueues& queues, const std::string& why) {
                       queues.canonical().c_str(), why.c_str());
 }
 
+void report_queue_pairs_short(const Module& module) {
+  opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %s: connections wait for queue pairs, and idle ones make room for them",
+                      module.name().c_str());
+}
+
 void report_queues_too_large(const ReceiveQueues& queues, const std::string& shortfall) {
   if (params().memory_budget > 0) {
     show(kQueuesTooLarge, local_host(), queues.canonical().c_str(), shortfall.c_str());

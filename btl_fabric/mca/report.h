@@ -63,6 +63,8 @@ void report_bad_modex(const opal_proc_t& proc, const std::string& reason);
 void report_queues_chosen(const ReceiveQueues& queues, const std::string& why);
 /// `shortfall`: of what there is too little.
 void report_queues_too_large(const ReceiveQueues& queues, const std::string& shortfall);
+/// Verbosely.
+void report_queue_pairs_short(const Module& module);
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
 /// Verbosely: a connection that only the peer wanted.
 void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);

@@ -36,6 +36,13 @@ std::vector<std::string> shortfalls(const Question& question, const HostRoom& ro
   return found;
 }
 
+/// Each process has queue pairs for two connections at least, which is all that it takes.
+bool can_cache(const Question& question, const HostRoom& room) {
+  const auto shares = static_cast<std::uint64_t>(std::max<std::int64_t>(1, question.node.processes)) *
+                      static_cast<std::uint64_t>(contexts_of(question));
+  return room.queue_pairs && !question.queues.has_xrc() && *room.queue_pairs / shares >= 2 * question.queues.count();
+}
+
 }  // namespace
 
 JobNeeds job_needs(const Question& asked, const HostRoom& room) {
@@ -67,10 +74,13 @@ JobNeeds job_needs(const Question& asked, const HostRoom& room) {
 }
 
 Verdict judge(const Question& question, const HostRoom& room) {
-  Verdict verdict{shortfalls(question, room), {}};
+  Verdict verdict{shortfalls(question, room), false, {}};
   if (verdict.shortfalls.empty()) {
     return verdict;
   }
+  Question without_end = question;
+  without_end.memory = 0;
+  verdict.is_cached = can_cache(question, room) && shortfalls(without_end, room).size() == verdict.shortfalls.size();
   for (const char* const proposal : kProposals) {
     Question other = question;
     other.queues = ReceiveQueues::parse(proposal).value();
@@ -89,6 +99,7 @@ nlohmann::ordered_json as_json(const Question& question, const HostRoom& room) {
           {"queue_pairs_per_host", needs.queue_pairs},
           {"bytes_per_process", needs.bytes_per_process},
           {"shortfalls", verdict.shortfalls},
+          {"is_cached", verdict.is_cached},
           {"instead", verdict.instead}};
 }
 

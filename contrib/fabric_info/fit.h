@@ -31,11 +31,13 @@ struct JobNeeds {
 
 struct Verdict {
   std::vector<std::string> shortfalls;  ///< none: the job fits
-  std::string instead;                  ///< a list of receive queues that fits; empty if none of the usual ones does
+  bool is_cached =
+      false;  ///< it runs all the same: queue pairs alone are too few, and idle connections make room for others
+  std::string instead;  ///< a list of receive queues that fits; empty if none of the usual ones does
 };
 [[nodiscard]] Verdict judge(const Question& question, const HostRoom& room);
 
-/// {"fits", "queue_pairs_per_host", "bytes_per_process", "shortfalls", "instead"}
+/// {"fits", "queue_pairs_per_host", "bytes_per_process", "shortfalls", "is_cached", "instead"}
 [[nodiscard]] nlohmann::ordered_json as_json(const Question& question, const HostRoom& room);
 
 /// All verdicts of a report are that the job fits. A report of a question without Question::is_fit_asked has none.

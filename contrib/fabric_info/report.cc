@@ -61,11 +61,6 @@ const char* name_of(ibv_atomic_cap atomics) {
   return "with the processor's too";
 }
 
-/// Of each port.
-std::int64_t contexts_of(const Question& question) noexcept {
-  return std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt});
-}
-
 Json count(const ContextCount& value) {
   return {{"total", value.total}, {"optimal", value.optimal}};
 }
@@ -283,6 +278,10 @@ Json device(ibv_device* found, const Question& about_all) {
 }
 
 }  // namespace
+
+std::int64_t contexts_of(const Question& question) noexcept {
+  return std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt});
+}
 
 QueuePairCounts queue_pairs_of(const Question& question) noexcept {
   const auto hosts = static_cast<std::uint64_t>(question.hosts);

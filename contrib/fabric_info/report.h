@@ -66,6 +66,9 @@ struct QueuePairCounts {
 [[nodiscard]] QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs,
                                   std::uint32_t max_inline);
 
+/// Of each port.
+[[nodiscard]] std::int64_t contexts_of(const Question& question) noexcept;
+
 /// The queues that the component would choose for the job, with so many queue pairs for each process.
 [[nodiscard]] ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64_t queue_pairs,
                                           const DeviceCosts& costs, std::uint32_t max_inline);

@@ -54,8 +54,11 @@ void add_fit(std::string& text, const Json& report) {
   for (const Json& shortfall : fit["shortfalls"]) {
     add(text, "    %s\n", shortfall.get<std::string>().c_str());
   }
+  if (fit["is_cached"].get<bool>()) {
+    text += "    it runs all the same: idle connections make room for others\n";
+  }
   if (const auto instead = fit["instead"].get<std::string>(); !instead.empty()) {
-    add(text, "    it would with btl_fabric_receive_queues %s\n", instead.c_str());
+    add(text, "    it would fit with btl_fabric_receive_queues %s\n", instead.c_str());
   }
 }
 

@@ -246,6 +246,26 @@ START_TEST(a_job_that_fits_needs_no_other_list) {
   ck_assert_uint_eq(verdict.shortfalls.size(), 1);
   ck_assert_str_eq(verdict.shortfalls[0].c_str(), "12 queue pairs on each host, and the device has 11");
   ck_assert_str_eq(verdict.instead.c_str(), "S,12288,1024,1008,64");
+  ck_assert(verdict.is_cached);
+  room.queue_pairs = 7;  // 3 for each process, and two connections have 4
+  ck_assert(!judge(job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2), room).is_cached);
+  Question asked = job("P,1000,16,8,4,4:S,4000,32,8,4", 2, 2);
+  asked.memory = 1;
+  room.queue_pairs = 11;
+  ck_assert(!judge(asked, room).is_cached);
+}
+END_TEST
+
+/// What is chosen follows the device, as in the component.
+START_TEST(chosen_queues_follow_the_room) {
+  Question asked = job("S,4000,32,8,4", 2, 4);
+  asked.are_queues_chosen = true;
+  const auto count = [&](std::int64_t pairs) { return chosen_queues(asked, Transport::kRoce, pairs, {}, 64).count(); };
+  ck_assert_uint_eq(count(28), 4);
+  ck_assert_uint_eq(count(27), 3);
+  ck_assert_uint_eq(count(20), 1);
+  asked.hosts = 20;
+  ck_assert_uint_eq(count(10'000), 3);
 }
 END_TEST
 
@@ -316,10 +336,11 @@ int main() {
   using namespace fabric;
   using namespace fabric::info;
   return test::run_suite(
-      "fabric_info", {p_queues_cost_every_peer, p_queues_begin_with_less, s_queues_cost_the_process, the_sums_are_sums,
-                      long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
-                      every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
-                      settings_are_read_as_by_mpirun, bad_settings_are_named, every_port_has_limits_with_reasons,
-                      a_job_takes_queue_pairs_and_memory, a_job_that_fits_needs_no_other_list, what_is_proposed_fits,
-                      the_verdict_ends_the_text, text_has_the_numbers});
+      "fabric_info",
+      {p_queues_cost_every_peer, p_queues_begin_with_less, s_queues_cost_the_process, the_sums_are_sums,
+       long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
+       every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
+       settings_are_read_as_by_mpirun, bad_settings_are_named, every_port_has_limits_with_reasons,
+       a_job_takes_queue_pairs_and_memory, a_job_that_fits_needs_no_other_list, chosen_queues_follow_the_room,
+       what_is_proposed_fits, the_verdict_ends_the_text, text_has_the_numbers});
 }

@@ -263,7 +263,8 @@ void Module::fill_context(const PathQueues& queues, const ChosenQueues& chosen) 
   context_.settings = queue_pair_settings(port_);
   context_.settings.rdma_depth = fit_.rdma_depth;
   if (!fit_.queues.has_xrc()) {
-    budget_.emplace(chosen.queue_pairs(port_), static_cast<std::int64_t>(fit_.queues.count()));
+    const auto each = static_cast<std::int64_t>(fit_.queues.count());
+    budget_.emplace(chosen.queue_pairs(port_), each, each * (std::int64_t{job_size()} - 1));
     context_.budget = &*budget_;
   }
 }

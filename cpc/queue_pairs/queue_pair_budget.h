@@ -16,9 +16,12 @@ namespace fabric::cpc {
 class QueuePairBudget {
  public:
   /// `granted`: 0 or less sets no limit. `largest`: queue pairs of a connection at most. With room for less than two of those
-  /// there is no limit either, and the device says what it refuses.
-  explicit QueuePairBudget(std::int64_t granted = 0, std::int64_t largest = 1) noexcept
-      : largest_(largest), granted_(granted >= 2 * largest ? granted : 0), kept_(kept_of(granted)) {}
+  /// there is no limit either, and the device says what it refuses. `wanted`: by connections with all peers that are known; if
+  /// there are so many, only what is left is kept.
+  explicit QueuePairBudget(std::int64_t granted = 0, std::int64_t largest = 1, std::int64_t wanted = INT64_MAX) noexcept
+      : largest_(largest),
+        granted_(granted >= 2 * largest ? granted : 0),
+        kept_(wanted > granted ? kept_of(granted) : std::min(kept_of(granted), granted - wanted)) {}
   QueuePairBudget(const QueuePairBudget&) = delete;
   QueuePairBudget& operator=(const QueuePairBudget&) = delete;
   ~QueuePairBudget() { assert(taken_ == 0); }

@@ -35,6 +35,10 @@ START_TEST(a_budget_keeps_a_part_for_peers) {
   ck_assert(budget.has(4, false) && budget.has(6, true) && !budget.has(7, true));
   ck_assert(!budget.shrink());  // that would leave nothing to live with
   budget.give_back(2);
+  const cpc::QueuePairBudget enough(10, 2, 10);  // nobody waits for ever
+  ck_assert(enough.has(10, false) && !enough.has(11, true));
+  const cpc::QueuePairBudget more(100, 2, 95);
+  ck_assert(more.has(95, false) && !more.has(96, false) && more.has(100, true));
   ck_assert(!cpc::QueuePairBudget(3, 2).has_limit());  // too few for two connections
   ck_assert(!cpc::QueuePairBudget().has_limit());
 }

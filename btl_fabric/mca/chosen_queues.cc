@@ -60,8 +60,7 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   }
   cpc::QueueChoice choice;
   for (const UsablePort& port : ports) {
-    const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), queue_pairs(port), memory_,
-                              longest_};
+    const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), share(port), memory_, longest_};
     std::string lacks = choice.shortfall;  // what any port lacks is told
     if (level_ != kListGiven) {
       const cpc::QueueChoice here = cpc::choose_level(room, choice.level);
@@ -83,10 +82,21 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   }
 }
 
-std::int64_t ChosenQueues::queue_pairs(const UsablePort& port) const {
+/// Of the device, or of what the user allows.
+std::int64_t ChosenQueues::share(const UsablePort& port) const {
   const std::int64_t part = share_device(port, list_, {contexts(), 0}).queue_pairs() / modules_.at(port.device.get());
   const std::int64_t most = params().max_queue_pairs;
   return most > 0 ? std::min(part, most) : part;
+}
+
+std::int64_t ChosenQueues::queue_pairs(const UsablePort& port) const {
+  const ReceiveQueues run = on(port);
+  const std::int64_t part = share(port);
+  if (memory_ == 0 || run.has_xrc()) {
+    return part;
+  }
+  const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), part, memory_, longest_};
+  return std::min(part, cpc::most_connections(run, room) * static_cast<std::int64_t>(run.count()));
 }
 
 ReceiveQueues ChosenQueues::on(const UsablePort& port) const {

@@ -31,7 +31,7 @@ class ChosenQueues {
   [[nodiscard]] std::uint8_t level() const noexcept { return level_; }
 
   /// Queue pairs of connections that a module of the port may have: of this process's part of the device, and as many as
-  /// btl_fabric_max_queue_pairs allows. After choose().
+  /// btl_fabric_max_queue_pairs and btl_fabric_memory_budget allow. After choose().
   [[nodiscard]] std::int64_t queue_pairs(const UsablePort& port) const;
   /// As a module of the port runs it: with shared receives as far as btl_fabric_memory_budget allows.
   [[nodiscard]] ReceiveQueues on(const UsablePort& port) const;
@@ -41,6 +41,8 @@ class ChosenQueues {
   [[nodiscard]] Result<std::uint8_t> subset_with(const std::string& theirs, std::uint8_t their_level) const;
 
  private:
+  [[nodiscard]] std::int64_t share(const UsablePort& port) const;
+
   ReceiveQueues list_;
   std::uint8_t level_ = kListGiven;
   std::map<const OpenDevice*, std::int64_t> modules_;  ///< of the process, by device

@@ -57,30 +57,47 @@ std::string number(std::uint64_t value) {
   return std::to_string(value);
 }
 
+std::string bytes_for(std::uint64_t bytes, std::int64_t peers, std::uint64_t left) {
+  return number(bytes) + " bytes for " + number(peers) + " peers, and btl_fabric_memory_budget leaves " + number(left);
+}
+
+/// Why there is no room for connections with all peers at once; "" if there is.
+std::string too_much(const ReceiveQueues& list, const QueueRoom& room) {
+  const QueueDemand demand = queue_demand(smallest(run_on(room.link, list)), room.link, room.settings);
+  const std::int64_t pairs = demand.queue_pairs_per_peer * room.peers;
+  if (pairs > room.queue_pairs) {
+    return number(pairs) + " queue pairs for " + number(room.peers) + " peers, and " + number(room.queue_pairs) +
+           " are this process's part of the device";
+  }
+  const std::uint64_t bytes = demand.bytes(room.peers);
+  return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, room.peers, room.memory) : std::string();
+}
+
 /// Why a level is not for this room; "" if it is.
 std::string objection(std::uint8_t level, const QueueRoom& room) {
   if (level == 0 && room.peers > kMostPeersWithOwnReceives) {
     return number(room.peers) + " peers, more than the " + number(kMostPeersWithOwnReceives) +
            " that have receives of their own";
   }
-  return shortfall(queues_of_level(level), room);
+  return too_much(queues_of_level(level), room);
 }
 
 }  // namespace
 
+std::int64_t most_connections(const ReceiveQueues& queues, const QueueRoom& room) {
+  const QueueDemand demand = queue_demand(queues, room.link, room.settings);
+  std::int64_t most = std::min(room.peers, room.queue_pairs / demand.queue_pairs_per_peer);
+  if (room.memory != 0) {
+    const std::uint64_t left = room.memory > demand.bytes_shared ? room.memory - demand.bytes_shared : 0;
+    most = std::min(most, static_cast<std::int64_t>(left / demand.bytes_per_peer));
+  }
+  return std::max(most, std::min(room.peers, kFewestConnections));
+}
+
 std::string shortfall(const ReceiveQueues& list, const QueueRoom& room) {
-  const ReceiveQueues queues = run_on(room.link, list);
-  const QueueDemand demand = queue_demand(smallest(queues), room.link, room.settings);
-  const std::int64_t pairs = demand.queue_pairs_per_peer * room.peers;
-  if (pairs > room.queue_pairs) {
-    return number(pairs) + " queue pairs for " + number(room.peers) + " peers, and " + number(room.queue_pairs) +
-           " are this process's part of the device";
-  }
-  if (const std::uint64_t bytes = demand.bytes(room.peers); room.memory != 0 && bytes > room.memory) {
-    return number(bytes) + " bytes for " + number(room.peers) + " peers, and btl_fabric_memory_budget leaves " +
-           number(room.memory);
-  }
-  return {};
+  const std::int64_t fewest = std::min(room.peers, kFewestConnections);
+  const std::uint64_t bytes = queue_demand(smallest(run_on(room.link, list)), room.link, room.settings).bytes(fewest);
+  return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, fewest, room.memory) : std::string();
 }
 
 ReceiveQueues queues_of_level(std::uint8_t level) {
@@ -127,7 +144,8 @@ QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest) {
       return choice;
     }
     if (choice.level + 1 == kQueueLevels || queues_of_level(choice.level + 1).largest() < room.longest) {
-      choice.shortfall = std::move(why_not);
+      choice.why = std::move(why_not) + ": idle connections make room for others";
+      choice.shortfall = shortfall(queues_of_level(choice.level), room);
       return choice;
     }
     choice.why = std::move(why_not);

@@ -61,13 +61,21 @@ struct QueueRoom {
 struct QueueChoice {
   std::uint8_t level = 0;
   std::string why;        ///< "63 peers, more than the 32 that have receives of their own"
-  std::string shortfall;  ///< what is too little even for the highest level; empty: it fits
+  std::string shortfall;  ///< as of shortfall(), of the highest level; "" if it runs
 };
 
-/// The lowest level from `lowest` on that fits; if none does the highest that has a queue for room.longest bytes.
+/// The lowest level from `lowest` on that has room for connections with all peers at once; if none has, the highest that has a
+/// queue for room.longest bytes. Then idle connections make room for others.
 [[nodiscard]] QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest = 0);
 
-/// What `queues`, a list that the user has given, are too much for; "" if they fit.
+/// Fewer connections than these are of no use.
+inline constexpr std::int64_t kFewestConnections = 2;
+
+/// Connections that there is room for at once, but no more than there are peers, and no less than the fewest. `queues`: as the
+/// kind of link runs them, without X queues.
+[[nodiscard]] std::int64_t most_connections(const ReceiveQueues& queues, const QueueRoom& room);
+
+/// What memory even the fewest connections by `queues` are too much for; "" if they fit.
 [[nodiscard]] std::string shortfall(const ReceiveQueues& queues, const QueueRoom& room);
 
 /// `queues`, as the kind of link runs them, with as many shared receives as room.memory allows, but a few at least.

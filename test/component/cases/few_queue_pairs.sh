@@ -30,6 +30,13 @@ case_few_queue_pairs_for_all_kinds_of_messages() {
   few 6 3 --mca btl_fabric_receive_queues S,12288,256 -- --max 65536 --flood 200 &&
     few 6 8 --mca btl_fabric_receive_queues $four_queues -- --max 65536 --flood 200
 }
+# Memory for shared receives and three connections.
+case_few_queue_pairs_within_a_budget() {
+  [ "$link" != iwarp ] || { echo 'SKIP on iWARP every peer has receives of its own, of which three take more'; exit 77; }
+  stock check_few_queue_pairs && fabric 8 --mca btl_fabric_memory_budget 860000 --mca btl_fabric_if_include "$dev_a" --mca btl_base_verbose 1 \
+    "$programs/check_few_queue_pairs" 10 10 && says 'every message is right' && says 'idle connections make room for others' &&
+    says_not 'than btl_fabric_memory_budget allows'
+}
 case_few_queue_pairs_one_sided() {
   few 5 8 --mca osc rdma --mca btl_fabric_receive_queues $four_queues -- --rma --max 65536
 }

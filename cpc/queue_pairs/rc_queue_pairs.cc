@@ -145,7 +145,9 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   }
   Result<CompletionQueueRoom> room = port_.completion_queues->reserve(depths.completions());
   if (!room) {
-    return tl::unexpected(std::move(room).error());
+    Error short_of = std::move(room).error();
+    short_of.is_shortage = true;
+    return tl::unexpected(std::move(short_of));
   }
   ibv_qp_init_attr attributes{};
   attributes.send_cq = room->cq();

@@ -207,7 +207,11 @@ int Component::progress_all() noexcept {
             if (!std::exchange(room_wanted_is_told_, true)) {
               report_queue_pairs_short(module);
             }
-            module.endpoints().handle(upcall);
+            for (const auto& one : modules_) {
+              if (one->context().device == module.context().device) {
+                one->endpoints().handle(upcall);
+              }
+            }
           }
         },
         upcall);

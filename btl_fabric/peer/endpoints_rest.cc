@@ -12,8 +12,10 @@ namespace {
 
 /// A link must have been left alone for a while to count as idle; and whoever declines is not asked again at once.
 constexpr std::chrono::microseconds kRound{200};
-/// Rounds after which others are asked too: a process that computes answers nothing.
+/// Rounds after which others are asked too: a process that computes answers nothing. The more are silent, the longer it takes until
+/// the next one is asked, for what is sent to those has to wait.
 constexpr std::uint64_t kPatience = 10;
+constexpr std::size_t kMostDoublings = 10;
 
 }  // namespace
 
@@ -28,10 +30,16 @@ std::size_t Endpoints::links_going() const noexcept {
     ++count;
   }
   const auto guard = known_guard();
+  const auto asked_within = [this](const Endpoint& endpoint, std::uint64_t rounds) {
+    return endpoint.state() == EndpointState::kResting && idle_round_ - endpoint.last_used() < rounds;
+  };
+  std::size_t silent = 0;
   for (const auto& [name, endpoint] : endpoints_) {
-    const bool may_answer =
-        endpoint->state() == EndpointState::kResting && idle_round_ - endpoint->last_used() < kPatience;
-    count += may_answer || endpoint->state() == EndpointState::kParting ? 1 : 0;
+    silent += endpoint->state() == EndpointState::kResting && !asked_within(*endpoint, kPatience) ? 1 : 0;
+  }
+  const std::uint64_t patience = kPatience << std::min(silent / links_wanted_, kMostDoublings);
+  for (const auto& [name, endpoint] : endpoints_) {
+    count += endpoint->state() == EndpointState::kParting || asked_within(*endpoint, patience) ? 1 : 0;
   }
   return count;
 }

@@ -219,7 +219,8 @@ struct Shortage {
   std::string reason;  ///< for a user
   bool is_fatal = false;
 };
-/// So many connections wait until the port has queue pairs for them: give idle ones up. Said whenever the number changes.
+/// So many connections wait until the port has queue pairs for them, or another port of its device: give idle ones up. Said
+/// whenever the number changes.
 struct RoomWanted {
   std::uint16_t local_port = 0;
   std::size_t connections = 0;

@@ -161,7 +161,7 @@ void Connections::on_event(Connection& connection) {
     } else {
       std::erase_if(lane.ending, [&](const auto& one) { return one.get() == &connection; });
     }
-    serve_waiting(key.local_port);
+    serve_all();
     return;
   }
   if (connection.state() != State::kClosing || lane.current.get() != &connection) {

@@ -4,6 +4,7 @@
 // another.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -66,9 +67,10 @@ class Connections final : private ConnectionOwner {
   // Where queue pairs are short (connections_room.cc)
   /// There are queue pairs for a connection that a peer asks for by `request`, or (null) that goes to `target`. If so those are
   /// given, or nothing where it makes them itself.
-  /// `is_late`: it has waited for so long that the budget does not count, only what the device has.
+  /// Who has `waited` for long need not keep to the budget, only to what the device has.
   [[nodiscard]] std::optional<std::unique_ptr<QueuePairs>> prepare(const ConnectionKey& key, const Message* request,
-                                                                   const PeerTarget* target, bool is_late = false);
+                                                                   const PeerTarget* target,
+                                                                   std::chrono::milliseconds waited = {});
   void begin(Lane& lane, Connect command);
   void begin(Lane& lane, const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
              std::optional<Connect> wish);
@@ -79,7 +81,7 @@ class Connections final : private ConnectionOwner {
   /// Begins what waits, as far as there are queue pairs.
   void serve_waiting(std::uint16_t port);
   void tell_waiting(std::uint16_t port);
-  void on_patience();
+  void serve_all();
 
   [[nodiscard]] Connection& make(Lane& lane, const ConnectionKey& key, LinkNumber link);
   [[nodiscard]] Connection* find(const ConnectionKey& key, LinkNumber link) noexcept;

@@ -2,6 +2,7 @@
 //
 // Connections for which there are no queue pairs now: they wait until idle ones are given up. The main thread, which knows which
 // are idle, is told how many wait.
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -14,24 +15,32 @@ namespace {
 /// Whoever has waited for so long has peers that answer nothing, since they compute, or wait for something else than MPI, and
 /// perhaps for us. Then this process takes more than its part of the device, if that has any.
 constexpr std::chrono::milliseconds kPatience{250};
+/// Who has no connections that could go, and has found nothing for so long, gives up; sooner if the user wants that.
+constexpr std::chrono::milliseconds kGivesUp{10000};
 
 }  // namespace
 
 std::optional<std::unique_ptr<QueuePairs>> Connections::prepare(const ConnectionKey& key, const Message* request,
-                                                                const PeerTarget* target, bool is_late) {
+                                                                const PeerTarget* target,
+                                                                std::chrono::milliseconds waited) {
   const PortContext* const port = environment_.port(key.local_port);
   if (port == nullptr || port->budget == nullptr || key.direction != Direction::kBoth) {
     return nullptr;
   }
   const QueueSubset& queues = wanted_queues(*port, request, target);
-  if (!is_late && !port->budget->has(static_cast<std::int64_t>(queues.count()), request != nullptr)) {
+  if (waited < kPatience && !port->budget->has(static_cast<std::int64_t>(queues.count()), request != nullptr)) {
     return std::nullopt;
   }
   auto made = (*environment_.make_queue_pairs)(*port, queues);
   if (made) {
     return std::move(*made);
   }
-  if (made.error().is_shortage && (port->budget->shrink() || is_late)) {
+  // What is used up may come back, from our connections or from who shares the device.
+  const bool may_come_back =
+      made.error().is_shortage &&
+      (port->budget->shrink() ||
+       waited < std::min(kGivesUp, std::chrono::milliseconds(environment_.settings->retry_time_ms)));
+  if (may_come_back) {
     return std::nullopt;
   }
   return nullptr;  // it fails again when the connection tries, which reports it
@@ -58,17 +67,23 @@ WaitingConnection* Connections::find_waiting(const ConnectionKey& key) noexcept 
   return found == rooms_.end() ? nullptr : found->second.find(key);
 }
 
+/// Queue pairs that go with a connection through another port of the device do as well.
 void Connections::tell_waiting(std::uint16_t port) {
-  environment_.say(RoomWanted{port, rooms_[port].count()});
+  const auto device_of = [this](std::uint16_t index) { return environment_.port(index)->device; };
+  std::size_t count = 0;
+  for (const auto& [other, room] : rooms_) {
+    count += device_of(other) == device_of(port) ? room.count() : 0;
+  }
+  environment_.say(RoomWanted{port, count});
   if (!patience_) {
-    patience_.emplace(environment_.loop, [this] { on_patience(); });
+    patience_.emplace(environment_.loop, [this] { serve_all(); });
   }
   if (!rooms_[port].empty() && !patience_->running()) {
     patience_->start(static_cast<unsigned>(kPatience.count()));
   }
 }
 
-void Connections::on_patience() {
+void Connections::serve_all() {
   std::vector<std::uint16_t> ports;
   for (const auto& [port, room] : rooms_) {
     ports.push_back(port);
@@ -96,7 +111,7 @@ void Connections::serve_waiting(std::uint16_t port) {
       continue;
     }
     Lane& lane = lanes_[key];
-    auto prepared = prepare(key, waiting->request(), waiting->target(), waiting->has_waited(kPatience));
+    auto prepared = prepare(key, waiting->request(), waiting->target(), waiting->waited());
     if (!prepared) {
       continue;
     }

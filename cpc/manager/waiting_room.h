@@ -44,8 +44,8 @@ class WaitingConnection final : private ChannelHandler {
     return std::move(channel_);
   }
   [[nodiscard]] Message take_request() noexcept { return std::move(request_); }
-  [[nodiscard]] bool has_waited(std::chrono::milliseconds time) const noexcept {
-    return std::chrono::steady_clock::now() - since_ >= time;
+  [[nodiscard]] std::chrono::milliseconds waited() const noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - since_);
   }
   [[nodiscard]] bool is_over() const noexcept { return !wish && !peer_asks(); }
 

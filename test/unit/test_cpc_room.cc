@@ -178,13 +178,29 @@ START_TEST(a_device_has_less_than_it_says) {
 }
 END_TEST
 
+/// Others have all of it. They may give something back; if they do not, that is told.
+START_TEST(a_full_device_is_waited_for) {
+  Node::Options options = with_room_for(1, 100);
+  options.device_has = 0;
+  Node a(options);
+  Node b(2);
+  a.connect(b);
+  run_for({&a, &b}, 700);
+  ck_assert(a.seen(a.key_to(b)).fate == Fate::kUnknown);
+  ck_assert_uint_eq(a.room_wanted, 1);
+  run_until({&a, &b}, [&] { return a.seen(a.key_to(b)).failed == 1; });
+  test::check_text_has(a.seen(a.key_to(b)).reason, "the fake device has no queue pair left");
+  ck_assert_uint_eq(a.room_wanted, 0);
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "cpc_room",
-      {a_budget_keeps_a_part_for_peers, who_finds_no_room_waits, who_has_waited_for_long_takes_more,
-       a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back, a_device_has_less_than_it_says});
+  return test::run_suite("cpc_room",
+                         {a_budget_keeps_a_part_for_peers, who_finds_no_room_waits, who_has_waited_for_long_takes_more,
+                          a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back,
+                          a_device_has_less_than_it_says, a_full_device_is_waited_for});
 }

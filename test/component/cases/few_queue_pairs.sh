@@ -49,6 +49,16 @@ case_few_queue_pairs_of_contexts() {
 case_few_queue_pairs_and_spawn() {
   few 4 8 --mca btl_fabric_receive_queues $four_queues -- --spawn
 }
+# Those of one port may hold what connections through the other wait for.
+case_few_queue_pairs_of_two_ports() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few queue pairs'; exit 77 ;; esac
+  new_fabric --set ports=2 --set max_qps=18
+  local seed
+  stock check_few_queue_pairs && for seed in 1 2 3; do
+    fabric 9 --mca btl_fabric_receive_queues $four_queues "$programs/check_few_queue_pairs" $((10 * seed)) 1 && says 'every message is right' ||
+      return 1
+  done
+}
 # The device refuses, of whose queue pairs others have more than their part.
 case_few_queue_pairs_of_the_device() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few queue pairs'; exit 77 ;; esac

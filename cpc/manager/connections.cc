@@ -146,8 +146,11 @@ void Connections::begin(Lane& lane, const ConnectionKey& key, std::unique_ptr<Ch
   }
   Connection& connection = make(lane, key, wish ? wish->link : lane.newest + 1);
   connection.provide(std::move(*prepared));
-  connection.request_arrived(std::move(channel), std::move(request),
-                             wish ? std::optional(std::move(wish->target)) : std::nullopt);
+  std::optional<PeerTarget> target;
+  if (wish) {
+    target = std::move(wish->target);
+  }
+  connection.request_arrived(std::move(channel), std::move(request), std::move(target));
 }
 
 /// The last thing that a connection does in an event.

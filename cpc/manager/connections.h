@@ -72,6 +72,7 @@ class Connections final : private ConnectionOwner {
                                                                    const PeerTarget* target,
                                                                    std::chrono::milliseconds waited = {});
   void begin(Lane& lane, Connect command);
+  void begin(WaitingConnection& waiting, std::unique_ptr<QueuePairs> queue_pairs);
   void begin(Lane& lane, const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
              std::optional<Connect> wish);
   void wait_for_room(Connect wish);

@@ -93,6 +93,23 @@ void Connections::serve_all() {
   }
 }
 
+/// Whoever wants it: this process, a peer, or both.
+void Connections::begin(WaitingConnection& waiting, std::unique_ptr<QueuePairs> queue_pairs) {
+  Lane& lane = lanes_[waiting.key()];
+  Connection& connection = make(lane, waiting.key(), waiting.wish ? waiting.wish->link : lane.newest + 1);
+  connection.provide(std::move(queue_pairs));
+  if (!waiting.peer_asks()) {
+    connection.connect(std::move(waiting.wish->target));
+    return;
+  }
+  std::optional<PeerTarget> target;
+  if (waiting.wish) {
+    target = std::move(waiting.wish->target);
+  }
+  Message request = waiting.take_request();
+  connection.request_arrived(waiting.take_channel(), std::move(request), std::move(target));
+}
+
 /// Those that this process wants may have to wait for longer than those that peers ask for.
 void Connections::serve_waiting(std::uint16_t port) {
   const auto found = rooms_.find(port);
@@ -110,22 +127,9 @@ void Connections::serve_waiting(std::uint16_t port) {
       room.erase(key);
       continue;
     }
-    Lane& lane = lanes_[key];
     auto prepared = prepare(key, waiting->request(), waiting->target(), waiting->waited());
-    if (!prepared) {
-      continue;
-    }
-    std::unique_ptr<Channel> channel = waiting->take_channel();
-    Message request = waiting->take_request();
-    std::optional<Connect> wish = std::move(waiting->wish);
-    room.erase(key);
-    Connection& connection = make(lane, key, wish ? wish->link : lane.newest + 1);
-    connection.provide(std::move(*prepared));
-    if (channel) {
-      connection.request_arrived(std::move(channel), std::move(request),
-                                 wish ? std::optional(std::move(wish->target)) : std::nullopt);
-    } else {
-      connection.connect(std::move(wish->target));
+    if (prepared) {
+      begin(*room.take(key), std::move(*prepared));
     }
   }
   tell_waiting(port);

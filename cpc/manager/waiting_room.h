@@ -20,6 +20,9 @@ namespace fabric::cpc {
 /// its channel breaks it asks again.
 class WaitingConnection final : private ChannelHandler {
  public:
+  explicit WaitingConnection(const ConnectionKey& key) : key_(key) {}
+
+  [[nodiscard]] const ConnectionKey& key() const noexcept { return key_; }
   /// What this process wants; nothing: it does not.
   std::optional<Connect> wish;
 
@@ -53,6 +56,7 @@ class WaitingConnection final : private ChannelHandler {
   void on_message(Channel& /*channel*/, Message /*message*/) override { channel_.reset(); }  // it goes, or comes back
   void on_lost(Channel& /*channel*/, std::string /*reason*/, bool /*confirm_taken*/) override { channel_.reset(); }
 
+  const ConnectionKey key_;
   std::unique_ptr<Channel> channel_;
   Message request_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
@@ -65,7 +69,7 @@ class WaitingRoom {
   [[nodiscard]] WaitingConnection& at(const ConnectionKey& key) {
     auto [found, is_new] = waiting_.try_emplace(key);
     if (is_new) {
-      found->second = std::make_unique<WaitingConnection>();
+      found->second = std::make_unique<WaitingConnection>(key);
       order_.push_back(key);
     }
     return *found->second;
@@ -77,6 +81,12 @@ class WaitingRoom {
   void erase(const ConnectionKey& key) {
     waiting_.erase(key);
     std::erase(order_, key);
+  }
+  /// It waits no more. There is one.
+  [[nodiscard]] std::unique_ptr<WaitingConnection> take(const ConnectionKey& key) {
+    std::unique_ptr<WaitingConnection> taken = std::move(waiting_.at(key));
+    erase(key);
+    return taken;
   }
   [[nodiscard]] const std::deque<ConnectionKey>& order() const noexcept { return order_; }
   [[nodiscard]] std::size_t count() const noexcept { return order_.size(); }

@@ -41,7 +41,7 @@ case_few_queue_pairs_one_sided() {
   few 5 8 --mca osc rdma --mca btl_fabric_receive_queues $four_queues -- --rma --max 65536
 }
 case_few_queue_pairs_of_threads() {
-  few 5 8 --mca btl_fabric_receive_queues $four_queues -- --threads 3 --max 32768 --flood 100
+  few 5 8 --mca btl_fabric_receive_queues $four_queues -- --threads 2 --max 16384 --flood 20
 }
 case_few_queue_pairs_of_contexts() {
   few 5 8 --mca btl_fabric_receive_queues $four_queues --mca btl_fabric_tx_contexts 2 -- --max 32768 --flood 100

@@ -22,6 +22,14 @@ Node::Options with_room_for(std::uint32_t rank, int connections) {
   return options;
 }
 
+/// `a` has room for two connections, and has them: both peers have asked for theirs.
+void fill(Node& a, Node& one, Node& other) {
+  for (Node* const peer : {&one, &other}) {
+    peer->connect(a);
+    check_connected(*peer, a);
+  }
+}
+
 START_TEST(a_budget_keeps_a_part_for_peers) {
   cpc::QueuePairBudget budget(10, 2);
   ck_assert(budget.has_limit());
@@ -89,10 +97,7 @@ START_TEST(a_request_waits_too) {
   Node b(2);
   Node c(3);
   Node d(4);
-  b.connect(a);
-  c.connect(a);
-  check_connected(b, a);
-  check_connected(c, a);
+  fill(a, b, c);
   d.connect(a);
   run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
   run_for({&a, &b, &c, &d}, 2000);
@@ -119,12 +124,8 @@ START_TEST(two_that_wait_for_each_other) {
   Node c(3);
   Node d(4);
   const std::initializer_list<Node*> all = {&a, &b, &c, &d};
-  for (Node* const full : {&a, &b}) {
-    c.connect(*full);
-    d.connect(*full);
-    check_connected(c, *full);
-    check_connected(d, *full);
-  }
+  fill(a, c, d);
+  fill(b, c, d);
   a.connect(b);
   b.connect(a);
   run_until(all, [&] { return a.room_wanted == 1 && b.room_wanted == 1; });
@@ -143,10 +144,7 @@ START_TEST(a_wish_is_taken_back) {
   Node b(2);
   Node c(3);
   Node d(4);
-  b.connect(a);
-  d.connect(a);
-  check_connected(b, a);
-  check_connected(d, a);
+  fill(a, b, d);
   a.connect(c);
   run_until({&a, &b, &c}, [&] { return a.room_wanted == 1; });
   a.close(a.key_to(c), "not any more");
@@ -167,10 +165,7 @@ START_TEST(a_device_has_less_than_it_says) {
   Node b(2);
   Node c(3);
   Node d(4);
-  b.connect(a);
-  c.connect(a);
-  check_connected(b, a);
-  check_connected(c, a);
+  fill(a, b, c);
   d.connect(a);
   run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
   close_both(a, c);

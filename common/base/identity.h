@@ -25,17 +25,8 @@ struct ProcessName {
 }
 
 /// 16 random bytes that a process publishes in its modex, which only its job (and jobs that MPI connects to it) can
-/// read. Who sends them back over a connection channel belongs to us; port scanners and other jobs do not.
+/// read. Who can sign a message with them (cpc/core/message_key.h) belongs to us; port scanners and other jobs do not.
 using JobToken = std::array<std::byte, 16>;
-
-/// Compares in a time that does not depend on where the tokens differ.
-[[nodiscard]] inline bool same_token(const JobToken& a, const JobToken& b) noexcept {
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  }
-  return difference == 0;
-}
 
 }  // namespace fabric
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 9. Integers are big-endian, nothing is padded:
+// The modex of a process, version 10. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 9
+//   u16      version, 10
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
@@ -16,8 +16,8 @@
 //   u8       offers, at most 16; for each:
 //              u8 kind, u8 priority, u64 port mask, u16 length of blob, at most 4096, and its bytes
 //
-// A change of this layout, or of what packets there are, takes a new version. A new kind of CPC does not: who does not know a
-// kind skips its offers.
+// A change of this layout, of what packets there are, or of the messages of connection set-up takes a new version. A new
+// kind of CPC does not: who does not know a kind skips its offers.
 #include "common/ports/process_info.h"
 
 #include <algorithm>

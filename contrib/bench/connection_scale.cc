@@ -69,6 +69,21 @@ void write_all(int socket, const std::vector<std::byte>& bytes) {
   }
 }
 
+void write_signed(int socket, const MessageKey& key, const Message& message) {
+  std::vector<std::byte> bytes = encode(message);
+  key.sign(bytes);
+  write_all(socket, bytes);
+}
+
+/// The listener's first word; empty when it has closed.
+std::optional<MessageKey> read_key(int socket) {
+  std::array<std::byte, kHelloBytes> bytes{};
+  if (recv(socket, bytes.data(), bytes.size(), MSG_WAITALL) != static_cast<ssize_t>(bytes.size())) {
+    return std::nullopt;
+  }
+  return MessageKey(token(), **decode_hello(bytes));
+}
+
 /// Empty when the other side has closed.
 std::optional<Message> read_message(int socket) {
   std::array<std::byte, kMaxMessageBytes> bytes{};
@@ -104,6 +119,9 @@ Message ends_of(std::uint32_t rank) {
 void answer(int listener, std::size_t peers) {
   for (std::size_t i = 0; i < peers; ++i) {
     const FileDescriptor socket(accept(listener, nullptr, nullptr));
+    const Nonce nonce = fresh_nonce();
+    const auto hello = encode_hello(nonce);
+    write_all(socket.get(), {hello.begin(), hello.end()});
     const auto request = read_message(socket.get());
     if (!request) {
       --i;
@@ -113,7 +131,7 @@ void answer(int listener, std::size_t peers) {
     reply.header = request->header;
     reply.header.type = MessageType::kReply;
     std::swap(reply.header.sender, reply.header.target);
-    write_all(socket.get(), encode(reply));
+    write_signed(socket.get(), MessageKey(token(), nonce), reply);
     if (const auto confirm = read_message(socket.get()); !confirm || confirm->header.type != MessageType::kConfirm) {
       std::fputs("no CONFIRM\n", stderr);
       std::exit(1);
@@ -126,6 +144,7 @@ void ask(std::uint16_t port, std::size_t peers) {
   constexpr std::size_t kAtOnce = 100;
   for (std::size_t first = 1; first <= peers; first += kAtOnce) {
     std::vector<FileDescriptor> sockets;
+    std::vector<MessageKey> keys;
     for (std::size_t rank = first; rank < std::min(first + kAtOnce, peers + 1); ++rank) {
       FileDescriptor& socket = sockets.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       const sockaddr_in address = loopback(port);
@@ -133,13 +152,18 @@ void ask(std::uint16_t port, std::size_t peers) {
         stop("connect");
       }
       Message request = ends_of(static_cast<std::uint32_t>(rank));
-      request.header.token = token();
       request.header.sender = {kJob, static_cast<std::uint32_t>(rank)};
       request.header.target = {kJob, 0};
       request.header.attempt = 1;
-      write_all(socket.get(), encode(request));
+      const auto key = read_key(socket.get());
+      if (!key) {
+        std::fputs("no HELLO\n", stderr);
+        std::exit(1);
+      }
+      write_signed(socket.get(), keys.emplace_back(*key), request);
     }
-    for (const FileDescriptor& socket : sockets) {
+    for (std::size_t i = 0; i < sockets.size(); ++i) {
+      const FileDescriptor& socket = sockets[i];
       auto reply = read_message(socket.get());
       if (!reply || reply->header.type != MessageType::kReply) {
         std::fputs("no REPLY\n", stderr);
@@ -149,7 +173,7 @@ void ask(std::uint16_t port, std::size_t peers) {
       confirm.header = reply->header;
       confirm.header.type = MessageType::kConfirm;
       std::swap(confirm.header.sender, confirm.header.target);
-      write_all(socket.get(), encode(confirm));
+      write_signed(socket.get(), keys[i], confirm);
       std::byte byte{};
       (void)recv(socket.get(), &byte, 1, 0);  // until it closes
     }

@@ -20,7 +20,8 @@ build_log=${build_log:-$source_root/build/log}
 # shellcheck disable=SC2034 # for those who source this
 build_packages=(
 	autoconf automake libtool pkg-config g++ make                   # the build
-	check libexpected-dev libevent-dev libhwloc-dev libpmix-dev     # libraries
+	check libexpected-dev libevent-dev libsodium-dev                # libraries
+	libhwloc-dev libpmix-dev
 	libcli11-dev nlohmann-json3-dev xz-utils
 	libibverbs-dev librdmacm-dev ibverbs-utils                      # RDMA
 	libopenmpi-dev openmpi-bin                                      # Open MPI, with its internal headers

@@ -41,7 +41,7 @@ class ChannelHandler {
 
 /// Whose channel it is; every message on it must agree.
 struct ChannelIdentity {
-  JobToken token{};  ///< of the listening process
+  JobToken token{};  ///< of the listening process: the key of all messages
   ProcessName self;
   ProcessName peer;
   std::uint16_t self_port = 0;
@@ -51,12 +51,12 @@ struct ChannelIdentity {
 
   /// The header of a message of ours, or of the peer's.
   [[nodiscard]] MessageHeader outgoing(MessageType type) const noexcept {
-    return {type, 0, token, self, peer, self_port, peer_port, attempt, incarnation};
+    return {type, 0, {}, self, peer, self_port, peer_port, attempt, incarnation};
   }
   [[nodiscard]] MessageHeader incoming(MessageType type) const noexcept {
-    return {type, 0, token, peer, self, peer_port, self_port, attempt, incarnation};
+    return {type, 0, {}, peer, self, peer_port, self_port, attempt, incarnation};
   }
-  /// True if the peer sends such a header on this channel. The token is not looked at.
+  /// True if the peer sends such a header on this channel. The proof is not looked at.
   [[nodiscard]] bool is_of_peer(const MessageHeader& header) const noexcept {
     return header.sender == peer && header.target == self && header.sender_port == peer_port &&
            header.target_port == self_port && header.attempt == attempt && header.incarnation == incarnation;

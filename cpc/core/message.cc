@@ -197,7 +197,7 @@ void put_header(ByteWriter& to, const MessageHeader& header) {
   to.put(kMessageVersion);
   to.put(static_cast<std::uint8_t>(header.type));
   to.put(std::uint16_t{0});
-  to.put_bytes(header.token);
+  to.put_bytes(header.proof);
   to.put(header.sender.job);
   to.put(header.sender.rank);
   to.put(header.target.job);
@@ -214,7 +214,10 @@ std::vector<std::byte> finish_message(ByteWriter& message) {
   return bytes;
 }
 
-Status check_start(std::span<const std::byte> received) {
+namespace {
+
+/// Magic and version.
+Status check_origin(std::span<const std::byte> received) {
   std::array<std::byte, 5> expected{};
   store_be(expected.data(), kMessageMagic);
   expected[4] = std::byte{kMessageVersion};
@@ -226,6 +229,15 @@ Status check_start(std::span<const std::byte> received) {
   if (known == 5 && received[4] != expected[4]) {
     return failure("message version " + std::to_string(std::to_integer<int>(received[4])) + ", we speak " +
                    std::to_string(kMessageVersion));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_start(std::span<const std::byte> received) {
+  if (Status origin = check_origin(received); !origin) {
+    return origin;
   }
   if (received.size() > 5 &&
       (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kPause))) {
@@ -239,7 +251,7 @@ MessageHeader get_header(ByteReader& from) {
   (void)from.take(5);  // magic and version: checked
   header.type = static_cast<MessageType>(from.get<std::uint8_t>());
   header.length = from.get<std::uint16_t>();
-  from.get_bytes(header.token);
+  from.get_bytes(header.proof);
   header.sender.job = from.get<std::uint32_t>();
   header.sender.rank = from.get<std::uint32_t>();
   header.target.job = from.get<std::uint32_t>();
@@ -306,6 +318,33 @@ Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> re
   }
   ByteReader from(received);
   return std::optional(get_header(from));
+}
+
+std::array<std::byte, kHelloBytes> encode_hello(const Nonce& nonce) noexcept {
+  std::array<std::byte, kHelloBytes> bytes{};
+  store_be(bytes.data(), kMessageMagic);
+  bytes[4] = std::byte{kMessageVersion};
+  bytes[5] = std::byte{kHelloType};
+  store_be(bytes.data() + kLengthOffset, static_cast<std::uint16_t>(kHelloBytes));
+  std::copy(nonce.begin(), nonce.end(), bytes.begin() + kProofOffset);
+  return bytes;
+}
+
+Result<std::optional<Nonce>> decode_hello(std::span<const std::byte> received) {
+  if (Status origin = check_origin(received); !origin) {
+    return tl::unexpected(std::move(origin).error());
+  }
+  const std::size_t known = std::min(received.size(), kProofOffset);
+  const std::array<std::byte, kHelloBytes> expected = encode_hello({});
+  if (!std::equal(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(known), expected.begin())) {
+    return failure("not a HELLO");
+  }
+  if (received.size() < kHelloBytes) {
+    return std::optional<Nonce>();
+  }
+  Nonce nonce;
+  std::copy_n(received.begin() + kProofOffset, nonce.size(), nonce.begin());
+  return std::optional(nonce);
 }
 
 Result<Message> decode_message(std::span<const std::byte> bytes) {

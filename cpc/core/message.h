@@ -8,8 +8,9 @@
 //          4    1  version, kMessageVersion
 //          5    1  type, MessageType
 //          6    2  length of the whole message, header included
-//          8   16  token of the process that *listens* on this channel, whoever sends the message: from the side that
-//                  opened the channel it proves that it belongs to the job, from the listener that it is who was meant
+//          8   16  proof, a keyed hash of all the rest (message_key.h). Its key is the token of the process that *listens*
+//                  on this channel, whoever sends the message: from the side that opened the channel it proves that it
+//                  belongs to the job, from the listener that it is who was meant
 //         24    8  sender: job, rank
 //         32    8  target: job, rank
 //         40    2  sender's port, index
@@ -36,8 +37,18 @@
 // xoob: REQUEST has the one end of the queue pair that all X queues share, and the target. TARGET and REPLY have the end
 // of the target that the REQUEST is answered with: TARGET at once, REPLY when messages may come, with the numbers of the
 // receive queues that they are for.
+//
+// Over TCP the listener has the first word, so that no message that was heard on one channel is good on another. HELLO has
+// no more than this:
+//
+//          0    4  magic
+//          4    1  version
+//          5    1  kHelloType
+//          6    2  length, kHelloBytes
+//          8   16  nonce, which the proofs of the channel depend on
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -50,13 +61,17 @@
 #include "common/base/result.h"
 #include "common/base/wire.h"
 #include "common/ports/port_address.h"
+#include "cpc/core/message_key.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric::cpc {
 
 inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
-inline constexpr std::uint8_t kMessageVersion = 3;
+inline constexpr std::uint8_t kMessageVersion = 4;
 inline constexpr std::size_t kMessageHeaderBytes = 52;
+inline constexpr std::size_t kProofOffset = 8;
+inline constexpr std::uint8_t kHelloType = 7;  ///< no MessageType: a HELLO is nothing but the first word
+inline constexpr std::size_t kHelloBytes = kProofOffset + sizeof(Nonce);
 inline constexpr std::size_t kRefuseBodyBytes = 7;  ///< before the text
 inline constexpr std::size_t kMaxRefuseText = 512;
 inline constexpr std::size_t kMaxMessageBytes = kMessageHeaderBytes + kRefuseBodyBytes + kMaxRefuseText;
@@ -87,7 +102,7 @@ enum class RefuseReason : std::uint8_t {
 struct MessageHeader {
   MessageType type = MessageType::kRequest;
   std::uint16_t length = 0;  ///< bytes of the whole message; encode() computes it
-  JobToken token{};
+  Proof proof{};             ///< as it came; MessageKey::sign() computes it
   ProcessName sender;
   ProcessName target;
   std::uint16_t sender_port = 0;
@@ -123,7 +138,7 @@ void put_header(ByteWriter& to, const MessageHeader& header);
 void put_refusal(ByteWriter& to, const Message& refusal, std::size_t most_text);
 [[nodiscard]] Status get_refusal(ByteReader& from, Message& refusal);
 
-/// The wire form. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
+/// The wire form, to be signed. At most kMaxQueues ends; a text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 
 /// The version of the message that starts with these bytes, if it is one of ours and of another version; nothing if it is
@@ -134,7 +149,13 @@ void put_refusal(ByteWriter& to, const Message& refusal, std::size_t most_text);
 /// header (magic, version, type, length), nothing while they can, the header when it is complete.
 [[nodiscard]] Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received);
 
-/// Decodes a message of exactly `bytes.size()` bytes. The error says which field was wrong, and its value.
+/// The wire form of a HELLO.
+[[nodiscard]] std::array<std::byte, kHelloBytes> encode_hello(const Nonce& nonce) noexcept;
+/// Looks at what has arrived of a HELLO, as decode_header() does. What follows it is not looked at.
+[[nodiscard]] Result<std::optional<Nonce>> decode_hello(std::span<const std::byte> received);
+
+/// Decodes a message of exactly `bytes.size()` bytes. The error says which field was wrong, and its value. Whether the proof is
+/// good is for a MessageKey to say.
 [[nodiscard]] Result<Message> decode_message(std::span<const std::byte> bytes);
 
 }  // namespace fabric::cpc

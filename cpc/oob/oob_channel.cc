@@ -39,9 +39,8 @@ OobChannel::OobChannel(const DialEnvironment& environment, const CpcTraits& cpc,
     : loop_(environment.loop), cpc_(cpc), opener_(true), environment_(environment), addresses_(std::move(addresses)) {
   assert_on_progress_thread();
   identity_ = identity;
-  send(std::move(request));
+  request_ = std::move(request);
   requested_ = true;
-  request_ = output_;
   ask_for_turn();
 }
 
@@ -52,6 +51,7 @@ OobChannel::OobChannel(event_base* loop, const CpcTraits& cpc, FileDescriptor so
   identity_.token = token;
   identity_.self = self;
   start_reading();
+  say_hello();
 }
 
 OobChannel::~OobChannel() {
@@ -80,9 +80,11 @@ void OobChannel::yield() {
   if (!socket_ || is_answered_ || input_size_ > 0 || !output_.empty() || !all_is_read()) {
     return;
   }
-  Message pause;
-  pause.header.type = MessageType::kPause;
-  send(std::move(pause));
+  if (key_) {
+    Message pause;
+    pause.header.type = MessageType::kPause;
+    put(std::move(pause));
+  }
   start_anew();
   ask_for_turn();
 }
@@ -107,7 +109,8 @@ void OobChannel::start_anew() {
   reading_.reset();
   writing_.reset();
   socket_ = FileDescriptor();
-  output_ = request_;
+  key_.reset();
+  output_.clear();
   input_size_ = 0;
   is_answered_ = false;
   ticket_.reset();
@@ -151,7 +154,6 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
   dialed_ms_ = 0;
   socket_ = std::move(*socket);
   start_reading();
-  flush();
 }
 
 unsigned OobChannel::tried_ms() const noexcept {
@@ -160,16 +162,45 @@ unsigned OobChannel::tried_ms() const noexcept {
   return dialed_ms_ + static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
+/// Until the listener has said HELLO there is nothing that a message could be an answer to.
 void OobChannel::send(Message message) {
   assert_on_progress_thread();
+  if (key_) {
+    put(std::move(message));
+  }
+}
+
+void OobChannel::put(Message message) {
   message.header = identity_.outgoing(message.header.type);
   confirm_queued_ |= message.header.type == MessageType::kConfirm;
   has_answered_ |= message.header.type == MessageType::kReply || message.header.type == MessageType::kRefuse;
-  const std::vector<std::byte> bytes = encode(message);
+  std::vector<std::byte> bytes = encode(message);
+  key_->sign(bytes);
   output_.insert(output_.end(), bytes.begin(), bytes.end());
-  if (socket_) {
-    flush();
+  flush();
+}
+
+void OobChannel::say_hello() {
+  const Nonce nonce = fresh_nonce();
+  key_.emplace(identity_.token, nonce);
+  const auto hello = encode_hello(nonce);
+  output_.assign(hello.begin(), hello.end());
+  flush();
+}
+
+/// The listener's first word. As deliver().
+bool OobChannel::take_hello() {
+  const Result<std::optional<Nonce>> nonce = decode_hello(std::span(input_.data(), input_size_));
+  if (!nonce) {
+    lose_malformed(nonce.error());
+    return true;
   }
+  if (*nonce) {
+    consume(kHelloBytes);
+    key_.emplace(identity_.token, **nonce);
+    put(request_);
+  }
+  return false;
 }
 
 void OobChannel::flush() {
@@ -229,13 +260,12 @@ bool OobChannel::deliver() {
   if (received.empty()) {
     return false;
   }
+  if (!key_) {
+    return take_hello();
+  }
   Result<std::optional<MessageHeader>> header = decode_header(received);
   if (!header) {
-    if (const auto version = other_version(received)) {
-      refuse_version(*version);
-    } else {
-      lose(remote_ + ": " + header.error().text);
-    }
+    lose_malformed(header.error());
     return true;
   }
   if (!*header) {
@@ -254,12 +284,11 @@ bool OobChannel::deliver() {
     lose(remote_ + ": " + message.error().text);
     return true;
   }
-  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(length),
-            input_.begin() + static_cast<std::ptrdiff_t>(input_size_), input_.begin());
-  input_size_ -= length;
-  if (input_size_ > 0) {
-    reading_->call_soon();
+  if (!key_->has_signed(received.first(length))) {
+    lose(remote_ + ": a " + to_string(message->header.type) + " without proof: the sender does not belong to this job");
+    return true;
   }
+  consume(length);
   if (opener_ && message->header.type == MessageType::kPause) {
     come_back_later();
     return true;
@@ -277,31 +306,33 @@ bool OobChannel::deliver() {
   return true;
 }
 
-/// No attempt will get further. Whoever opened the channel is told so, but not who we are.
-void OobChannel::refuse_version(unsigned theirs) {
+void OobChannel::consume(std::size_t bytes) {
+  std::copy(input_.begin() + static_cast<std::ptrdiff_t>(bytes),
+            input_.begin() + static_cast<std::ptrdiff_t>(input_size_), input_.begin());
+  input_size_ -= bytes;
+  if (input_size_ > 0) {
+    reading_->call_soon();
+  }
+}
+
+/// Of another version: no attempt will get further. A peer that has opened the channel finds that in our HELLO.
+void OobChannel::lose_malformed(const Error& error) {
+  const auto version = other_version(std::span(input_.data(), input_size_));
+  if (!version || !opener_) {
+    lose(remote_ + ": " + error.text);
+    return;
+  }
   Message refusal;
   refusal.header.type = MessageType::kRefuse;
   refusal.reason = RefuseReason::kOtherVersion;
-  const std::string ours = std::to_string(kMessageVersion);
-  if (opener_) {
-    refusal.text = remote_ + " speaks version " + std::to_string(theirs) +
-                   " of the messages of connection set-up, we " + ours + ": all processes must run the same btl_fabric";
-    handler_->on_message(*this, std::move(refusal));
-    return;
-  }
-  if (!requested_) {
-    refusal.text = "we speak version " + ours + " of the messages of connection set-up, you " + std::to_string(theirs);
-    output_ = encode(refusal);
-    flush();
-  }
-  lose(remote_ + " speaks version " + std::to_string(theirs) + ", we " + ours);
+  refusal.text = remote_ + " speaks version " + std::to_string(*version) +
+                 " of the messages of connection set-up, we " + std::to_string(kMessageVersion) +
+                 ": all processes must run the same btl_fabric";
+  handler_->on_message(*this, std::move(refusal));
 }
 
 /// Compares a header with the identity of the channel, before the rest of its message is waited for.
 Status OobChannel::check(const MessageHeader& header) const {
-  if (!same_token(header.token, identity_.token)) {
-    return failure("a message with a wrong token: the sender does not belong to this job");
-  }
   if (!belongs(header.type)) {
     return failure(std::string("an unexpected ") + to_string(header.type));
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A channel of the oob or xoob CPC: one TCP connection, for one attempt to connect one pair of ports. Messages that do not belong
-// there end it.
+// there end it. The listener has the first word (HELLO), and every message after it is signed with the channel's key.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,8 @@ class OobChannel final : public Channel {
   OobChannel(const DialEnvironment& environment, const CpcTraits& cpc, const ChannelIdentity& identity,
              std::vector<SocketAddress> addresses, Message request);
 
-  /// A channel that a peer has opened: it takes nothing but a REQUEST for `self` with `token`, which completes the
-  /// identity.
+  /// A channel that a peer has opened: it says HELLO, and takes nothing but a REQUEST for `self` that was signed
+  /// with `token`, which completes the identity.
   /// `closed` is called when it is gone.
   OobChannel(event_base* loop, const CpcTraits& cpc, FileDescriptor socket, const JobToken& token,
              const ProcessName& self, std::function<void()> closed);
@@ -71,11 +72,15 @@ class OobChannel final : public Channel {
   void start_anew();
   void come_back_later();
   void start_reading();
+  void put(Message message);
+  void say_hello();
+  [[nodiscard]] bool take_hello();
   void on_dialed(Result<FileDescriptor> socket);
   void on_readable();
   [[nodiscard]] bool receive();
   [[nodiscard]] bool deliver();
-  void refuse_version(unsigned theirs);
+  void lose_malformed(const Error& error);
+  void consume(std::size_t bytes);
   [[nodiscard]] Status check(const MessageHeader& header) const;
   [[nodiscard]] bool belongs(MessageType type) const noexcept;
   void flush();
@@ -91,15 +96,16 @@ class OobChannel final : public Channel {
   bool has_answered_ = false;  ///< of a channel that a peer has opened: REPLY or REFUSE was sent
   bool confirm_queued_ = false;
   bool confirm_sent_ = false;
-  std::function<void()> closed_;  ///< of a channel that a peer has opened
-  std::string remote_;            ///< "10.0.0.1:4000", for users
+  std::function<void()> closed_;   ///< of a channel that a peer has opened
+  std::string remote_;             ///< "10.0.0.1:4000", for users
+  std::optional<MessageKey> key_;  ///< once HELLO was said
   std::vector<std::byte> output_;
   std::array<std::byte, kMaxMessageBytes> input_{};
   std::size_t input_size_ = 0;
   // Of a channel that we open
   DialEnvironment environment_;
   std::vector<SocketAddress> addresses_;
-  std::vector<std::byte> request_;
+  Message request_;
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;
   std::chrono::steady_clock::time_point dialed_;  ///< when it was begun; not set once it has led to a socket

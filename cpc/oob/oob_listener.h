@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The listening side of the oob CPC. Whoever connects is unknown until it has sent a whole REQUEST with our token and our
-// name. It has little time for that, and whatever else it does ends with a closed socket and a count (unknown_peers.h).
+// The listening side of the oob CPC. Whoever connects is unknown until it has sent a whole REQUEST that was signed with our
+// token and has our name. It has little time for that, and whatever else it does ends with a closed socket and a count (unknown_peers.h).
 //
 // So many sockets at once are accepted; more peers wait in the backlogs of the listening sockets. While some do, a socket
 // keeps its place for a short time only: an unknown peer is turned away, and one that waits for our main thread is told to

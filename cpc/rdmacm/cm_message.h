@@ -9,6 +9,9 @@
 //         53    1  queue count n, 1 to kMaxQueues
 //         54       REFUSE: body, as in message.h, with a text of at most kMaxCmText bytes
 //
+// The proof in the header is made with the queue pair of the sender (nonce_of_queue_pair()), where the communication manager
+// tells its number: in a REQ and a REP, not on iWARP. A REJ has none.
+//
 // Devices pad private data with zeros. A REQUEST fits the 56 bytes that a REQ has left for us when it is addressed by IP.
 #pragma once
 
@@ -36,10 +39,11 @@ struct CmMessage : Message {
   std::uint8_t queue_count = 1;
 };
 
-/// The wire form. A text that is too long is cut, and what is not printable becomes '?'.
+/// The wire form, to be signed. A text that is too long is cut, and what is not printable becomes '?'.
 [[nodiscard]] std::vector<std::byte> encode(const CmMessage& message);
 
-/// Decodes private data, which may be followed by zeros. The error says which field was wrong, and its value.
+/// Decodes private data, which may be followed by zeros: the message has its `header.length` bytes. The error says which field
+/// was wrong, and its value.
 [[nodiscard]] Result<CmMessage> decode_cm_message(std::span<const std::byte> private_data);
 
 /// Where a port of a process listens (the blob of a CpcOffer has one for every port that it serves).

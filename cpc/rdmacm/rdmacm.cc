@@ -262,6 +262,11 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
     turn_away(id, nullptr, request.error().text);
     return;
   }
+  if (!cm_key(context_.settings->token, listener.port.port->address.link, event.peer_qpn)
+           .has_signed(event.private_data().first(request->header.length))) {
+    turn_away(id, nullptr, "a message without proof: you do not belong to this job");
+    return;
+  }
   if (Status good = check(listener, *request); !good) {
     turn_away(id, &*request, good.error().text);
     return;
@@ -269,12 +274,9 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
   admit(listener, std::move(id), *request, event.peer_qpn);
 }
 
-/// The token first: who does not know it learns nothing else.
+/// After its proof: who does not belong to us learns nothing of this.
 Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
   const MessageHeader& header = request.header;
-  if (!same_token(header.token, context_.settings->token)) {
-    return failure("wrong token: you do not belong to this job");
-  }
   if (header.type != MessageType::kRequest) {
     return failure(std::string("an unexpected ") + to_string(header.type));
   }
@@ -287,6 +289,7 @@ Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
   return {};
 }
 
+/// `request`: of one that has proved who it is, and can check that we are who we say.
 void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::string& why) {
   unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
   CmMessage refusal;
@@ -295,10 +298,12 @@ void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::stri
   refusal.reason = RefuseReason::kFailed;
   refusal.text = why;
   if (request != nullptr) {
-    refusal.header.token = request->header.token;  // the sender's own words
     refusal.header.target = request->header.sender;
   }
-  const std::vector<std::byte> data = encode(refusal);
+  std::vector<std::byte> data = encode(refusal);
+  if (request != nullptr) {
+    cm_key(context_.settings->token, Transport::kIwarp, 0).sign(data);
+  }
   (void)rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
 }
 

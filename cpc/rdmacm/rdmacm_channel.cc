@@ -32,6 +32,10 @@ bool is_of_full_backlog(const CmEvent& event) noexcept {
 
 }  // namespace
 
+MessageKey cm_key(const JobToken& token, Transport link, std::uint32_t qpn) noexcept {
+  return {token, nonce_of_queue_pair(link == Transport::kIwarp ? 0 : qpn)};
+}
+
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
                              const CmAddress& target, const Message& request)
     : environment_(environment),
@@ -127,7 +131,7 @@ Status RdmaCmChannel::on_address_resolved(const Lane& lane) const {
 }
 
 Status RdmaCmChannel::request(const Lane& lane) {
-  const std::vector<std::byte> data = encode(own(MessageType::kRequest, lane));
+  const std::vector<std::byte> data = signed_bytes(own(MessageType::kRequest, lane), lane.own_qpn);
   request_left_ = true;
   rdma_conn_param parameters{};
   parameters.private_data = data.data();
@@ -143,7 +147,7 @@ Status RdmaCmChannel::request(const Lane& lane) {
 
 void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
   const Result<CmMessage> answer = decode_cm_message(event.private_data());
-  const Status good = answer ? check(*answer, lane) : Status(tl::unexpected(answer.error()));
+  const Status good = answer ? check(*answer, lane, event) : Status(tl::unexpected(answer.error()));
   if (!good) {
     lose(remote() + " answers something else: " + good.error().text);
     return;
@@ -174,7 +178,8 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     lose(remote() + ": " + describe(event));
     return;
   }
-  if (!same_token(refusal->header.token, identity_.token)) {
+  if (!cm_key(identity_.token, port_.port->address.link, 0)
+           .has_signed(event.private_data().first(refusal->header.length))) {
     lose(remote() + " does not know us: " + refusal->text);
     return;
   }
@@ -211,7 +216,7 @@ void RdmaCmChannel::send(Message message) {
 }
 
 Status RdmaCmChannel::accept(Lane& lane) {
-  const std::vector<std::byte> data = encode(own(MessageType::kReply, lane));
+  const std::vector<std::byte> data = signed_bytes(own(MessageType::kReply, lane), lane.own_qpn);
   rdma_conn_param parameters{};
   parameters.private_data = data.data();
   parameters.private_data_len = static_cast<std::uint8_t>(data.size());
@@ -233,7 +238,7 @@ void RdmaCmChannel::reject_all(const Message& message) {
       refusal.reason = message.reason;
       refusal.newest = message.newest;
       refusal.text = message.text;
-      const std::vector<std::byte> data = encode(refusal);
+      const std::vector<std::byte> data = signed_bytes(refusal, 0);
       (void)rdma_reject(lane.id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
     }
   }
@@ -322,10 +327,17 @@ CmMessage RdmaCmChannel::own(MessageType type, const Lane& lane) const {
   return message;
 }
 
+std::vector<std::byte> RdmaCmChannel::signed_bytes(const CmMessage& message, std::uint32_t qpn) const {
+  std::vector<std::byte> bytes = encode(message);
+  cm_key(identity_.token, port_.port->address.link, qpn).sign(bytes);
+  return bytes;
+}
+
 /// A REPLY must be of the peer that was asked, to what it was asked.
-Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane) const {
-  if (!same_token(message.header.token, identity_.token)) {
-    return failure("a message with a wrong token");
+Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane, const CmEvent& event) const {
+  if (!cm_key(identity_.token, port_.port->address.link, event.peer_qpn)
+           .has_signed(event.private_data().first(message.header.length))) {
+    return failure("a message without proof: it is not of this job");
   }
   const CmMessage expected = own(MessageType::kReply, lane);
   const MessageHeader& header = message.header;

@@ -28,6 +28,9 @@ struct CmEnvironment {
   unsigned resolve_timeout_ms = 2000;
 };
 
+/// Of messages whose sender has a queue pair of that number; see cm_message.h. 0: of a REJ.
+[[nodiscard]] MessageKey cm_key(const JobToken& token, Transport link, std::uint32_t qpn) noexcept;
+
 /// A local port, as its channels use it; outlives them.
 struct CmPort {
   const PortContext* port = nullptr;
@@ -85,7 +88,8 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   void reject_all(const Message& message);
   [[nodiscard]] Lane* find(const rdma_cm_id* id) noexcept;
   [[nodiscard]] CmMessage own(MessageType type, const Lane& lane) const;
-  [[nodiscard]] Status check(const CmMessage& message, const Lane& lane) const;
+  [[nodiscard]] std::vector<std::byte> signed_bytes(const CmMessage& message, std::uint32_t qpn) const;
+  [[nodiscard]] Status check(const CmMessage& message, const Lane& lane, const CmEvent& event) const;
   [[nodiscard]] CmSocketAddress socket_address(const CmAddress& address, bool local) const;
   [[nodiscard]] std::string remote() const;
   void lose(std::string reason);

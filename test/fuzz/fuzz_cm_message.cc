@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(message->text.size() <= cpc::kMaxCmText && message->header.length <= size);
     const auto again = cpc::decode_cm_message(cpc::encode(*message));
     require(again.has_value() && again->header.attempt == message->header.attempt && again->text == message->text);
-    require(again->header.sender == message->header.sender && again->header.token == message->header.token);
+    require(again->header.sender == message->header.sender && again->header.proof == message->header.proof);
   } else {
     require(!message.error().text.empty());
   }

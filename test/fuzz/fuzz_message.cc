@@ -39,6 +39,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     require(!message.error().text.empty());
   }
+  const auto hello = cpc::decode_hello(bytes);
+  require(hello || !hello.error().text.empty());
+  if (hello && *hello) {
+    const auto again = cpc::decode_hello(cpc::encode_hello(**hello));
+    require(again.has_value() && *again == *hello);
+  }
   const auto offer = cpc::decode_oob_offer(bytes);
   require(!offer || cpc::decode_oob_offer(cpc::encode(*offer)) == *offer);
   const auto xrc_offer = cpc::decode_xoob_offer(bytes);

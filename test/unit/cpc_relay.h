@@ -56,6 +56,9 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
+  /// Told of every byte that passes; set before open(), and called by the relay's thread.
+  std::function<void(bool to_listener, std::byte byte)> on_byte = [](bool, std::byte) {};
+
   void open() {
     ck_assert_int_eq(listen(listener_.get(), 16), 0);
     thread_ = std::thread([this] { run(); });
@@ -124,6 +127,7 @@ class Relay {
         return false;
       }
       std::size_t& at = to_listener ? pair.to_listener : pair.back;
+      on_byte(to_listener, byte);
       const Flow flow = rule_(pair.number, to_listener, at++);
       if (flow == Flow::kCut) {
         reset(pair.opener);

@@ -16,7 +16,7 @@ namespace {
 CmMessage sample(MessageType type) {
   CmMessage message;
   message.header.type = type;
-  message.header.token.fill(std::byte{0xa5});
+  message.header.proof.fill(std::byte{0xa5});
   message.header.sender = {0x01020304, 5};
   message.header.target = {0x0a0b0c0d, 6};
   message.header.sender_port = 7;
@@ -32,7 +32,7 @@ CmMessage sample(MessageType type) {
 }
 
 void check_equal(const CmMessage& a, const CmMessage& b) {
-  ck_assert(a.header.type == b.header.type && a.header.token == b.header.token);
+  ck_assert(a.header.type == b.header.type && a.header.proof == b.header.proof);
   ck_assert(a.header.sender == b.header.sender && a.header.target == b.header.target);
   ck_assert(a.header.sender_port == b.header.sender_port && a.header.target_port == b.header.target_port);
   ck_assert_uint_eq(a.header.incarnation, b.header.incarnation);

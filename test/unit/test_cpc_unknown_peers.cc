@@ -29,16 +29,29 @@ void send_bytes(const cpc::FileDescriptor& to, std::span<const std::byte> bytes)
   (void)::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-/// Waits until the node closes the socket.
+/// Waits until the node closes the socket, to which it may have said HELLO. False if it says more.
 bool is_turned_away(const cpc::FileDescriptor& socket) {
-  pollfd waiting{socket.get(), POLLIN, 0};
-  std::byte byte{};
-  return poll(&waiting, 1, -1) == 1 && recv(socket.get(), &byte, 1, 0) <= 0;
+  std::array<std::byte, cpc::kHelloBytes + 1> bytes{};
+  return recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) <= static_cast<ssize_t>(cpc::kHelloBytes);
+}
+
+/// The key of a channel that we have opened to the node, from its HELLO.
+cpc::MessageKey key_of(const Node& node, const cpc::FileDescriptor& socket) {
+  std::array<std::byte, cpc::kHelloBytes> bytes{};
+  ck_assert_int_eq(recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL), static_cast<ssize_t>(bytes.size()));
+  const auto nonce = cpc::decode_hello(bytes);
+  ck_assert(nonce.has_value() && *nonce);
+  return {node.token(), **nonce};
+}
+
+std::vector<std::byte> signed_by(const cpc::MessageKey& key, const cpc::Message& message) {
+  std::vector<std::byte> bytes = encode(message);
+  key.sign(bytes);
+  return bytes;
 }
 
 cpc::Message request_to(const Node& node) {
   cpc::Message request;
-  request.header.token = node.token();
   request.header.sender = {7, 77};
   request.header.target = node.name();
   request.header.attempt = 1;
@@ -55,7 +68,8 @@ START_TEST(garbage_does_not_disturb) {
   std::vector<cpc::FileDescriptor> unknown;
   for (int i = 0; i < 40; ++i) {
     unknown.push_back(Relay::connect_to(port_of(b)));
-    const std::vector<std::byte> good = encode(request_to(b));
+    const cpc::MessageKey key = key_of(b, unknown.back());
+    const std::vector<std::byte> good = signed_by(key, request_to(b));
     switch (i % 4) {
       case 0: {
         std::vector<std::byte> garbage(1 + random() % 2000);
@@ -69,9 +83,9 @@ START_TEST(garbage_does_not_disturb) {
         send_bytes(unknown.back(), std::span(good).first(random() % good.size()));
         break;
       case 2: {
-        cpc::Message wrong = request_to(b);
-        wrong.header.token[3] ^= std::byte{1};
-        send_bytes(unknown.back(), encode(wrong));
+        std::vector<std::byte> wrong = good;
+        wrong[cpc::kProofOffset + 3] ^= std::byte{1};
+        send_bytes(unknown.back(), wrong);
         break;
       }
       default:
@@ -86,17 +100,16 @@ END_TEST
 
 START_TEST(wrong_words_are_turned_away_at_once) {
   Node b(2);
-  std::vector<cpc::Message> wrong(5, request_to(b));
-  wrong[0].header.token.fill(std::byte{0});
-  wrong[1].header.target.rank = 3;
-  wrong[2].header.type = cpc::MessageType::kReply;
-  wrong[3].header.type = cpc::MessageType::kConfirm;
-  wrong[4].header.type = cpc::MessageType::kRefuse;
+  std::vector<cpc::Message> wrong(4, request_to(b));
+  wrong[0].header.target.rank = 3;
+  wrong[1].header.type = cpc::MessageType::kReply;
+  wrong[2].header.type = cpc::MessageType::kConfirm;
+  wrong[3].header.type = cpc::MessageType::kRefuse;
   const std::uint64_t before = cpc::unknown_peers_refused;
   for (const cpc::Message& message : wrong) {
     const cpc::FileDescriptor unknown = Relay::connect_to(port_of(b));
     // The header is enough.
-    const std::vector<std::byte> bytes = encode(message);
+    const std::vector<std::byte> bytes = signed_by(key_of(b, unknown), message);
     send_bytes(unknown, std::span(bytes).first(cpc::kMessageHeaderBytes));
     ck_assert(is_turned_away(unknown));
   }
@@ -105,6 +118,65 @@ START_TEST(wrong_words_are_turned_away_at_once) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ck_assert_uint_eq(cpc::unknown_peers_refused, before + wrong.size());
+}
+END_TEST
+
+/// What somebody heard on one channel, or made up, opens no other: each has a nonce of its own. Nor does it on the same one
+/// with another queue pair, or with the token in place of the proof.
+START_TEST(what_was_heard_opens_nothing) {
+  Node b(2);
+  const cpc::FileDescriptor heard = Relay::connect_to(port_of(b));
+  const std::vector<std::byte> good = signed_by(key_of(b, heard), request_to(b));
+  const auto is_refused = [&](const auto& bytes_for) {
+    const cpc::FileDescriptor unknown = Relay::connect_to(port_of(b));
+    send_bytes(unknown, bytes_for(key_of(b, unknown)));
+    return is_turned_away(unknown);
+  };
+  ck_assert(is_refused([&](const cpc::MessageKey&) { return good; }));
+  ck_assert(is_refused([&](const cpc::MessageKey& key) {
+    std::vector<std::byte> bytes = signed_by(key, request_to(b));
+    bytes[93] ^= std::byte{1};  // of the first queue pair's number
+    return bytes;
+  }));
+  ck_assert(is_refused([&](const cpc::MessageKey&) {
+    cpc::Message request = request_to(b);
+    std::copy_n(b.token().begin(), request.header.proof.size(), request.header.proof.begin());
+    return encode(request);
+  }));
+  ck_assert(b.seen({{7, 77}, 0, 0}).fate == Fate::kUnknown);
+  send_bytes(heard, good);  // on its own channel it is good
+  ck_assert(run_until({&b}, [&] { return b.seen({{7, 77}, 0, 0}).fate == Fate::kPosted; }));
+}
+END_TEST
+
+/// Nothing that travels between two processes that connect has the token in it.
+START_TEST(the_token_does_not_travel) {
+  Node a(1);
+  Node b(2);
+  std::vector<std::byte> heard[2];
+  Relay relay(b.target(), [](int, bool, std::size_t) { return Relay::Flow::kPass; });
+  relay.on_byte = [&](bool to_listener, std::byte byte) { heard[to_listener ? 1 : 0].push_back(byte); };
+  relay.open();
+  a.connect(a.key_to(b), relay.target());
+  check_connected(a, b);
+  for (const std::vector<std::byte>& bytes : heard) {
+    ck_assert_uint_gt(bytes.size(), cpc::kHelloBytes);
+    for (const JobToken& token : {a.token(), b.token()}) {
+      ck_assert(std::search(bytes.begin(), bytes.end(), token.begin(), token.begin() + 4) == bytes.end());
+    }
+  }
+}
+END_TEST
+
+/// A listener that does not know our token, at the address of one that does: its answer counts for nothing.
+START_TEST(an_impostor_gets_no_connection) {
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 0);
+  Node b(2);
+  Node impostor(2);
+  cpc::PeerTarget target = impostor.target();
+  target.token[0] ^= std::byte{1};
+  a.connect(a.key_to(b), target);
+  check_gone({&a, &impostor}, a, a.key_to(b));
 }
 END_TEST
 
@@ -161,8 +233,7 @@ START_TEST(a_silent_host_keeps_out_only_itself) {
     a.connect(b);
     check_connected(a, b, 0, 5);
   }
-  const std::vector<std::byte> request = encode(request_to(b));
-  send_bytes(slow, request);
+  send_bytes(slow, signed_by(key_of(b, slow), request_to(b)));
   ck_assert(run_until({&b}, [&] { return b.seen({{7, 77}, 0, 0}).fate == Fate::kPosted; }));
 }
 END_TEST
@@ -172,13 +243,14 @@ START_TEST(rude_peers_fail_alone) {
   Node a(1);
   Node b(2);
   const cpc::FileDescriptor rude = Relay::connect_to(port_of(b));
-  send_bytes(rude, encode(request_to(b)));
+  const cpc::MessageKey rude_key = key_of(b, rude);
+  send_bytes(rude, signed_by(rude_key, request_to(b)));
   const cpc::ConnectionKey key{{7, 77}, 0, 0};
   b.posts = false;
   ck_assert(run_until({&b}, [&] { return b.seen(key).fate == Fate::kAsked; }));
   cpc::Message confirm = request_to(b);
   confirm.header.type = cpc::MessageType::kConfirm;
-  send_bytes(rude, encode(confirm));
+  send_bytes(rude, signed_by(rude_key, confirm));
   check_gone({&b}, b, key);
   test::check_text_has(b.seen(key).reason, "protocol error: ConfirmArrived in state Answering");
   b.posts = true;
@@ -187,22 +259,12 @@ START_TEST(rude_peers_fail_alone) {
 }
 END_TEST
 
-/// Both sides of a difference in version are told of it at once, and the listener tells nobody its token.
+/// The side that opens a channel finds a difference in version in the listener's first word.
 START_TEST(other_versions_are_told) {
-  Node b(2);
-  std::vector<std::byte> bytes = encode(request_to(b));
-  bytes[4] = std::byte{200};
-  const cpc::FileDescriptor foreign = Relay::connect_to(port_of(b));
-  send_bytes(foreign, bytes);
-  std::array<std::byte, cpc::kMaxMessageBytes> answer{};
-  const ssize_t size = recv(foreign.get(), answer.data(), answer.size(), MSG_WAITALL);
-  ck_assert_int_gt(size, 0);
-  const auto refusal = cpc::decode_message(std::span(answer).first(static_cast<std::size_t>(size)));
-  ck_assert(refusal.has_value() && refusal->reason == cpc::RefuseReason::kOtherVersion);
-  ck_assert(refusal->header.token == JobToken{});
-  test::check_text_has(refusal->text, "you 200");
-
   Node a(1);
+  Node b(2);
+  auto bytes = cpc::encode_hello({});
+  bytes[4] = std::byte{200};
   const cpc::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = Relay::loopback(0);
   socklen_t length = sizeof address;
@@ -229,7 +291,8 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("cpc_unknown_peers",
-                         {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, silence_is_turned_away_in_time,
+                         {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, what_was_heard_opens_nothing,
+                          the_token_does_not_travel, an_impostor_gets_no_connection, silence_is_turned_away_in_time,
                           more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
                           rude_peers_fail_alone, other_versions_are_told},
                          120);

@@ -13,7 +13,7 @@ namespace {
 Message example(MessageType type) {
   Message message;
   message.header.type = type;
-  message.header.token.fill(std::byte{0xa5});
+  message.header.proof.fill(std::byte{0xa5});
   message.header.sender = {7, 0x01020304};
   message.header.target = {8, 2};
   message.header.sender_port = 3;
@@ -43,7 +43,7 @@ START_TEST(messages_come_back) {
     const std::vector<std::byte> bytes = encode(sent);
     const Result<Message> got = decode_message(bytes);
     ck_assert_msg(got.has_value(), "%s", got ? "" : got.error().text.c_str());
-    ck_assert(got->header.type == type && got->header.token == sent.header.token);
+    ck_assert(got->header.type == type && got->header.proof == sent.header.proof);
     ck_assert_uint_eq(got->header.length, bytes.size());
     ck_assert(got->header.sender == sent.header.sender && got->header.target == sent.header.target);
     ck_assert_uint_eq(got->header.incarnation, 0x0a0b0c0d);
@@ -72,6 +72,29 @@ START_TEST(layout_is_as_documented) {
   ck_assert_int_eq(std::to_integer<int>(bytes[118]), 2);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 119), 0x111111);
   ck_assert_uint_eq(bytes.size(), 95 + 3 * 8 + 2 * 4);
+}
+END_TEST
+
+START_TEST(a_hello_is_read_as_it_arrives) {
+  Nonce nonce;
+  nonce.fill(std::byte{0x5a});
+  const auto hello = encode_hello(nonce);
+  for (std::size_t size = 0; size < hello.size(); ++size) {
+    const auto part = decode_hello(std::span(hello).first(size));
+    ck_assert(part.has_value() && !*part);
+  }
+  ck_assert(*decode_hello(hello) == nonce);
+  for (std::size_t at = 0; at < kProofOffset; ++at) {
+    auto wrong = hello;
+    wrong[at] ^= std::byte{0x80};
+    ck_assert(!decode_hello(std::span(wrong).first(at + 1)).has_value());
+    ck_assert(!decode_hello(wrong).has_value());
+  }
+  ck_assert(!decode_header(hello).has_value());                      // it is no message
+  ck_assert(!decode_hello(encode(example(kTypes[0]))).has_value());  // and no message is one
+  auto newer = hello;
+  newer[4] = std::byte{200};
+  ck_assert(other_version(newer) == 200);
 }
 END_TEST
 
@@ -179,7 +202,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite(
-      "message", {messages_come_back, layout_is_as_documented, headers_are_read_as_they_arrive, every_field_is_checked,
-                  texts_are_bounded_and_printable, damaged_messages_do_no_harm});
+  return fabric::test::run_suite("message", {messages_come_back, layout_is_as_documented, a_hello_is_read_as_it_arrives,
+                                             headers_are_read_as_they_arrive, every_field_is_checked,
+                                             texts_are_bounded_and_printable, damaged_messages_do_no_harm});
 }

@@ -28,6 +28,7 @@ class BtlFabric(AutotoolsPackage):
         depends_on("pmix")
         depends_on("hwloc@2:")
         depends_on("libevent")
+        depends_on("libsodium")
         depends_on("check", type="build")
         depends_on("cli11", type="build")
         depends_on("nlohmann-json", type="build")

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The proofs of connection set-up: as documented, and different with everything that they depend on.
+#include <set>
+#include <vector>
+
+#include "cpc/core/message.h"
+#include "cpc/core/message_key.h"
+#include "test/unit/check_main.h"
+
+namespace fabric::cpc {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <class Array>
+Array filled(int value) {
+  Array array;
+  array.fill(static_cast<std::byte>(value));
+  return array;
+}
+
+const JobToken kToken = filled<JobToken>(0xa5);
+const Nonce kNonce = filled<Nonce>(0x5a);
+
+/// 60 bytes, as if encode() had made them.
+Bytes message() {
+  Bytes bytes;
+  for (int i = 0; i < 60; ++i) {
+    bytes.push_back(static_cast<std::byte>(i));
+  }
+  return bytes;
+}
+
+Bytes signed_with(const JobToken& token, const Nonce& nonce) {
+  Bytes bytes = message();
+  MessageKey(token, nonce).sign(bytes);
+  return bytes;
+}
+
+/// Of Python: hashlib.blake2b(nonce + message[:8] + message[24:], key=token, digest_size=16)
+START_TEST(a_proof_is_what_another_library_computes) {
+  const Bytes bytes = signed_with(kToken, kNonce);
+  std::string proof;
+  for (std::size_t i = 0; i < 16; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(bytes[kProofOffset + i]));
+    proof += digits;
+  }
+  test::check_text(proof, "e01357105c74cdddaeb883855220fb24");
+  ck_assert(MessageKey(kToken, kNonce).has_signed(bytes));
+}
+END_TEST
+
+START_TEST(every_bit_counts) {
+  const MessageKey key(kToken, kNonce);
+  const Bytes good = signed_with(kToken, kNonce);
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    Bytes bytes = good;
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    ck_assert(!key.has_signed(bytes));
+  }
+  ck_assert(!key.has_signed(std::span(good).first(good.size() - 1)));
+  for (std::size_t bit = 0; bit < 128; ++bit) {
+    JobToken token = kToken;
+    token[bit / 8] ^= std::byte{1} << (bit % 8);
+    ck_assert(!MessageKey(token, kNonce).has_signed(good));
+    Nonce nonce = kNonce;
+    nonce[bit / 8] ^= std::byte{1} << (bit % 8);
+    ck_assert(!MessageKey(kToken, nonce).has_signed(good));
+  }
+}
+END_TEST
+
+START_TEST(nonces_are_never_the_same) {
+  std::set<Nonce> seen;
+  for (int i = 0; i < 1000; ++i) {
+    ck_assert(seen.insert(fresh_nonce()).second);
+  }
+  ck_assert(nonce_of_queue_pair(1) != nonce_of_queue_pair(0x1000000));
+  ck_assert(nonce_of_queue_pair(0) == Nonce{});
+}
+END_TEST
+
+}  // namespace
+}  // namespace fabric::cpc
+
+int main() {
+  using namespace fabric::cpc;
+  return fabric::test::run_suite(
+      "message_key", {a_proof_is_what_another_library_computes, every_bit_counts, nonces_are_never_the_same});
+}

@@ -238,6 +238,45 @@ START_TEST(a_silent_host_keeps_out_only_itself) {
 }
 END_TEST
 
+/// 100,000 connections of strangers from several hosts: some go at once, some say garbage, and 400 are silent at any time. Peers of
+/// the job come all along, and each gets its connection.
+START_TEST(a_storm_of_strangers) {
+  constexpr int kStrangers = 100000;
+  constexpr std::uint32_t kPeers = 20;
+  constexpr std::size_t kSilent = 400;
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 60000);  // no silent one runs out of time
+  const std::uint16_t port = port_of(b);
+  std::atomic<int> came = 0;
+  std::thread storm([&] {
+    const linger at_once{1, 0};  // a port that is closed is free again
+    const std::array<std::byte, 100> garbage{};
+    std::deque<cpc::FileDescriptor> silent;
+    for (; came < kStrangers; ++came) {
+      const auto number = static_cast<std::uint32_t>(came.load());
+      cpc::FileDescriptor stranger = Relay::connect_to(port, 0x7f000002 + number % 7);
+      (void)setsockopt(stranger.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      if (number % 3 == 0) {
+        send_bytes(stranger, garbage);
+      }
+      if (number % 3 < 2) {
+        silent.push_back(std::move(stranger));
+      }
+      if (silent.size() > kSilent) {
+        silent.pop_front();
+      }
+    }
+  });
+  for (std::uint32_t peer = 0; peer < kPeers; ++peer) {
+    Node a(3 + peer);
+    ck_assert(
+        run_until({&a, &b}, [&] { return came >= static_cast<int>(peer) * (kStrangers / static_cast<int>(kPeers)); }));
+    a.connect(b);
+    check_connected(a, b);
+  }
+  storm.join();
+}
+END_TEST
+
 /// A member of the job with bad manners: its own connection fails, and nobody else's.
 START_TEST(rude_peers_fail_alone) {
   Node a(1);
@@ -294,6 +333,6 @@ int main() {
                          {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, what_was_heard_opens_nothing,
                           the_token_does_not_travel, an_impostor_gets_no_connection, silence_is_turned_away_in_time,
                           more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
-                          rude_peers_fail_alone, other_versions_are_told},
+                          a_storm_of_strangers, rude_peers_fail_alone, other_versions_are_told},
                          120);
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "cpc/core/unknown_peers.h"
 #include "cpc/rdmacm/cm_ids.h"
 #include "test/unit/verbs_side.h"
 
@@ -108,6 +109,44 @@ START_TEST(ibcm_from_both_sides) {
 }
 END_TEST
 
+/// Who knows the way to the listener but not its token is refused, and leaves nothing behind there.
+void refuse_stranger(CpcKind kind) {
+  cpc::ConnectionSettings settings;
+  settings.retry_time_ms = 0;
+  VerbsSide stranger(3, settings, {});
+  VerbsSide a(1);
+  VerbsSide b(2);
+  const std::vector<CpcOffer> offers = b.offers();
+  const CpcOffer* const to_b = find_offer(kind, offers);
+  if (to_b == nullptr) {
+    return;
+  }
+  const std::uint64_t before = cpc::unknown_peers_refused;
+  stranger.make_stranger();
+  stranger.expect_failure();
+  stranger.connect(b, *to_b);
+  run_until(stranger, b, "refused", [&] { return !stranger.failure().empty(); });
+  ck_assert(!b.has_queue_pairs());
+  ck_assert_uint_gt(cpc::unknown_peers_refused, before);
+  if (kind != cpc::kOob.kind) {
+    test::check_text_has(stranger.failure(), "you do not belong to this job");
+  }
+  a.connect(b, *to_b);
+  run_until(a, b, "Connected", [&] { return a.connected() && b.connected(); });
+}
+START_TEST(oob_refuses_strangers) {
+  refuse_stranger(cpc::kOob.kind);
+}
+END_TEST
+START_TEST(rdmacm_refuses_strangers) {
+  refuse_stranger(cpc::kRdmaCm.kind);
+}
+END_TEST
+START_TEST(ibcm_refuses_strangers) {
+  refuse_stranger(cpc::kIbCm.kind);
+}
+END_TEST
+
 /// Somebody who has the listener's port and never answers: the turns of those who want others do not wait for that.
 START_TEST(a_request_without_answer_holds_nobody_up) {
   cpc::ConnectionSettings settings;
@@ -167,5 +206,6 @@ int main(int argc, char** argv) {
   }
   return test::run_suite("cpc_verbs",
                          {oob_from_one_side, oob_from_both_sides, rdmacm_from_one_side, rdmacm_from_both_sides,
-                          ibcm_from_one_side, ibcm_from_both_sides, a_request_without_answer_holds_nobody_up});
+                          ibcm_from_one_side, ibcm_from_both_sides, oob_refuses_strangers, rdmacm_refuses_strangers,
+                          ibcm_refuses_strangers, a_request_without_answer_holds_nobody_up});
 }

@@ -47,6 +47,7 @@ class VerbsPort {
     ck_assert(region_ != nullptr);
     settings_.self = {1, rank};
     settings_.token.fill(kToken);
+    token_of_peers_ = settings_.token;
     port_.device = usable_.device->context.get();
     port_.pd = usable_.device->pd.get();
     port_.limits = usable_.device->attributes;
@@ -70,10 +71,11 @@ class VerbsPort {
     manager_ = std::move(*started);
     manager_->add_port(port_);
   }
-  /// All processes of these programs have one token.
+  /// All processes of these programs have one token, unless one is a stranger.
+  void make_stranger() { token_of_peers_[0] ^= std::byte{1}; }
   void connect(const cpc::ConnectionKey& key, const CpcOffer& offer) {
     manager_->submit(
-        cpc::Connect{key, ++newest_[key], {*cpc::find_cpc(offer.kind), offer.blob, settings_.token, true}});
+        cpc::Connect{key, ++newest_[key], {*cpc::find_cpc(offer.kind), offer.blob, token_of_peers_, true}});
   }
 
   /// Tells `on` of every upcall and every completion that there is.
@@ -139,6 +141,7 @@ class VerbsPort {
 
   static constexpr std::byte kToken{9};
 
+  JobToken token_of_peers_{};
   cpc::ConnectionSettings settings_;
   UsablePort usable_;
   ReceiveQueues queues_;

@@ -21,6 +21,7 @@ namespace fabric::test {
 
 class VerbsSide : private VerbsPort {
  public:
+  using VerbsPort::make_stranger;
   using VerbsPort::offers;
 
   explicit VerbsSide(std::uint32_t rank) : VerbsSide(rank, cpc::ConnectionSettings(), {}) {}

@@ -155,6 +155,7 @@ void ask(std::uint16_t port, std::size_t peers) {
       request.header.sender = {kJob, static_cast<std::uint32_t>(rank)};
       request.header.target = {kJob, 0};
       request.header.attempt = 1;
+      request.header.incarnation = 1;
       const auto key = read_key(socket.get());
       if (!key) {
         std::fputs("no HELLO\n", stderr);
@@ -166,7 +167,8 @@ void ask(std::uint16_t port, std::size_t peers) {
       const FileDescriptor& socket = sockets[i];
       auto reply = read_message(socket.get());
       if (!reply || reply->header.type != MessageType::kReply) {
-        std::fputs("no REPLY\n", stderr);
+        std::fprintf(stderr, "no REPLY but %s: %s\n", reply ? to_string(reply->header.type) : "the end",
+                     reply ? reply->text.c_str() : "");
         std::exit(1);
       }
       Message confirm;
@@ -259,11 +261,16 @@ class Process {
       manager_->submit(Connect{{name, 0, 0}, 1, known->target});
     }
   }
-  /// Answers what there is, until `peers` are connected.
-  void run(std::size_t peers) {
+  /// Answers what there is, until `peers` are connected, which process `child` plays.
+  void run(std::size_t peers, pid_t child) {
     std::size_t connected = 0;
     while (connected < peers) {
       if (!manager_->has_upcalls()) {
+        siginfo_t ended{};
+        if (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0 &&
+            ended.si_status != 0) {
+          std::exit(1);  // and it has said why
+        }
         std::this_thread::sleep_for(std::chrono::microseconds(200));
         continue;
       }
@@ -332,7 +339,7 @@ void measure(std::size_t peers, bool outwards) {
   if (outwards) {
     process.connect_to_all();
   }
-  process.run(peers);
+  process.run(peers, child);
   const double used = processor_seconds() - processor;
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   int status = 0;

@@ -79,6 +79,9 @@ std::string objection(std::uint8_t level, const QueueRoom& room) {
     return number(room.peers) + " peers, more than the " + number(kMostPeersWithOwnReceives) +
            " that have receives of their own";
   }
+  if (level == 1 && room.peers > kMostPeersWithOwnReceives && room.link == Transport::kIwarp) {
+    return number(room.peers) + " peers, each of which has receives of its own for every queue on iWARP";
+  }
   return too_much(queues_of_level(level), room);
 }
 

@@ -66,6 +66,13 @@ START_TEST(few_peers_have_receives_of_their_own) {
   ck_assert_str_eq(more.why.c_str(), "33 peers, more than the 32 that have receives of their own");
   ck_assert(more.shortfall.empty());
   ck_assert_uint_eq(choose_level(room(1, 1000), 2).level, 2);
+  QueueRoom iwarp = room(kMostPeersWithOwnReceives, 1000);
+  iwarp.link = Transport::kIwarp;
+  ck_assert_uint_eq(choose_level(iwarp).level, 0);
+  ++iwarp.peers;
+  const QueueChoice one_queue = choose_level(iwarp);
+  ck_assert_uint_eq(one_queue.level, 2);
+  ck_assert_str_eq(one_queue.why.c_str(), "33 peers, each of which has receives of its own for every queue on iWARP");
 }
 END_TEST
 

@@ -84,6 +84,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/responder.cc \
 	contrib/softhca/transport/send_queue.cc \
 	contrib/softhca/transport/send_queue.h \
+	contrib/softhca/transport/send_ring.h \
 	contrib/softhca/transport/transport.h \
 	contrib/softhca/cm/address.cc \
 	contrib/softhca/cm/address.h \

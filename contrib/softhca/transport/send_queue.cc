@@ -4,7 +4,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "device/attributes.h"
 #include "transport/message.h"
@@ -135,8 +134,7 @@ bool make_send_queue(SendQueue& sq, const ibv_qp_cap& cap) {
   sq.max_inline = cap.max_inline_data;
   const size_t data = std::max<size_t>(cap.max_send_sge * sizeof(Sge), cap.max_inline_data);
   sq.stride = static_cast<uint32_t>((sizeof(SendEntry) + data + 63) / 64 * 64);
-  sq.ring.reset(new (std::nothrow) uint8_t[size_t{sq.capacity} * sq.stride]);
-  return sq.ring != nullptr;
+  return sq.ring.allocate(size_t{sq.capacity} * sq.stride);
 }
 
 int append(Qp& qp, const ibv_send_wr& wr) {

@@ -5,9 +5,9 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 
 #include "fabric/layout.h"
+#include "transport/send_ring.h"
 
 namespace softhca {
 
@@ -47,7 +47,7 @@ struct SendEntry {
 enum class SendWait : uint8_t { None, Delayed, Rnr, Transport, Drained };
 
 struct SendQueue {
-  std::unique_ptr<uint8_t[]> ring;
+  SendRing ring;
   uint32_t capacity{0};  // entries, a power of two
   uint32_t stride{0};    // bytes of an entry
   uint32_t max_inline{0};

@@ -25,10 +25,9 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
                                                          std::uint32_t capacity, const PoolSizes& sizes) {
   constexpr size_t kAlignment = 64;  // a cache line: no two buffers share one
   std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity, sizes.limit));
-  const int most = sizes.limit > 0 ? sizes.limit + 1 : sizes.limit;  // with the spare one
   const int rc =
       opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),
-                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, most, sizes.increment,
+                          PacketHeader::kSize + capacity, kAlignment, sizes.initial, sizes.limit, sizes.increment,
                           source.memory, MCA_RCACHE_FLAGS_CACHE_BYPASS | (receives ? kRegistrationForReceives : 0),
                           source.registrations, init_fragment, pool.get());
   if (rc != OPAL_SUCCESS) {
@@ -38,9 +37,31 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
   return pool;
 }
 
+Fragment* FragmentPool::get_spare() noexcept {
+  std::uintptr_t found = spare_;
+  if (spares_wanted_ == 0 || found == kOut || !spare_.compare_exchange_strong(found, kOut)) {
+    return nullptr;
+  }
+  if (found != kUnmade) {
+    return reinterpret_cast<Fragment*>(found);
+  }
+  ++list_.fl_max_to_alloc;
+  auto* const fragment = static_cast<Fragment*>(static_cast<void*>(opal_free_list_get(&list_)));
+  if (fragment == nullptr) {
+    --list_.fl_max_to_alloc;
+    spare_ = kUnmade;
+  }
+  return fragment;
+}
+
 int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noexcept {
   auto& pool = *static_cast<FragmentPool*>(context);
   auto* fragment = static_cast<Fragment*>(static_cast<void*>(item));
+  // The list fills whole pages, beyond its limit too, unless it is told that there is no more.
+  if (pool.limit_ > 0 && pool.made_ == pool.list_.fl_max_to_alloc) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  ++pool.made_;
   const ibv_mr* mr = static_cast<const Registration*>(item->registration)->memory.front().mr;
 
   fragment->pool = &pool;

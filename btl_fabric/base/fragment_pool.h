@@ -24,7 +24,7 @@ struct BufferSource {
 /// How many buffers a pool makes, and when.
 struct PoolSizes {
   int initial = 0;
-  int limit = 0;  ///< 0: none
+  int limit = 0;  ///< 0: none; one more is made for a Spare
   int increment = 32;
 };
 
@@ -41,53 +41,54 @@ class FragmentPool {
 
   /// A buffer, or null when there is no memory left or none can be registered.
   [[nodiscard]] Fragment* get() noexcept {
-    if (limit_ > 0 && !may_give()) [[unlikely]] {
-      return nullptr;
-    }
-    void* const fragment = opal_free_list_get(&list_);
-    if (limit_ > 0 && fragment == nullptr) [[unlikely]] {
-      --given_;
+    void* fragment = opal_free_list_get(&list_);
+    if (fragment == nullptr) [[unlikely]] {
+      fragment = get_spare();
     }
     takes_over(fragment);
     return static_cast<Fragment*>(fragment);
   }
   void put(Fragment* fragment) noexcept {
     gives_away(fragment);
-    opal_free_list_return(&list_, &fragment->super);
-    if (limit_ > 0) [[unlikely]] {
-      --given_;
+    if (spare_.load(std::memory_order_relaxed) == kOut && put_spare(fragment)) [[unlikely]] {
+      return;
     }
+    opal_free_list_return(&list_, &fragment->super);
   }
 
   /// While one of these lives, a buffer more than the limit can be had: the upper layer is told of the end of a message whose
   /// buffer goes back afterwards, and sends now what it could not send for want of one. It does not try again later.
   class Spare {
    public:
-    explicit Spare(FragmentPool& pool) noexcept : pool_(pool) { add(1); }
-    Spare(const Spare&) = delete;
-    Spare& operator=(const Spare&) = delete;
-    ~Spare() { add(-1); }
-
-   private:
-    void add(int number) noexcept {
-      if (pool_.limit_ > 0) [[unlikely]] {
-        pool_.spares_ += number;
+    explicit Spare(FragmentPool& pool) noexcept : pool_(pool), counts_(pool.is_at_limit()) {
+      if (counts_) [[unlikely]] {
+        ++pool_.spares_wanted_;
       }
     }
+    Spare(const Spare&) = delete;
+    Spare& operator=(const Spare&) = delete;
+    ~Spare() {
+      if (counts_) [[unlikely]] {
+        --pool_.spares_wanted_;
+      }
+    }
+
+   private:
     FragmentPool& pool_;
+    const bool counts_;
   };
 
  private:
   FragmentPool(std::uint8_t queue, bool receives, std::uint32_t capacity, int limit) noexcept;
-  /// Counts one more as given, unless it is beyond the limit.
-  [[nodiscard]] bool may_give() noexcept {
-    int given = given_;
-    while (given < limit_ + (spares_ > 0 ? 1 : 0)) {
-      if (given_.compare_exchange_weak(given, given + 1)) {
-        return true;
-      }
-    }
-    return false;
+  /// All buffers have been made, whether they are in use or not.
+  [[nodiscard]] bool is_at_limit() const noexcept {
+    return limit_ > 0 && list_.fl_num_allocated >= static_cast<std::size_t>(limit_);
+  }
+  [[nodiscard]] Fragment* get_spare() noexcept;
+  /// False if another thread has given the spare one back meanwhile.
+  [[nodiscard]] bool put_spare(Fragment* fragment) noexcept {
+    std::uintptr_t expected = kOut;
+    return spare_.compare_exchange_strong(expected, reinterpret_cast<std::uintptr_t>(fragment));
   }
   static int init_fragment(opal_free_list_item_t* item, void* pool) noexcept;
 
@@ -95,9 +96,13 @@ class FragmentPool {
   std::uint8_t queue_;
   bool receives_;
   std::uint32_t capacity_;
-  const int limit_;             ///< 0: none
-  std::atomic<int> given_ = 0;  ///< counted if there is a limit
-  std::atomic<int> spares_ = 0;
+  const int limit_;       ///< 0: none
+  std::size_t made_ = 0;  ///< belongs to whoever makes some: the list has a lock for that
+  std::atomic<int> spares_wanted_ = 0;
+  // The buffer beyond the limit. While it is out, the next one that comes back takes its place.
+  static constexpr std::uintptr_t kUnmade = 0;
+  static constexpr std::uintptr_t kOut = 1;
+  std::atomic<std::uintptr_t> spare_ = kUnmade;
 };
 
 /// A send buffer goes back to where it came from, and the user's memory that it holds is held no more. For all threads.

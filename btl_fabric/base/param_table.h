@@ -210,8 +210,10 @@ inline constexpr std::array kParamTable = {
     number_param("cq_poll_batch", &Params::cq_poll_batch, 32, 1, 256, 6, "Completions taken at once"),
     number_param("free_list_num", &Params::free_list_num, 8, 0, kNoLimit, 6,
                  "Message buffers of each size made at first"),
-    number_param("free_list_max", &Params::free_list_max, 0, 0, kNoLimit, 6,
-                 "Most send buffers of each size; 0 sets no limit. Messages that only give credits back have others"),
+    number_param(
+        "free_list_max", &Params::free_list_max, 1024, 0, kNoLimit, 6,
+        "Most send buffers of each size; 0 sets no limit. More messages wait in Open MPI, with less memory. Messages that "
+        "only give credits back have others"),
     number_param("free_list_inc", &Params::free_list_inc, 32, 1, kNoLimit, 6, "Message buffers made when they run out"),
     number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
                  "Partition key, without regard to the membership bit; 0 uses the first of the port's table"),

@@ -2,10 +2,11 @@
 //
 // What a connection does when the table says so.
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "common/base/wire.h"
 #include "cpc/core/connection.h"
+#include "cpc/core/message_key.h"
 #include "cpc/queue_pairs/random_bits.h"
 
 namespace fabric::cpc {
@@ -16,27 +17,19 @@ constexpr unsigned kLongestRetryMilliseconds = 3000;
 constexpr const char* kMethodDoesNotRun =
     "this process does not run the connection method that the peer is to be connected by";
 
-/// The same on both sides, and most likely another one for any other attempt of any two processes: FNV-1a of what tells
-/// attempts apart. Not 0.
+/// The same on both sides, most likely another one for any other attempt of any two processes, and known to nobody else: who has
+/// repeated a request that it heard gets no further than this. Not 0.
 std::uint32_t cts_number(const ChannelIdentity& identity, bool opened_by_us) noexcept {
-  const auto end = [&](bool ours) {
-    const ProcessName& name = ours ? identity.self : identity.peer;
-    return std::array<std::uint32_t, 3>{name.job, name.rank, ours ? identity.self_port : identity.peer_port};
-  };
-  std::uint32_t hash = 2166136261U;
-  const auto add = [&hash](std::uint32_t word) {
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-      hash = (hash ^ (word >> shift & 0xffU)) * 16777619U;
-    }
-  };
+  ByteWriter what;
   for (const bool ours : {opened_by_us, !opened_by_us}) {
-    for (const std::uint32_t word : end(ours)) {
-      add(word);
-    }
+    const ProcessName& name = ours ? identity.self : identity.peer;
+    what.put(name.job);
+    what.put(name.rank);
+    what.put(ours ? identity.self_port : identity.peer_port);
   }
-  add(identity.incarnation);
-  add(identity.attempt);
-  return std::max(hash, 1U);
+  what.put(identity.incarnation);
+  what.put(identity.attempt);
+  return std::max(secret_number(identity.token, what.take()), 1U);
 }
 
 }  // namespace

@@ -303,6 +303,11 @@ std::optional<std::uint8_t> other_version(std::span<const std::byte> received) n
   return std::to_integer<std::uint8_t>(received[4]);
 }
 
+std::string speaks_other_version(unsigned theirs) {
+  return " speaks version " + std::to_string(theirs) + " of the messages of connection set-up, we " +
+         std::to_string(kMessageVersion) + ": all processes must run the same btl_fabric";
+}
+
 Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> received) {
   if (Status start = check_start(received); !start) {
     return tl::unexpected(std::move(start).error());

@@ -96,7 +96,7 @@ enum class RefuseReason : std::uint8_t {
   kFailed = 7,           ///< it met an error
   kTargetGone = 8,       ///< the XRC target that the request names is not there any more
   kNotWanted = 9,        ///< its main thread will have no connection with the sender
-  kOtherVersion = 10,    ///< it speaks another version of these messages
+  kOtherVersion = 10,    ///< it speaks another version of these messages: no more said, since nobody can prove it
 };
 
 struct MessageHeader {
@@ -144,6 +144,9 @@ void put_refusal(ByteWriter& to, const Message& refusal, std::size_t most_text);
 /// The version of the message that starts with these bytes, if it is one of ours and of another version; nothing if it is
 /// not, or if too few bytes have arrived to tell.
 [[nodiscard]] std::optional<std::uint8_t> other_version(std::span<const std::byte> received) noexcept;
+
+/// " speaks version 3 of the messages of connection set-up, we 4: ...", for users.
+[[nodiscard]] std::string speaks_other_version(unsigned theirs);
 
 /// Looks at the first bytes of a message, however few have arrived: an error as soon as they cannot become a good
 /// header (magic, version, type, length), nothing while they can, the header when it is complete.

@@ -37,6 +37,14 @@ Nonce nonce_of_queue_pair(std::uint32_t qpn) noexcept {
   return nonce;
 }
 
+std::uint32_t secret_number(const JobToken& token, std::span<const std::byte> what) noexcept {
+  prepare();
+  Proof hash;
+  (void)crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(), bytes_of(what), what.size(),
+                           bytes_of(token), token.size());
+  return load_be<std::uint32_t>(hash.data());
+}
+
 Proof MessageKey::proof_of(std::span<const std::byte> message) const noexcept {
   constexpr std::size_t kAfterProof = kProofOffset + std::tuple_size_v<Proof>;
   assert(message.size() >= kAfterProof);

@@ -26,6 +26,9 @@ using Nonce = std::array<std::byte, 16>;
 /// for it: together with the attempt and the incarnation in the header it happens once.
 [[nodiscard]] Nonce nonce_of_queue_pair(std::uint32_t qpn) noexcept;
 
+/// A number that only those can tell beforehand who know the token: a keyed hash of `what`.
+[[nodiscard]] std::uint32_t secret_number(const JobToken& token, std::span<const std::byte> what) noexcept;
+
 /// Of a channel. Any thread.
 class MessageKey {
  public:

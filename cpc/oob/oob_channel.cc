@@ -84,6 +84,8 @@ void OobChannel::yield() {
     Message pause;
     pause.header.type = MessageType::kPause;
     put(std::move(pause));
+  } else {
+    try_first(addresses_.size() > 1 ? 1 : 0);
   }
   start_anew();
   ask_for_turn();
@@ -98,7 +100,7 @@ void OobChannel::yield_dial() {
   }
   dialed_ms_ = tried_ms();
   dialed_ = {};
-  std::rotate(addresses_.begin(), addresses_.begin() + static_cast<std::ptrdiff_t>(dialer_->begun()), addresses_.end());
+  try_first(dialer_->begun());
   dialer_.reset();
   ticket_.reset();
   ask_for_turn();
@@ -110,6 +112,7 @@ void OobChannel::start_anew() {
   writing_.reset();
   socket_ = FileDescriptor();
   key_.reset();
+  hello_due_.reset();
   output_.clear();
   input_size_ = 0;
   is_answered_ = false;
@@ -145,6 +148,7 @@ void OobChannel::start_reading() {
 }
 
 void OobChannel::on_dialed(Result<FileDescriptor> socket) {
+  const std::size_t tried = dialer_->begun();
   dialer_.reset();
   if (!socket) {
     lose(socket.error().text);
@@ -152,8 +156,25 @@ void OobChannel::on_dialed(Result<FileDescriptor> socket) {
   }
   dialed_ = {};
   dialed_ms_ = 0;
+  try_first(tried - 1);
   socket_ = std::move(*socket);
   start_reading();
+  if (addresses_.size() > 1) {
+    hello_due_ = std::make_unique<Timer>(loop_, [this] { try_another(); });
+    hello_due_->start(environment_.timeout_ms);
+  }
+}
+
+void OobChannel::try_first(std::size_t address) {
+  std::rotate(addresses_.begin(), addresses_.begin() + static_cast<std::ptrdiff_t>(address), addresses_.end());
+}
+
+/// Whoever has accepted there says nothing: another service, or a host with a bridge of the same address. If it is the peer after
+/// all, which cannot run just now, its turn comes again.
+void OobChannel::try_another() {
+  try_first(1);
+  start_anew();
+  ask_for_turn();
 }
 
 unsigned OobChannel::tried_ms() const noexcept {
@@ -196,6 +217,7 @@ bool OobChannel::take_hello() {
     return true;
   }
   if (*nonce) {
+    hello_due_.reset();
     consume(kHelloBytes);
     key_.emplace(identity_.token, **nonce);
     put(request_);
@@ -315,20 +337,10 @@ void OobChannel::consume(std::size_t bytes) {
   }
 }
 
-/// Of another version: no attempt will get further. A peer that has opened the channel finds that in our HELLO.
+/// Whoever says so has not proved who it is: there will be further attempts.
 void OobChannel::lose_malformed(const Error& error) {
   const auto version = other_version(std::span(input_.data(), input_size_));
-  if (!version || !opener_) {
-    lose(remote_ + ": " + error.text);
-    return;
-  }
-  Message refusal;
-  refusal.header.type = MessageType::kRefuse;
-  refusal.reason = RefuseReason::kOtherVersion;
-  refusal.text = remote_ + " speaks version " + std::to_string(*version) +
-                 " of the messages of connection set-up, we " + std::to_string(kMessageVersion) +
-                 ": all processes must run the same btl_fabric";
-  handler_->on_message(*this, std::move(refusal));
+  lose(remote_ + (version ? speaks_other_version(*version) : ": " + error.text));
 }
 
 /// Compares a header with the identity of the channel, before the rest of its message is waited for.
@@ -368,6 +380,7 @@ void OobChannel::lose(std::string reason, bool confirm_taken) {
     reading_->stop();
     writing_->stop();
   }
+  hello_due_.reset();
   handler_->on_lost(*this, std::move(reason), confirm_taken);
 }
 

@@ -74,6 +74,8 @@ class OobChannel final : public Channel {
   void start_reading();
   void put(Message message);
   void say_hello();
+  void try_first(std::size_t address);
+  void try_another();
   [[nodiscard]] bool take_hello();
   void on_dialed(Result<FileDescriptor> socket);
   void on_readable();
@@ -110,6 +112,7 @@ class OobChannel final : public Channel {
   std::unique_ptr<Dialer> dialer_;
   std::chrono::steady_clock::time_point dialed_;  ///< when it was begun; not set once it has led to a socket
   unsigned dialed_ms_ = 0;                        ///< before that, in turns that were given to others
+  std::unique_ptr<Timer> hello_due_;              ///< of one address of several, while it has not said HELLO
   std::unique_ptr<Timer> pause_;                  ///< after a PAUSE of the peer's
   unsigned pauses_ = 0;                           ///< how often
   FileDescriptor socket_;

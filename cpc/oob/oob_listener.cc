@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -65,7 +66,14 @@ Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const S
 }
 
 OobListener::OobListener(event_base* loop, const Settings& settings, OnRequest on_request)
-    : loop_(loop), settings_(settings), on_request_(std::move(on_request)), pause_over_(loop, [this] { resume(); }) {}
+    : loop_(loop), settings_(settings), on_request_(std::move(on_request)), pause_over_(loop, [this] { resume(); }) {
+  // The application needs descriptors too, and strangers must not have its last.
+  constexpr std::size_t kPart = 16;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    most_unknown_ = std::clamp<std::size_t>(limit.rlim_cur / kPart, 2, kMaxUnknown);
+  }
+}
 
 OobListener::~OobListener() {
   while (unknown_ > 0) {
@@ -125,7 +133,7 @@ Result<FileDescriptor> OobListener::listening_socket(const SocketAddress& addres
 }
 
 bool OobListener::is_full() const noexcept {
-  return unknown_ >= kMaxUnknown || accepted_.size() >= settings_.limit;
+  return unknown_ >= most_unknown_ || accepted_.size() >= settings_.limit;
 }
 
 void OobListener::accept_from(int fd) {
@@ -182,7 +190,7 @@ void OobListener::admit(FileDescriptor socket) {
 
 /// Others wait. True if a socket that was accepted has been closed for them.
 bool OobListener::make_room() {
-  return (unknown_ < kMaxUnknown && defer_one()) || turn_one_away();
+  return (unknown_ < most_unknown_ && defer_one()) || turn_one_away();
 }
 
 /// The one that has waited for our main thread for longest comes back later. While the main thread computes, the backlog

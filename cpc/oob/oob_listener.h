@@ -26,7 +26,7 @@ namespace fabric::cpc {
 /// Progress thread only. Outlives the channels that it has handed on.
 class OobListener final : private ChannelHandler {
  public:
-  static constexpr std::size_t kMaxUnknown = 64;  ///< unknown peers at once
+  static constexpr std::size_t kMaxUnknown = 64;  ///< unknown peers at once, where there are descriptors enough
   /// How long an accepted socket keeps its place while others wait.
   static constexpr std::chrono::milliseconds kPatience{100};
 
@@ -95,6 +95,7 @@ class OobListener final : private ChannelHandler {
   Timer pause_over_;
   std::list<Accepted> accepted_;  ///< oldest first
   std::size_t unknown_ = 0;       ///< of accepted_
+  std::size_t most_unknown_ = kMaxUnknown;
 };
 
 }  // namespace fabric::cpc

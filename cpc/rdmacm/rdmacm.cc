@@ -259,16 +259,16 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
   CmId id(event.id);
   const Result<CmMessage> request = decode_cm_message(event.private_data());
   if (!request) {
-    turn_away(id, nullptr, request.error().text);
+    turn_away(id, request.error().text);
     return;
   }
   if (!cm_key(context_.settings->token, listener.port.port->address.link, event.peer_qpn)
            .has_signed(event.private_data().first(request->header.length))) {
-    turn_away(id, nullptr, "a message without proof: you do not belong to this job");
+    turn_away(id, "a message without proof: you do not belong to this job");
     return;
   }
   if (Status good = check(listener, *request); !good) {
-    turn_away(id, &*request, good.error().text);
+    refuse(id, *request, RefuseReason::kFailed, good.error().text);
     return;
   }
   admit(listener, std::move(id), *request, event.peer_qpn);
@@ -289,21 +289,30 @@ Status RdmaCm::check(const Listener& listener, const CmMessage& request) const {
   return {};
 }
 
-/// `request`: of one that has proved who it is, and can check that we are who we say.
-void RdmaCm::turn_away(const CmId& id, const CmMessage* request, const std::string& why) {
+/// A stranger: it learns nothing of us.
+void RdmaCm::turn_away(const CmId& id, const std::string& why) {
   unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
   CmMessage refusal;
   refusal.header.type = MessageType::kRefuse;
-  refusal.header.sender = context_.settings->self;
   refusal.reason = RefuseReason::kFailed;
   refusal.text = why;
-  if (request != nullptr) {
-    refusal.header.target = request->header.sender;
-  }
+  const std::vector<std::byte> data = encode(refusal);
+  (void)rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
+}
+
+/// One that has proved who it is. The answer is good for its attempt only.
+void RdmaCm::refuse(const CmId& id, const CmMessage& request, RefuseReason reason, const std::string& why) {
+  unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
+  CmMessage refusal;
+  refusal.header = request.header;
+  refusal.header.type = MessageType::kRefuse;
+  std::swap(refusal.header.sender, refusal.header.target);
+  std::swap(refusal.header.sender_port, refusal.header.target_port);
+  refusal.reason = reason;
+  refusal.newest = request.header.incarnation;
+  refusal.text = why;
   std::vector<std::byte> data = encode(refusal);
-  if (request != nullptr) {
-    cm_key(context_.settings->token, Transport::kIwarp, 0).sign(data);
-  }
+  cm_key(context_.settings->token, Transport::kIwarp, 0).sign(data);
   (void)rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size()));
 }
 
@@ -324,7 +333,10 @@ void RdmaCm::admit(Listener& listener, CmId id, const CmMessage& request, std::u
   }
   RdmaCmChannel& channel = *found->second.channel;
   if (channel.queue_count() != request.queue_count || channel.has(request.queue)) {
-    turn_away(id, &request, "another REQ of the same connection has been here, and contradicts this one");
+    // One of the two is of somebody who repeats what it heard. The peer comes again, with a newer incarnation.
+    arrivals_.erase(found);
+    refuse(id, request, RefuseReason::kOutdated,
+           "another REQ of the same connection has been here, and contradicts this one");
     return;
   }
   channel.add(std::move(id), request.queue, peer_qpn);

@@ -67,7 +67,8 @@ class RdmaCm final : public Cpc, private ChannelHandler {
   void on_listener_event(Listener& listener, const CmEvent& event);
   void admit(Listener& listener, CmId id, const CmMessage& request, std::uint32_t peer_qpn);
   [[nodiscard]] Status check(const Listener& listener, const CmMessage& request) const;
-  void turn_away(const CmId& id, const CmMessage* request, const std::string& why);
+  void turn_away(const CmId& id, const std::string& why);
+  void refuse(const CmId& id, const CmMessage& request, RefuseReason reason, const std::string& why);
   void drop(const Channel& channel);
   [[nodiscard]] std::optional<InterfaceAddress> find_ip(const PortContext& port) const;
   [[nodiscard]] Result<CmId> bound_id(CmEventHandler* context, CmSocketAddress address) const;

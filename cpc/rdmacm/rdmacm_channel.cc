@@ -163,13 +163,7 @@ void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
 
 void RdmaCmChannel::on_rejected(const CmEvent& event) {
   if (const auto version = other_version(event.private_data())) {
-    lost_ = true;
-    Message message = received(MessageType::kRefuse);
-    message.reason = RefuseReason::kOtherVersion;
-    message.text = remote() + " speaks version " + std::to_string(*version) +
-                   " of the messages of connection set-up, we " + std::to_string(kMessageVersion) +
-                   ": all processes must run the same btl_fabric";
-    handler_->on_message(*this, std::move(message));
+    lose(remote() + speaks_other_version(*version));  // whoever says so has not proved who it is
     return;
   }
   peer_is_busy_ = is_of_full_backlog(event);
@@ -181,6 +175,10 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
   if (!cm_key(identity_.token, port_.port->address.link, 0)
            .has_signed(event.private_data().first(refusal->header.length))) {
     lose(remote() + " does not know us: " + refusal->text);
+    return;
+  }
+  if (!identity_.is_of_peer(refusal->header)) {
+    lose(remote() + " refuses another connection: " + refusal->text);
     return;
   }
   lost_ = true;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Whoever else finds the listener's port: port scanners, garbage, other jobs. Connections come about all the same.
+#include <sys/resource.h>
+
 #include <chrono>
 #include <deque>
+#include <filesystem>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -238,6 +242,33 @@ START_TEST(a_silent_host_keeps_out_only_itself) {
 }
 END_TEST
 
+/// Where there are few descriptors, strangers get a sixteenth of them, and the application keeps the rest.
+START_TEST(strangers_leave_descriptors_to_others) {
+  const auto open_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  rlimit limit{};
+  ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = 160;
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  Node b(2, &cpc::ConnectionSettings::connect_timeout_ms, 60000);
+  const auto before = open_descriptors();
+  std::vector<cpc::FileDescriptor> silent;
+  for (int i = 0; i < 40; ++i) {
+    silent.push_back(Relay::connect_to(port_of(b)));
+    ck_assert(static_cast<bool>(silent.back()));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto accepted = open_descriptors() - before - 40;
+  ck_assert_int_ge(accepted, 1);
+  ck_assert_int_le(accepted, 10);
+  Node a(1);
+  a.connect(b);
+  check_connected(a, b, 0, 5);
+}
+END_TEST
+
 /// 100,000 connections of strangers from several hosts: some go at once, some say garbage, and 400 are silent at any time. Peers of
 /// the job come all along, and each gets its connection.
 START_TEST(a_storm_of_strangers) {
@@ -298,9 +329,30 @@ START_TEST(rude_peers_fail_alone) {
 }
 END_TEST
 
-/// The side that opens a channel finds a difference in version in the listener's first word.
+/// The first of the peer's addresses leads to somebody who accepts and says nothing; the second to the peer.
+START_TEST(a_silent_address_is_left_for_the_next) {
+  Node a(1, &cpc::ConnectionSettings::connect_timeout_ms, 200);
+  Node b(2);
+  Relay relay(b.target(), [](int, bool, std::size_t) { return Relay::Flow::kPass; });
+  relay.open();
+  const std::uint16_t port = cpc::decode_oob_offer(relay.target().offer)->port_v4;
+  const cpc::FileDescriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = Relay::loopback(port, 0x7f000002);
+  ck_assert_int_eq(bind(silent.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ck_assert_int_eq(listen(silent.get(), 4), 0);
+  cpc::PeerTarget target = relay.target();
+  target.offer = encode(cpc::OobOffer{port, 0, {{false, 8, {127, 0, 0, 2}}, {false, 8, {127, 0, 0, 1}}}});
+  a.connect(a.key_to(b), target);
+  check_connected(a, b);
+  pollfd came{silent.get(), POLLIN, 0};
+  ck_assert_int_eq(poll(&came, 1, 0), 1);
+}
+END_TEST
+
+/// The side that opens a channel finds a difference in version in the listener's first word; but whoever says that has proved nothing,
+/// and so it is tried again.
 START_TEST(other_versions_are_told) {
-  Node a(1);
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 0);
   Node b(2);
   auto bytes = cpc::encode_hello({});
   bytes[4] = std::byte{200};
@@ -333,6 +385,7 @@ int main() {
                          {garbage_does_not_disturb, wrong_words_are_turned_away_at_once, what_was_heard_opens_nothing,
                           the_token_does_not_travel, an_impostor_gets_no_connection, silence_is_turned_away_in_time,
                           more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
-                          a_storm_of_strangers, rude_peers_fail_alone, other_versions_are_told},
+                          strangers_leave_descriptors_to_others, a_storm_of_strangers, rude_peers_fail_alone,
+                          a_silent_address_is_left_for_the_next, other_versions_are_told},
                          120);
 }

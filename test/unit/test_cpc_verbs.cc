@@ -13,6 +13,7 @@
 
 #include "cpc/core/unknown_peers.h"
 #include "cpc/rdmacm/cm_ids.h"
+#include "cpc/rdmacm/rdmacm_channel.h"
 #include "test/unit/verbs_side.h"
 
 namespace fabric {
@@ -147,6 +148,81 @@ START_TEST(ibcm_refuses_strangers) {
 }
 END_TEST
 
+/// A REQ with queue pair number `qpn`, as from a peer of rank 9, and what is answered.
+class RawRequest {
+ public:
+  RawRequest(const cpc::CmAddress& address, cpc::CmMessage request, const JobToken& token, Transport link,
+             std::uint32_t qpn)
+      : request_(std::move(request)), qpn_(qpn) {
+    rdma_cm_id* made = nullptr;
+    ck_assert_int_eq(rdma_create_id(events_.get(), &made, nullptr, RDMA_PS_TCP), 0);
+    id_.reset(made);
+    cpc::CmSocketAddress source = cpc::ip_address(address.address, 0, 0);
+    cpc::CmSocketAddress target = cpc::ip_address(address.address, static_cast<std::uint16_t>(address.service), 0);
+    ck_assert_int_eq(rdma_resolve_addr(made, source.get(), target.get(), 2000), 0);
+    ck_assert_int_eq(wait().type, RDMA_CM_EVENT_ADDR_RESOLVED);
+    ck_assert_int_eq(rdma_resolve_route(made, 2000), 0);
+    ck_assert_int_eq(wait().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    std::vector<std::byte> data = encode(request_);
+    cpc::cm_key(token, link, qpn_).sign(data);
+    rdma_conn_param parameters{};
+    parameters.private_data = data.data();
+    parameters.private_data_len = static_cast<std::uint8_t>(data.size());
+    parameters.qp_num = qpn_;
+    ck_assert_int_eq(rdma_connect(made, &parameters), 0);
+  }
+  struct Answer {
+    rdma_cm_event_type type;
+    std::vector<std::byte> data;
+  };
+  Answer wait() {
+    rdma_cm_event* event = nullptr;
+    ck_assert_int_eq(rdma_get_cm_event(events_.get(), &event), 0);
+    Answer answer{event->event, {}};
+    const auto* bytes = static_cast<const std::byte*>(event->param.conn.private_data);
+    if (bytes != nullptr && event->event == RDMA_CM_EVENT_REJECTED) {
+      answer.data.assign(bytes, bytes + event->param.conn.private_data_len);
+    }
+    rdma_ack_cm_event(event);
+    return answer;
+  }
+
+ private:
+  cpc::CmEventChannel events_{rdma_create_event_channel()};
+  cpc::CmId id_;
+  cpc::CmMessage request_;
+  std::uint32_t qpn_;
+};
+
+/// Somebody repeats a REQ that it has heard, and comes first: the peer whose REQ it is comes again, and is told so by an answer that
+/// is good for no other attempt.
+START_TEST(a_repeated_req_does_not_end_the_connection) {
+  VerbsSide b(2);
+  const std::vector<CpcOffer> offers = b.offers();
+  const CpcOffer* const to_b = find_offer(cpc::kRdmaCm.kind, offers);
+  if (to_b == nullptr) {
+    return;
+  }
+  const cpc::CmAddress address = cpc::decode_cm_addresses(to_b->blob)->front();
+  cpc::CmMessage request;
+  request.header.sender = {1, 9};
+  request.header.target = b.name();
+  request.header.attempt = 1;
+  request.header.incarnation = 5;
+  request.queue_count = 2;
+  RawRequest first(address, request, b.token(), b.link(), 17);
+  RawRequest again(address, request, b.token(), b.link(), 17);
+  const RawRequest::Answer answer = again.wait();
+  ck_assert_int_eq(answer.type, RDMA_CM_EVENT_REJECTED);
+  const auto refusal = cpc::decode_cm_message(answer.data);
+  ck_assert(refusal.has_value() && refusal->reason == cpc::RefuseReason::kOutdated && refusal->newest == 5);
+  ck_assert(refusal->header.sender == b.name() && refusal->header.target.rank == 9);
+  ck_assert(refusal->header.attempt == 1 && refusal->header.incarnation == 5);
+  ck_assert(cpc::cm_key(b.token(), b.link(), 0).has_signed(std::span(answer.data).first(refusal->header.length)));
+  ck_assert_int_eq(first.wait().type, RDMA_CM_EVENT_REJECTED);
+}
+END_TEST
+
 /// Somebody who has the listener's port and never answers: the turns of those who want others do not wait for that.
 START_TEST(a_request_without_answer_holds_nobody_up) {
   cpc::ConnectionSettings settings;
@@ -204,8 +280,9 @@ int main(int argc, char** argv) {
     std::puts("skipped: no active port");
     return 77;
   }
-  return test::run_suite("cpc_verbs",
-                         {oob_from_one_side, oob_from_both_sides, rdmacm_from_one_side, rdmacm_from_both_sides,
-                          ibcm_from_one_side, ibcm_from_both_sides, oob_refuses_strangers, rdmacm_refuses_strangers,
-                          ibcm_refuses_strangers, a_request_without_answer_holds_nobody_up});
+  return test::run_suite(
+      "cpc_verbs",
+      {oob_from_one_side, oob_from_both_sides, rdmacm_from_one_side, rdmacm_from_both_sides, ibcm_from_one_side,
+       ibcm_from_both_sides, oob_refuses_strangers, rdmacm_refuses_strangers, ibcm_refuses_strangers,
+       a_repeated_req_does_not_end_the_connection, a_request_without_answer_holds_nobody_up});
 }

@@ -72,6 +72,16 @@ START_TEST(every_bit_counts) {
 }
 END_TEST
 
+START_TEST(secret_numbers_depend_on_the_token) {
+  const Bytes what = message();
+  ck_assert_uint_eq(secret_number(kToken, what), 0x668742e3U);
+  JobToken other = kToken;
+  other[0] ^= std::byte{1};
+  ck_assert_uint_ne(secret_number(other, what), secret_number(kToken, what));
+  ck_assert_uint_ne(secret_number(kToken, std::span(what).first(59)), secret_number(kToken, what));
+}
+END_TEST
+
 START_TEST(nonces_are_never_the_same) {
   std::set<Nonce> seen;
   for (int i = 0; i < 1000; ++i) {
@@ -87,6 +97,6 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite(
-      "message_key", {a_proof_is_what_another_library_computes, every_bit_counts, nonces_are_never_the_same});
+  return fabric::test::run_suite("message_key", {a_proof_is_what_another_library_computes, every_bit_counts,
+                                                 secret_numbers_depend_on_the_token, nonces_are_never_the_same});
 }

@@ -25,6 +25,7 @@ class VerbsPort {
   static constexpr std::uint32_t kMessage = 64;  ///< bytes
 
   [[nodiscard]] ProcessName name() const { return settings_.self; }
+  [[nodiscard]] const JobToken& token() const { return settings_.token; }
   [[nodiscard]] std::vector<CpcOffer> offers() const {
     const cpc::PortContext* const port = &port_;
     return manager_->offers(std::span(&port, 1));

@@ -22,7 +22,9 @@ namespace fabric::test {
 class VerbsSide : private VerbsPort {
  public:
   using VerbsPort::make_stranger;
+  using VerbsPort::name;
   using VerbsPort::offers;
+  using VerbsPort::token;
 
   explicit VerbsSide(std::uint32_t rank) : VerbsSide(rank, cpc::ConnectionSettings(), {}) {}
   /// `transport`: of the queue pairs; what belongs to the port is filled in.

@@ -74,8 +74,8 @@ case_counters_of_atomics_by_the_device() { # if it has any
 }
 # Messages that wait have buffers, 3000 here; the receiver has a few. A registration is of as many as are made at once.
 case_counters_of_buffers() {
-  local few='S,4096,16,12,2:S,65536,16 --mca btl_fabric_coalesce_size 0'
-  [ "$link" != iwarp ] || few='P,4096,16:P,65536,8 --mca btl_fabric_coalesce_size 0'
+  local few='S,4096,16,12,2:S,65536,16 --mca btl_fabric_coalesce_size 0 --mca btl_fabric_free_list_max 0'
+  [ "$link" != iwarp ] || few='P,4096,16:P,65536,8 --mca btl_fabric_coalesce_size 0 --mca btl_fabric_free_list_max 0'
   # shellcheck disable=SC2086 # several words
   counts --mca btl_fabric_receive_queues $few -- registrations=80 &&
     counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_num 4000 -- registrations=0-60 &&

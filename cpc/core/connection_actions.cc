@@ -2,6 +2,7 @@
 //
 // What a connection does when the table says so.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "common/base/wire.h"
@@ -20,16 +21,21 @@ constexpr const char* kMethodDoesNotRun =
 /// The same on both sides, most likely another one for any other attempt of any two processes, and known to nobody else: who has
 /// repeated a request that it heard gets no further than this. Not 0.
 std::uint32_t cts_number(const ChannelIdentity& identity, bool opened_by_us) noexcept {
-  ByteWriter what;
+  std::array<std::byte, 2 * (4 + 4 + 2) + 4 + 4> what{};
+  std::byte* at = what.data();
+  const auto put = [&at](auto number) {
+    store_be(at, number);
+    at += sizeof number;
+  };
   for (const bool ours : {opened_by_us, !opened_by_us}) {
     const ProcessName& name = ours ? identity.self : identity.peer;
-    what.put(name.job);
-    what.put(name.rank);
-    what.put(ours ? identity.self_port : identity.peer_port);
+    put(name.job);
+    put(name.rank);
+    put(ours ? identity.self_port : identity.peer_port);
   }
-  what.put(identity.incarnation);
-  what.put(identity.attempt);
-  return std::max(secret_number(identity.token, what.take()), 1U);
+  put(identity.incarnation);
+  put(identity.attempt);
+  return std::max(secret_number(identity.token, what), 1U);
 }
 
 }  // namespace

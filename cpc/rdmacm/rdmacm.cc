@@ -262,8 +262,8 @@ void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
     turn_away(id, request.error().text);
     return;
   }
-  if (!cm_key(context_.settings->token, listener.port.port->address.link, event.peer_qpn)
-           .has_signed(event.private_data().first(request->header.length))) {
+  const MessageKey key = cm_key(context_.settings->token, listener.port.port->address.link, event.peer_qpn);
+  if (!is_signed(*request, event.private_data(), key)) {
     turn_away(id, "a message without proof: you do not belong to this job");
     return;
   }

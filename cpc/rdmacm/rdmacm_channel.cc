@@ -36,6 +36,10 @@ MessageKey cm_key(const JobToken& token, Transport link, std::uint32_t qpn) noex
   return {token, nonce_of_queue_pair(link == Transport::kIwarp ? 0 : qpn)};
 }
 
+bool is_signed(const CmMessage& message, std::span<const std::byte> private_data, const MessageKey& key) noexcept {
+  return key.has_signed(private_data.first(message.header.length));
+}
+
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,
                              const CmAddress& target, const Message& request)
     : environment_(environment),
@@ -172,8 +176,7 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     lose(remote() + ": " + describe(event));
     return;
   }
-  if (!cm_key(identity_.token, port_.port->address.link, 0)
-           .has_signed(event.private_data().first(refusal->header.length))) {
+  if (!is_signed(*refusal, event.private_data(), cm_key(identity_.token, port_.port->address.link, 0))) {
     lose(remote() + " does not know us: " + refusal->text);
     return;
   }
@@ -333,8 +336,7 @@ std::vector<std::byte> RdmaCmChannel::signed_bytes(const CmMessage& message, std
 
 /// A REPLY must be of the peer that was asked, to what it was asked.
 Status RdmaCmChannel::check(const CmMessage& message, const Lane& lane, const CmEvent& event) const {
-  if (!cm_key(identity_.token, port_.port->address.link, event.peer_qpn)
-           .has_signed(event.private_data().first(message.header.length))) {
+  if (!is_signed(message, event.private_data(), cm_key(identity_.token, port_.port->address.link, event.peer_qpn))) {
     return failure("a message without proof: it is not of this job");
   }
   const CmMessage expected = own(MessageType::kReply, lane);

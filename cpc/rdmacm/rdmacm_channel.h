@@ -30,6 +30,9 @@ struct CmEnvironment {
 
 /// Of messages whose sender has a queue pair of that number; see cm_message.h. 0: of a REJ.
 [[nodiscard]] MessageKey cm_key(const JobToken& token, Transport link, std::uint32_t qpn) noexcept;
+/// True if the private data, which `message` was decoded from, is signed with that key.
+[[nodiscard]] bool is_signed(const CmMessage& message, std::span<const std::byte> private_data,
+                             const MessageKey& key) noexcept;
 
 /// A local port, as its channels use it; outlives them.
 struct CmPort {

@@ -22,6 +22,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t messages_sent_in_place = 0;
   std::uint64_t messages_coalesced = 0;
   std::uint64_t packets_coalesced = 0;
+  std::uint64_t packets_resent = 0;
   std::uint64_t messages_by_eager_rdma = 0;
   std::uint64_t eager_rdma_rings = 0;
   std::uint64_t messages_directed_by_index = 0;
@@ -52,6 +53,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t srq_limit_events = 0;
   std::uint64_t connections_made = 0;
   std::uint64_t connections_failed = 0;
+  std::uint64_t connections_healed = 0;
   std::uint64_t connections_rested = 0;
   std::uint64_t xrc_senders = 0;
 };
@@ -73,6 +75,8 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"messages_sent_in_place", &Counters::messages_sent_in_place, "Messages sent from the user's memory"},
     CounterSpec{"messages_coalesced", &Counters::messages_coalesced, "Messages sent in packets with others"},
     CounterSpec{"packets_coalesced", &Counters::packets_coalesced, "Those packets"},
+    CounterSpec{"packets_resent", &Counters::packets_resent,
+                "Packets sent again, because the connection that they were sent over had broken"},
     CounterSpec{"messages_by_eager_rdma", &Counters::messages_by_eager_rdma,
                 "Of the messages that the device copied: those written into a ring of the peer's"},
     CounterSpec{"eager_rdma_rings", &Counters::eager_rdma_rings, "Rings given to peers that talk much"},
@@ -120,6 +124,8 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"srq_limit_events", &Counters::srq_limit_events,
                 "Times a shared queue ran low and got more buffers: a larger rd_init avoids it"},
     CounterSpec{"connections_made", &Counters::connections_made, "Connections made"},
+    CounterSpec{"connections_healed", &Counters::connections_healed,
+                "Connections that had broken and were made anew, with nothing lost"},
     CounterSpec{"connections_rested", &Counters::connections_rested,
                 "Idle connections whose peers were asked whether they may go, so that others have queue pairs"},
     CounterSpec{"connections_failed", &Counters::connections_failed,

@@ -25,13 +25,27 @@ enum class PacketKind : std::uint8_t {
   kRingLeft = 8,     ///< the answer to one that takes the ring back: nothing more is written there
   kRest = 9,         ///< the last message on a queue until the peer answers: it may say goodbye, or kStay
   kStay = 10,        ///< the answer that the link is needed
+  kCounts = 11,      ///< PacketCounts::taken of each queue, after a link has broken
 };
-inline constexpr PacketKind kLastPacketKind = PacketKind::kStay;
+inline constexpr PacketKind kLastPacketKind = PacketKind::kCounts;
 
 /// It is about the link that carries it, and about no other.
 [[nodiscard]] constexpr bool is_about_link(PacketKind kind) noexcept {
   return kind == PacketKind::kGoodbye || kind >= PacketKind::kRing;
 }
+
+/// It is sent again if it is lost with a link, and both sides count it.
+[[nodiscard]] constexpr bool is_counted(PacketKind kind) noexcept {
+  return kind == PacketKind::kMessage || kind == PacketKind::kMessages || kind == PacketKind::kAtomic ||
+         kind == PacketKind::kAtomicReply;
+}
+
+/// Packets of a queue that are counted, since there is the endpoint; the numbers go round. A queue pair keeps their order, so
+/// what one side has taken tells the other what has arrived.
+struct PacketCounts {
+  std::uint32_t sent = 0;   ///< posted: the number of the next one
+  std::uint32_t taken = 0;  ///< come from the peer
+};
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
 /// CTS, which grants nothing, its number), and notes: slots of the receiver's ring that may be written again, and whether a

@@ -290,7 +290,8 @@ Status Component::start_connections() {
   info_.token = settings.token;
   std::vector<const cpc::PortContext*> contexts;
   for (const auto& module : modules_) {
-    module->endpoints().set_observers(trace_.get(), std::chrono::milliseconds(params().goodbye_timeout));
+    module->endpoints().set_observers(trace_.get(), std::chrono::milliseconds(params().goodbye_timeout),
+                                      std::chrono::seconds(params().heal_timeout));
     connections_->add_port(module->context());
     contexts.push_back(&module->context());
   }

@@ -140,7 +140,7 @@ Result<PathQueues> Module::make_queues() const {
     }
     made.xrc_domain.emplace(std::move(*domain));
   }
-  auto credits = make_credit_pool(cache_.buffers(), fit_.queues, port_.device->max_inline);
+  auto credits = make_credit_pool(cache_.buffers(), fit_.queues, port_.device->max_inline, params().heal_timeout > 0);
   if (!credits) {
     return tl::unexpected(credits.error());
   }
@@ -172,7 +172,7 @@ Result<PathQueues> Module::make_queues() const {
 
 EagerRdma Module::eager_rdma() const noexcept {
   const ibv_device_attr& device = port_.device->attributes;
-  if (params().eager_rdma == 0 || port_.address.link == Transport::kIwarp) {
+  if (params().eager_rdma == 0 || params().heal_timeout > 0 || port_.address.link == Transport::kIwarp) {
     return EagerRdma::kOff;
   }
   if (params().eager_rdma == 1) {
@@ -218,6 +218,7 @@ void Module::make_path(PathQueues queues) {
   if (params().coalesce_first >= 0) {
     settings.coalesce_first = static_cast<std::uint32_t>(params().coalesce_first);
   }
+  settings.heals = params().heal_timeout > 0;
   if (queues.rings) {
     settings.eager_rdma = eager_rdma();
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);

@@ -61,6 +61,10 @@ void ModuleServices::report_connection_failed(const Endpoint& endpoint, const st
   say([&] { fabric::report_connection_failed(module_, endpoint, reason, history); });
 }
 
+void ModuleServices::report_healed(const Endpoint& endpoint, const std::string& how) noexcept {
+  say([&] { fabric::report_healed(module_, endpoint, how); });
+}
+
 void ModuleServices::report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept {
   say([&] {
     switch (failure.kind) {

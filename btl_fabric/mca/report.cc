@@ -273,6 +273,12 @@ void report_not_missed(const Module& module, const Endpoint& endpoint, const std
                       describe_peer(endpoint).c_str(), reason.c_str());
 }
 
+void report_healed(const Module& module, const Endpoint& endpoint, const std::string& how) {
+  opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %s: the connection with %s had broken: %s", module.name().c_str(),
+                      describe_peer(endpoint).c_str(), how.c_str());
+}
+
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history) {
   show(endpoint.carrier() != nullptr ? kConnectionBroken : kConnectionFailed, local_host(),

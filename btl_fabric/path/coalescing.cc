@@ -114,6 +114,7 @@ bool Link::open_promised() noexcept {
   const PacketHeader header = queue.next_header(PacketKind::kMessages, 0);
   header.write(fragment.packet);
   promised_grant_ = header.grant;
+  fragment.number = queue.take_number();
   watched_.open(queue.sends->qp,
                 {reinterpret_cast<std::uintptr_t>(fragment.packet), static_cast<std::uint32_t>(PacketHeader::kSize),
                  fragment.lkey},
@@ -152,6 +153,7 @@ void Link::take_promise_back() noexcept {
     ++queue.in_flight;
   } else {
     queue.sends->tx.completed(open_packet_->carried, open_packet_);
+    --queue.counts->sent;  // it is the newest
     if (!queue.is_shared) {
       queue.credits.return_credit();
       queue.credits.return_grant(promised_grant_);

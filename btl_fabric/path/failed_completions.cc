@@ -2,6 +2,7 @@
 //
 // Completions that say what went wrong, and packets that break the protocol.
 #include "btl_fabric/path/link.h"
+#include "btl_fabric/path/link_healing.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 
@@ -58,7 +59,9 @@ namespace fabric {
   // Of a link that is given up by agreement a goodbye may be under way still: the peer's was enough.
   const bool is_needless = fragment != nullptr && is_about_link(fragment->kind) && queue.share == nullptr &&
                            link.state() == Link::State::kFailed;
-  failure.is_missed = request != nullptr || (fragment != nullptr && fragment->callback_due && !is_needless);
+  const bool is_kept = link.state() == Link::State::kBroken;
+  failure.is_missed =
+      !is_kept && (request != nullptr || (fragment != nullptr && fragment->callback_due && !is_needless));
   failure.goodbye_carried = fragment != nullptr && fragment->kind == PacketKind::kGoodbye ? fragment->carried : 0;
   if (queue.share != nullptr) {
     events().sender_failed(queue.share->sends, &link, failure);
@@ -70,6 +73,11 @@ namespace fabric {
   }
   if (fragment != nullptr) {
     --queue.in_flight;
+    // What is flushed before we hear that the peer has given the connection up is kept too.
+    if (LinkHealing(link).keeps() && is_counted(fragment->kind)) {
+      queue.unfinished.push_back(fragment);
+      return;
+    }
     if (link.state() != Link::State::kFailed) {
       forget_caller(*fragment);  // the upper layer has taken its leave of the peer
     }

@@ -93,27 +93,41 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
   if (!queue.fits_inline(size) || !queue.waiting.empty() || queue.room() != Room::kYes) [[unlikely]] {
     return false;
   }
-  alignas(8) std::array<std::byte, kMaxInline> packet;
-  copy_few(packet.data() + PacketHeader::kSize, message.header, message.header_size);
+  alignas(8) std::array<std::byte, kMaxInline> passing;
+  std::byte* packet = passing.data();
+  const bool is_kept = queue.kept.is_on() && queue.kept.place() != nullptr;
+  if (is_kept) {
+    packet = queue.kept.place();
+  }
+  copy_few(packet + PacketHeader::kSize, message.header, message.header_size);
   std::size_t length = PacketHeader::kSize + message.header_size;
   std::span<const std::byte> data;
   if (message.payload_size > 0) {
     if (needs_packing(*message.convertor)) [[unlikely]] {
-      pack_all(*message.convertor, {packet.data() + length, message.payload_size});
+      pack_all(*message.convertor, {packet + length, message.payload_size});
       length += message.payload_size;
     } else {
       void* start = nullptr;
       opal_convertor_get_current_pointer(message.convertor, &start);
-      data = {static_cast<const std::byte*>(start), message.payload_size};
+      if (is_kept) {
+        copy_few(packet + length, start, message.payload_size);
+        length += message.payload_size;
+      } else {
+        data = {static_cast<const std::byte*>(start), message.payload_size};
+      }
     }
   }
   if (!queue.is_shared) {
     queue.credits.take_credit();
   }
-  queue.next_header(PacketKind::kMessage, message.tag).write(packet.data());
+  queue.next_header(PacketKind::kMessage, message.tag).write(packet);
+  const std::uint32_t number = queue.take_number();
+  if (is_kept) {
+    queue.kept.keep(number, length);
+  }
   ++path_.counters().messages_sent_inline;
   path_.counters().bytes_sent += size;
-  const int error = queue.post_inline({packet.data(), length}, data);
+  const int error = queue.post_inline({packet, length}, data);
   if (error != 0) [[unlikely]] {
     post_refused(queue, error);  // the message is lost with the link, which is reported
   }

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <utility>
 
+#include "btl_fabric/path/link_healing.h"
 #include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
@@ -46,6 +47,13 @@ LinkQueue& Link::make_queues() {
     const std::size_t index = subset_.index(place);
     queues_.emplace_back(*this, static_cast<std::uint8_t>(index), subset_.queues()[place], path_.receive_pool(index),
                          path_.settings().max_inline, send_space(place), path_.settings().costs);
+  }
+  if (path_.settings().heals && !is_xrc_ && path_.settings().max_inline > 0) {
+    for (LinkQueue& queue : queues_) {
+      const auto entries = static_cast<std::size_t>(queue.own_sends.tx.space().entries());
+      queue.kept.turn_on(entries + SendQueue::kMostBatch, path_.settings().max_inline);
+      queue.own_sends.has_whole_batches = true;
+    }
   }
   smallest_ = &queue(path_.smallest_queue());
   coalescing_ = &queue(path_.coalescing_queue());
@@ -240,6 +248,7 @@ void Link::end_waiting() noexcept {
   rdma_.abort();
   open_packet_ = nullptr;
   for (LinkQueue& queue : queues_) {
+    end_all(queue.unfinished);
     end_all(queue.waiting);
   }
   goodbyes_out_ -= std::exchange(goodbyes_to_say_, 0);
@@ -335,6 +344,12 @@ void Link::retry() noexcept {
     }
   }
   say_last_ones();
+  if (owes_counts_) {
+    LinkHealing(*this).say_counts();
+  }
+  if (backlog_ != nullptr && state_ == State::kResuming) {
+    LinkHealing(*this).send_more();
+  }
   if (owes_ring_left_ && is_up()) {
     leave_ring();
   }
@@ -344,7 +359,7 @@ void Link::retry() noexcept {
   while (!replies_.empty()) {
     const AtomicReply first = replies_.front();
     if (!send_reply(first)) {
-      if (state_ != State::kResting) {
+      if (state_ != State::kResting && state_ != State::kResuming) {
         path_.retry_later(*this);
       }
       break;

@@ -24,6 +24,7 @@ namespace fabric {
 
 class PacketPath;
 class SharedSendQueue;
+struct Backlog;
 
 /// Belongs to whoever holds the context's lock. It must be drained before it goes, or its queue pairs be gone.
 class Link : public RoomSource {
@@ -32,8 +33,10 @@ class Link : public RoomSource {
     kOpening,  ///< receives may be posted; nothing is sent yet
     kUp,       ///< messages go, reads, writes and atomics too
     kResting,  ///< the peer is asked whether the link may go: nothing is sent but that, and credits
+    kResuming,  ///< a link before it has broken: nothing is sent but what that one may not have delivered (link_healing.h)
     kLeaving,  ///< goodbye is to be sent, and nothing else but credits
     kFailed,   ///< nothing is posted any more; whoever waits for something is told so
+    kBroken,   ///< the same, but it is kept, for the next link
     kClosed,   ///< the same, and nobody waits
   };
 
@@ -105,6 +108,7 @@ class Link : public RoomSource {
   friend class PacketPath;
   friend class LinkRdma;
   friend class LinkRest;
+  friend class LinkHealing;
   friend class SharedSendQueue;
 
   /// The one for messages of queue `index` of the list.
@@ -138,6 +142,7 @@ class Link : public RoomSource {
   /// By the device, which copies it.
   [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
+  [[nodiscard]] int send_first(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] bool make_room(LinkQueue& queue) noexcept;
   [[nodiscard]] int send_later(LinkQueue& queue, Fragment& fragment) noexcept;
   // Packets of several messages (coalescing.cc)
@@ -248,6 +253,9 @@ class Link : public RoomSource {
   std::size_t goodbyes_out_ = 0;       ///< ours that have not arrived
   std::size_t rests_to_say_ = 0;       ///< over so many queues, the last ones
   bool owes_stay_ = false;             ///< there was no buffer to say so
+  bool owes_counts_ = false;           ///< there was no buffer to say so
+  bool has_told_counts_ = false;       ///< or owes them
+  Backlog* backlog_ = nullptr;         ///< what is to be sent again
   std::uint32_t target_qpn_ = 0;
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;

@@ -8,11 +8,13 @@
 
 #include <cassert>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/packet_header.h"
+#include "btl_fabric/path/kept_packets.h"
 #include "btl_fabric/path/receive_buffers.h"
 #include "btl_fabric/path/send_queue.h"
 #include "common/accounting/completion_queue_set.h"
@@ -80,12 +82,16 @@ struct LinkQueue {
   std::uint16_t notes = 0;
   /// Of the queue for the smallest messages: those that are to come until it is thought of giving the peer a ring (0: never).
   std::uint32_t until_ring = 0;
+  PacketCounts* counts = &own_counts;  ///< the endpoint's, for all its links
+  KeptPackets kept;
   std::uint32_t in_flight = 0;  ///< fragments posted whose completions are to come
   std::uint32_t qpn = 0;        ///< of `qp`, which it outlives; 0: none
   ibv_qp* qp = nullptr;         ///< the connection owns it; an X queue has none of its own
   SendShare* share = nullptr;   ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
   bool is_enqueued = false;        ///< in the wait list of the shared send queue
+  PacketCounts own_counts;         ///< of a link without an endpoint
+  FragmentQueue unfinished;        ///< of a link that has broken: posted, and perhaps not arrived; in order
   bool said_goodbye = false;       ///< the peer has: it sends nothing more over this queue
   bool said_rest = false;          ///< the peer has: it sends nothing more until we answer
   bool was_used = false;           ///< since somebody last looked
@@ -142,7 +148,7 @@ struct LinkQueue {
     SendQueue& queue = *sends;
     const auto pieces = static_cast<std::uint32_t>(fragment.des_segment_count);
     fragment.carried = queue.tx.take_signaled(queue.tx.space().needed(pieces), &fragment);
-    queue.unsignaled = 0;
+    queue.signaled();
     fragment.posted_on = this;
     return tagged(&fragment, SendTag::kFragment);
   }
@@ -185,6 +191,16 @@ struct LinkQueue {
     return header;
   }
 
+  /// The number of the packet that goes out now, which is counted.
+  [[nodiscard]] std::uint32_t take_number() noexcept { return counts->sent++; }
+  /// One that the device has been given a copy of is sent again if the link breaks. It is copied, before it is posted.
+  void keep_copy(std::uint32_t number, std::span<const std::byte> packet) noexcept {
+    if (std::byte* const place = kept.place(); place != nullptr) {
+      std::memcpy(place, packet.data(), packet.size());
+      kept.keep(number, packet.size());
+    }
+  }
+
   /// Accounts for what came with a message. False if the header cannot be true.
   [[nodiscard]] bool accept(const PacketHeader& header) noexcept {
     was_used = true;
@@ -216,6 +232,9 @@ struct LinkQueue {
       return IBV_SEND_INLINE;
     }
     queue.unsignaled = 0;
+    if (kept.is_on()) {
+      kept.end_batch();
+    }
     queue.batches.push(queue.tx.take_signaled(bytes, &queue));
     return IBV_SEND_INLINE | IBV_SEND_SIGNALED;
   }

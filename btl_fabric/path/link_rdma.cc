@@ -53,7 +53,9 @@ LinkRdma::LinkRdma(Link& link, PacketPath& path, LinkQueue& queue)
       queue_(queue),
       answers_(link.queue(std::min(path.queue_for(kAnswerBytes), path.receive_queues().count() - 1))),
       own_channel_(path, queue.own_sends.tx),
-      messages_(path.settings().rdma_depth) {}
+      atomics_(std::make_shared<Atomics>()) {
+  atomics_->places.resize(path.settings().rdma_depth);
+}
 
 /// The queue pair is gone by now, or has failed for all who share it.
 LinkRdma::~LinkRdma() {
@@ -105,7 +107,7 @@ int LinkRdma::submit(RdmaRequest* request) noexcept {
 void LinkRdma::forget_callers() noexcept {
   waiting_.forget_callers();
   held_.forget_callers();
-  for (RdmaRequest* request : messages_) {
+  for (RdmaRequest* request : atomics_->places) {
     if (request != nullptr) {
       request->callback = nullptr;
     }
@@ -134,7 +136,7 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
   DeviceRdma& device = path_.rdma();
   switch (channel_->planner.post_quickly(operation, device.verbs.on(queue_.sends->qp, queue_.remote_srqn()))) {
     case RdmaPosted::kYes:
-      queue_.sends->unsignaled = 0;
+      queue_.sends->signaled();
       ++channel_->in_flight;
       ++in_flight_;
       queue_.was_used = true;
@@ -174,7 +176,7 @@ LinkRdma::Started LinkRdma::borrow_for(RdmaRequest* request) noexcept {
 }
 
 LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
-  if (messages_under_way_ == messages_.size()) {
+  if (atomics_->under_way == atomics_->places.size()) {
     return Started::kLater;
   }
   Fragment* fragment = path_.get_send(path_.queue_for(AtomicMessage::kSize));
@@ -183,10 +185,10 @@ LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
     return Started::kLater;
   }
   std::size_t place = 0;
-  while (messages_[place] != nullptr) {
+  while (atomics_->places[place] != nullptr) {
     ++place;
   }
-  request->serial = next_serial_++;
+  request->serial = atomics_->next_serial++;
   AtomicMessage message;
   message.place = static_cast<std::uint32_t>(place);
   message.serial = request->serial;
@@ -203,8 +205,8 @@ LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
   if (!link_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
     return Started::kFailed;
   }
-  messages_[place] = request;
-  ++messages_under_way_;
+  atomics_->places[place] = request;
+  ++atomics_->under_way;
   return Started::kYes;
 }
 
@@ -263,7 +265,7 @@ RdmaNext LinkRdma::proceed(RdmaRequest* request) noexcept {
   const RdmaNext next =
       channel_->planner.proceed(operation, path_.rdma().verbs.on(queue_.sends->qp, queue_.remote_srqn()));
   if (next == RdmaNext::kMore) {
-    queue_.sends->unsignaled = 0;
+    queue_.sends->signaled();
     path_.counters().windows_invalidated += operation.windows;
   }
   return next;
@@ -279,6 +281,12 @@ void LinkRdma::completed(RdmaRequest* request, bool good) noexcept {
   if (next != RdmaNext::kDone) [[unlikely]] {
     request->stranded = next == RdmaNext::kBroken;
     link_.post_refused(queue_, errno);
+  }
+  if (!good && link_.state() == Link::State::kBroken && !request->stranded) {
+    channel_->planner.error(request->operation);
+    has_lost_atomics_ = has_lost_atomics_ || is_atomic(request->operation.kind);
+    unfinished_.push_back(request);
+    return;
   }
   if (!good || next != RdmaNext::kDone) {
     if (!request->stranded) {
@@ -337,13 +345,13 @@ bool LinkRdma::may_tell() const noexcept {
 }
 
 bool LinkRdma::replied(const AtomicReply& reply) noexcept {
-  if (reply.place >= messages_.size() || messages_[reply.place] == nullptr ||
-      messages_[reply.place]->serial != reply.serial) {
+  if (reply.place >= atomics_->places.size() || atomics_->places[reply.place] == nullptr ||
+      atomics_->places[reply.place]->serial != reply.serial) {
     return false;
   }
-  RdmaRequest* request = messages_[reply.place];
-  messages_[reply.place] = nullptr;
-  --messages_under_way_;
+  RdmaRequest* request = atomics_->places[reply.place];
+  atomics_->places[reply.place] = nullptr;
+  --atomics_->under_way;
   if (reply.done && request->local_address != nullptr) {
     if (request->is_32_bit) {
       const auto value = static_cast<std::uint32_t>(reply.value);
@@ -369,11 +377,11 @@ void LinkRdma::abort() noexcept {
   while (!waiting_.empty()) {
     finish(waiting_.pop_front(), OPAL_ERR_UNREACH);
   }
-  for (RdmaRequest*& request : messages_) {
+  for (RdmaRequest*& request : atomics_->places) {
     if (request != nullptr) {
       RdmaRequest* ended = request;
       request = nullptr;
-      --messages_under_way_;
+      --atomics_->under_way;
       finish(ended, OPAL_ERR_UNREACH);
     }
   }

@@ -9,6 +9,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "btl_fabric/base/rdma_request.h"
@@ -46,7 +48,7 @@ class LinkRdma {
   [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
   /// Requests whose callbacks are to come.
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
-    return in_flight_ + waiting_.count() + held_.count() + static_cast<std::uint32_t>(messages_under_way_);
+    return in_flight_ + waiting_.count() + held_.count() + static_cast<std::uint32_t>(atomics_->under_way);
   }
 
   /// The link is up: starts `requests`, which have waited for it, as far as there is room.
@@ -78,7 +80,14 @@ class LinkRdma {
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
 
   /// Atomics that went as messages, and that the peer has not answered.
-  [[nodiscard]] std::size_t replies_to_come() const noexcept { return messages_under_way_; }
+  [[nodiscard]] std::size_t replies_to_come() const noexcept { return atomics_->under_way; }
+
+  /// Atomics that went as messages. Their replies come by whatever link there is.
+  struct Atomics {
+    std::vector<RdmaRequest*> places;  ///< by the place that their replies name
+    std::size_t under_way = 0;
+    std::uint32_t next_serial = 1;
+  };
 
   enum class Started {
     kYes,
@@ -95,6 +104,8 @@ class LinkRdma {
   LinkRdma* next_enqueued = nullptr;
 
  private:
+  friend class LinkHealing;
+
   [[nodiscard]] bool must_wait() const noexcept;
   [[nodiscard]] Started start(RdmaRequest* request) noexcept;
   [[nodiscard]] Started post(RdmaRequest* request) noexcept;
@@ -115,10 +126,11 @@ class LinkRdma {
   RdmaRequestQueue stranded_;  ///< ended for the upper layer, but not for the device
   RdmaRequestQueue held_;      ///< ended well for the device, but not told to the upper layer
   std::chrono::steady_clock::time_point held_since_;
-  std::uint32_t in_flight_ = 0;         ///< posted to the device
-  std::vector<RdmaRequest*> messages_;  ///< atomics that went as messages, by the place that their replies name
-  std::size_t messages_under_way_ = 0;
-  std::uint32_t next_serial_ = 1;
+  std::uint32_t in_flight_ = 0;  ///< posted to the device
+  // Of a link that has broken, and of the next (link_healing.h)
+  std::shared_ptr<Atomics> atomics_;
+  RdmaRequestQueue unfinished_;    ///< under way when it broke, in order
+  bool has_lost_atomics_ = false;  ///< one of the device has not ended: nobody can tell whether it was executed
 };
 
 }  // namespace fabric

@@ -38,11 +38,27 @@ int Link::send(Fragment& fragment) noexcept {
 
 [[gnu::always_inline]] inline int Link::send_over(LinkQueue& queue, Fragment& fragment) noexcept {
   // Atomics that go as messages keep their order.
-  const bool overtakes = answers_first_ && fragment.kind == PacketKind::kMessage;
-  if ((queue.waiting.empty() || overtakes) && queue.room() == Room::kYes) [[likely]] {
+  if (queue.waiting.empty() && queue.room() == Room::kYes) [[likely]] {
     return post_fragment(queue, fragment);
   }
+  if (answers_first_ && fragment.kind == PacketKind::kMessage && queue.room() == Room::kYes) {
+    return send_first(queue, fragment);
+  }
   return send_later(queue, fragment);
+}
+
+/// Before those that wait. A packet that is promised has its number already.
+int Link::send_first(LinkQueue& queue, Fragment& fragment) noexcept {
+  if (is_promised_ && &queue == coalescing_) {
+    post_promised();
+    if (!is_up()) {
+      return OPAL_ERR_UNREACH;  // it was refused
+    }
+    if (queue.room() != Room::kYes) {
+      return send_later(queue, fragment);
+    }
+  }
+  return post_fragment(queue, fragment);
 }
 
 /// Posts a fragment; there must be room.
@@ -51,6 +67,9 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
     queue.credits.take_credit();
   }
   queue.next_header(fragment.kind, fragment.tag).write(fragment.packet);
+  if (is_counted(fragment.kind)) {
+    fragment.number = queue.take_number();
+  }
   const bool in_place = fragment.user_memory != nullptr;
   const bool owned = (fragment.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   const bool wants_callback = (fragment.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 || fragment.callback_due;
@@ -60,6 +79,9 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
     const std::size_t length = PacketHeader::kSize + fragment.segments[0].seg_len;
     ++counters.messages_sent_inline;
     counters.bytes_sent += fragment.segments[0].seg_len;
+    if (queue.kept.is_on() && is_counted(fragment.kind)) {
+      queue.keep_copy(fragment.number, {fragment.packet, length});
+    }
     if (const int error = queue.post_inline({fragment.packet, length}); error != 0) [[unlikely]] {
       post_refused(queue, error);
       return OPAL_ERR_UNREACH;
@@ -134,6 +156,8 @@ bool Link::send_internal(Fragment& fragment, PacketKind kind, std::size_t size) 
   int result = OPAL_ERR_UNREACH;
   if (is_up()) [[likely]] {
     result = send(fragment);
+  } else if (state_ == State::kResuming && kind == PacketKind::kCounts) {
+    result = send_over(queue(fragment.queue), fragment);
   } else if (state_ == State::kOpening) {
     ++path_.counters().waits_for_connection;
     queue(fragment.queue).waiting.push_back(&fragment);
@@ -203,6 +227,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     if (fragment == nullptr) {
       return false;
     }
+    fragment->kind = PacketKind::kCredits;
     fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     fragment->callback_due = false;
     fragment->segments[0].seg_len = 0;
@@ -302,7 +327,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
 }
 
 void Link::reply(const AtomicReply& reply) noexcept {
-  if (replies_.empty() && send_reply(reply)) {
+  if (state_ != State::kBroken && replies_.empty() && send_reply(reply)) {
     return;
   }
   try {
@@ -311,12 +336,14 @@ void Link::reply(const AtomicReply& reply) noexcept {
     path_.events().link_failed(*this, {.kind = LinkFailure::Kind::kNoMemory});
     return;
   }
-  path_.retry_later(*this);
+  if (state_ != State::kBroken) {
+    path_.retry_later(*this);
+  }
 }
 
 /// False if there is no buffer now.
 bool Link::send_reply(const AtomicReply& reply) noexcept {
-  if (state_ == State::kResting) {
+  if (state_ == State::kResting || state_ == State::kResuming) {
     return false;  // the peer waits for it, and needs the link
   }
   Fragment* fragment = path_.get_send(path_.queue_for(AtomicReply::kSize));

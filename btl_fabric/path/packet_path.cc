@@ -14,13 +14,14 @@ namespace fabric {
 constexpr int kCreditBuffers = 16;
 
 Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source, const ReceiveQueues& queues,
-                                                       std::uint32_t max_inline) {
+                                                       std::uint32_t max_inline, bool heals) {
   const bool has_credits = std::any_of(queues.queues().begin(), queues.queues().end(),
                                        [](const QueueSpec& spec) { return spec.kind == QueueKind::kPerPeer; });
-  if (!has_credits || max_inline >= PacketHeader::kSize) {
+  const std::size_t counts = heals ? queues.count() * sizeof(std::uint32_t) : 0;
+  if ((!has_credits && !heals) || max_inline >= PacketHeader::kSize + counts) {
     return nullptr;
   }
-  return FragmentPool::make(source, 0, false, 0, {kCreditBuffers, kCreditBuffers, 1});
+  return FragmentPool::make(source, 0, false, static_cast<std::uint32_t>(counts), {kCreditBuffers, kCreditBuffers, 1});
 }
 
 namespace {

@@ -47,8 +47,9 @@ struct PathSettings {
   DeviceCosts costs;
   std::uint32_t rdma_depth = 0;  ///< reads, writes and atomics under way on a queue pair
   RdmaLimits rdma_limits;
-  int poll_batch = 1;                           ///< completions taken at once, at most kMaxPollBatch
-  std::uint32_t coalesce_size = 0;              ///< bytes of a packet of several messages; 0: each goes alone
+  bool heals = false;               ///< links that break may be made anew: keeps what is not known to have arrived
+  int poll_batch = 1;               ///< completions taken at once, at most kMaxPollBatch
+  std::uint32_t coalesce_size = 0;  ///< bytes of a packet of several messages; 0: each goes alone
   std::optional<std::uint32_t> coalesce_first;  ///< of EarlyPackets
   EagerRdma eager_rdma = EagerRdma::kOff;       ///< not without PathQueues::rings
   std::uint32_t eager_rdma_threshold = 16;      ///< small messages of a peer before it is given a ring
@@ -70,10 +71,10 @@ struct PathQueues {
 
 /// Buffers for explicit credit messages, which messages cannot take: these may hold all their own buffers while they wait for
 /// credits, on both sides. Null where none are needed: without P queues, or if the device copies up to `max_inline` bytes and
-/// that is enough for such a message. The error says that no memory can be registered.
+/// that is enough for such a message (`heals`: and for PacketKind::kCounts). The error says that no memory can be registered.
 [[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source,
                                                                      const ReceiveQueues& queues,
-                                                                     std::uint32_t max_inline);
+                                                                     std::uint32_t max_inline, bool heals = false);
 
 /// What it uses of others, who outlive it.
 struct PathParts {
@@ -136,10 +137,12 @@ class PacketPath {
   friend class Link;
   friend class LinkRdma;
   friend class LinkRest;
+  friend class LinkHealing;
   friend class SharedSendQueue;
 
   // For links
-  /// A buffer for an explicit credit message on a queue, or null. Only without inline data. Goes back by put_back().
+  /// A buffer for an explicit credit message on a queue, or for kCounts, or null. Only if that does not go inline. Goes back by
+  /// put_back().
   [[nodiscard]] Fragment* get_for_credits(std::size_t queue) noexcept {
     Fragment* const reserved = queues_.credit_pool->get();
     return reserved != nullptr ? reserved : get_send(queue);

@@ -59,6 +59,10 @@ class PathEvents {
   virtual void rest_asked(Link& link) noexcept = 0;
   /// We have asked that, and the peer needs the link.
   virtual void rest_declined(Link& link) noexcept = 0;
+  /// The peer says what it has taken, after a link has broken: PacketCounts::taken of each queue, perhaps not as it should be.
+  virtual void counts_arrived(Link& link, std::span<const std::byte> counts) noexcept = 0;
+  /// LinkHealing::resend() has sent again all that was to be.
+  virtual void resent(Link& link) noexcept = 0;
   /// A CTS, or what should be one, has come over a queue.
   virtual void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept = 0;
   /// The receive of a handshake buffer (cpc::kHandshakeTag) is done, well or not.

@@ -41,11 +41,13 @@ namespace fabric {
     events().peer_spoke(queue.link);
   }
   if (header.kind == PacketKind::kMessage) [[likely]] {
+    ++queue.counts->taken;
     deliver_message(queue, *fragment, fragment->packet + PacketHeader::kSize, length - PacketHeader::kSize, header.tag);
     if (--queue.until_ring == 0) [[unlikely]] {
       queue.link.think_of_ring();
     }
   } else if (header.kind == PacketKind::kMessages) {
+    ++queue.counts->taken;
     deliver_several(queue, *fragment, length);
   } else if (header.kind != PacketKind::kCredits) [[unlikely]] {
     deliver_to_link(queue, header.kind, {fragment->packet, length});
@@ -194,6 +196,7 @@ void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<co
   Link& link = queue.link;
   const std::span<const std::byte> body = packet.subspan(PacketHeader::kSize);
   bool is_good = true;
+  queue.counts->taken += is_counted(kind) ? 1 : 0;
   if (kind == PacketKind::kAtomic) {
     is_good = take_atomic(queue, body);
   } else if (kind == PacketKind::kAtomicReply) {
@@ -213,6 +216,8 @@ void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<co
     if (is_good) {
       events().rest_declined(link);
     }
+  } else if (kind == PacketKind::kCounts) {
+    events().counts_arrived(link, body);
   } else if (kind == PacketKind::kRing) {
     is_good = &queue == &link.ring_queue() && link.take_offer(body.data(), body.size());
   } else if (kind == PacketKind::kRingLeft) {
@@ -251,6 +256,9 @@ void PacketPath::send_completed(const ibv_wc& completion) noexcept {
     }
     case SendTag::kBatch:
       queue.own_sends.tx.completed(queue.own_sends.batches.pop(), &queue.own_sends);
+      if (queue.kept.is_on()) {
+        queue.kept.batch_arrived(queue.own_sends.tx.used() == 0);
+      }
       break;
     case SendTag::kDrain:
       queue.drained = true;
@@ -293,7 +301,7 @@ bool PacketPath::take_atomic(LinkQueue& queue, std::span<const std::byte> body) 
 }
 
 bool PacketPath::take_atomic_reply(LinkQueue& queue, std::span<const std::byte> body) noexcept {
-  if (!queue.link.is_up()) {
+  if (const Link::State state = queue.link.state(); state == Link::State::kFailed || state == Link::State::kClosed) {
     return true;  // it was on its way when the link failed, and whoever waited for it has been told
   }
   AtomicReply reply;

@@ -41,17 +41,20 @@ class BatchRing {
 /// Belongs to whoever holds the context's lock.
 struct SendQueue {
   /// `space`: of the queue pair, without the entries that are kept for markers.
+  static constexpr std::uint32_t kMostBatch = 64;
+
   explicit SendQueue(const QueueSpace& space)
       : tx(space),
         own(static_cast<std::uint32_t>(space.few_entries(cpc::kOwnSends))),
         signal_batch(batch_of(tx)),
         batches(space.entries() / least_batch() + 2) {}
 
-  ibv_qp* qp = nullptr;          ///< the connection owns it
-  TxCredits tx;                  ///< room in the send queue, as far as completions have told
-  std::uint32_t unsignaled = 0;  ///< operations posted since the last signalled one
-  const std::uint32_t own;       ///< entries for which there is always room in the completion queue
-  std::uint32_t borrowed = 0;    ///< entries beyond those that are taken from `lender`
+  ibv_qp* qp = nullptr;            ///< the connection owns it
+  TxCredits tx;                    ///< room in the send queue, as far as completions have told
+  std::uint32_t unsignaled = 0;    ///< operations posted since the last signalled one
+  bool has_whole_batches = false;  ///< KeptPackets: only those of a batch count for that
+  const std::uint32_t own;         ///< entries for which there is always room in the completion queue
+  std::uint32_t borrowed = 0;      ///< entries beyond those that are taken from `lender`
   std::uint32_t signal_batch;
   SendCompletions* lender = nullptr;  ///< null: there is room for all
   BatchRing batches;
@@ -59,6 +62,9 @@ struct SendQueue {
   LinkQueue* first_waiting = nullptr;
 
   [[nodiscard]] bool has_room() const noexcept { return tx.has_room() && first_waiting == nullptr; }
+
+  /// An operation is posted that is signalled, and none of a batch.
+  void signaled() noexcept { unsignaled = has_whole_batches ? unsignaled : 0; }
 
   /// It shares the completion queue's entries for sends with others. Nothing is posted.
   void share(SendCompletions& completions) noexcept {
@@ -86,11 +92,11 @@ struct SendQueue {
 
  private:
   static std::uint32_t batch_of(const TxCredits& tx) noexcept {
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tx.limit() / tx.space().largest() / 4, 1, 64));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tx.limit() / tx.space().largest() / 4, 1, kMostBatch));
   }
   /// With nothing borrowed.
   [[nodiscard]] std::uint64_t least_batch() const noexcept {
-    return std::clamp<std::uint64_t>(own * tx.space().smallest() / tx.space().largest() / 4, 1, 64);
+    return std::clamp<std::uint64_t>(own * tx.space().smallest() / tx.space().largest() / 4, 1, kMostBatch);
   }
   void set_borrowed(std::uint32_t count) noexcept {
     borrowed = count;

@@ -11,6 +11,7 @@
 #include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
+#include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
@@ -75,6 +76,7 @@ UpperHandles Endpoint::upper() const noexcept {
 EndpointLink& Endpoint::link() {
   if (!link_) {
     link_ = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), subset, is_xrc_);
+    prepare_to_heal();
   }
   return *link_;
 }
@@ -187,6 +189,7 @@ bool Endpoint::is_idle() const noexcept {
 void Endpoint::forget_callers() noexcept {
   waiting_.forget_callers();
   waiting_rdma_.forget_callers();
+  stop_healing(true);
   if (link_) {
     for (LinkQueue& queue : link_->queues()) {
       queue.waiting.forget_callers();

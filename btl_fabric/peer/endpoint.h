@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ namespace fabric {
 
 class Endpoint;
 class Endpoints;
+struct EndpointHealing;
 
 /// The key of the endpoint that a connection belongs to: X queues have one for each direction.
 [[nodiscard]] inline cpc::ConnectionKey endpoint_key(cpc::ConnectionKey key) noexcept {
@@ -36,6 +39,7 @@ struct EndpointCause {
   const LinkFailure* failure = nullptr;               ///< of kLinkFailed; says more than `text`
   bool is_missed = false;                             ///< somebody waits for what has failed
   bool is_reported = false;                           ///< the user knows already
+  bool is_final = false;                              ///< the connection is not made anew
   bool was_wanted = true;                             ///< of kSetUpFailed: we had asked for what has failed
   cpc::Direction direction = cpc::Direction::kBoth;   ///< of X queues: of the connection that it is about
   const std::vector<ibv_qp*>* queue_pairs = nullptr;  ///< of kReceivesWanted and kLinked
@@ -173,6 +177,16 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void drop_all() noexcept;
   void close_all(const std::string& reason);
   void retire() noexcept;
+  void take_down_link() noexcept;
+  void forget_connections() noexcept;
+  // What becomes of a link that has broken (endpoint_healing.cc)
+  void prepare_to_heal();
+  void break_off(const EndpointCause& cause);
+  void exchange_counts();
+  [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
+  [[nodiscard]] RdmaRequestQueue end_healing();
+  /// Ends what was to be sent again, with an error, or so that nobody hears of it.
+  void stop_healing(bool quietly) noexcept;
   /// Nobody is called back any more for what waits.
   void forget_callers() noexcept;
 
@@ -245,6 +259,17 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool has_left_for(std::chrono::milliseconds time) const noexcept;
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
+  // Healing, for Endpoints (endpoint_healing.cc)
+  [[nodiscard]] bool is_healing() const noexcept { return healing_ != nullptr; }
+  /// One of its links that had broken is drained.
+  void take_what_is_left(Link& broken);
+  /// All of them, and whatever else was ending.
+  void go_on_healing();
+  /// The peer says what it has taken.
+  void hear_counts(Link& link, std::span<const std::byte> counts);
+  /// There is no time left for it.
+  [[nodiscard]] bool has_healed_for(std::chrono::milliseconds time) const noexcept;
+
   /// Once drained: the link goes, and the progress thread hears Destroy.
   void destroy();
 
@@ -278,7 +303,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   // Sent before the connection was up, in order
   FragmentQueue waiting_;
   RdmaRequestQueue waiting_rdma_;
-  std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
+  std::uint32_t in_pieces_ = 0;             ///< requests of ours whose pieces are under way
+  std::unique_ptr<PacketCounts[]> counts_;  ///< of all its links, by place; null where none is made anew
+  bool owes_counts_ = false;                ///< the peer wants to know them
+  std::unique_ptr<EndpointHealing>
+      healing_;  ///< from the break of a link until what it has not delivered is sent again
   std::unique_ptr<EndpointLink> link_;
   RoomListing room_;  ///< of the carrier; goes before it
 };

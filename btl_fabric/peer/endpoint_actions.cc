@@ -14,13 +14,17 @@
 namespace fabric {
 
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
+  const bool heals = may_heal(cause);
   return {.may_speak_first = may_speak_first_,
-          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting()),
+          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || is_healing()),
           .crossed = has_asked_ && !cause.was_wanted,
           .is_self = is_self_,
           .other_way = cause.direction == cpc::Direction::kIncoming,
           .heard = has_heard_,
           .idle = is_idle(),
+          .heals = heals,
+          .healing = is_healing(),
+          .goes_on = heals && is_healing(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
@@ -117,6 +121,12 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kRetire:
       retire();
       return {};
+    case EndpointAction::kBreakOff:
+      break_off(cause);
+      return {};
+    case EndpointAction::kExchangeCounts:
+      exchange_counts();
+      return {};
     case EndpointAction::kReport:
       owner_.report(*this, cause);
       return {};
@@ -180,7 +190,14 @@ void Endpoint::start() {
   if (state_ != EndpointState::kSelf) {
     set_carrier(&link());
   }
-  link().start(waiting_, waiting_rdma_);
+  RdmaRequestQueue requests;
+  if (is_healing()) {
+    requests = end_healing();
+  }
+  while (!waiting_rdma_.empty()) {
+    requests.push_back(waiting_rdma_.pop_front());
+  }
+  link().start(waiting_, requests);
 }
 
 /// What is under way is told of its end; what has not been posted waits for the next link. With X queues the connection by which
@@ -201,12 +218,21 @@ void Endpoint::retire() noexcept {
     ending.stop(Link::State::kFailed);
     (void)ending.receive_from(0, 0);
     ending.take_waiting(waiting_, waiting_rdma_);
-    ending.key = key(outgoing());
-    ending.number = directions_.link(outgoing());
-    ending.is_flushed = !directions_.has(outgoing()) || directions_.told(outgoing()) == Told::kFlushed;
-    owner_.take_down(std::move(link_));
+    take_down_link();
     ending.end_waiting();
   }
+  forget_connections();
+}
+
+/// It goes when it is drained.
+void Endpoint::take_down_link() noexcept {
+  link_->key = key(outgoing());
+  link_->number = directions_.link(outgoing());
+  link_->is_flushed = !directions_.has(outgoing()) || directions_.told(outgoing()) == Told::kFlushed;
+  owner_.take_down(std::move(link_));
+}
+
+void Endpoint::forget_connections() noexcept {
   handshake_ = {};
   for (const cpc::Direction direction : Directions::kAll) {
     directions_.forget(direction);
@@ -232,6 +258,7 @@ void Endpoint::fail_all() {
   if (link_) {
     link_->end_waiting();
   }
+  stop_healing(false);
   while (!waiting_rdma_.empty()) {
     end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
                 [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
@@ -247,6 +274,7 @@ void Endpoint::drop_all() noexcept {
   while (!waiting_.empty()) {
     drop_send(waiting_.pop_front());
   }
+  stop_healing(true);
   if (link_ && state_ == EndpointState::kClosing) {  // else it goes on to receive
     link_->stop(Link::State::kClosed);
     link_->end_waiting();

@@ -38,6 +38,8 @@ class EndpointServices {
   virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept = 0;
   /// A connection that only the peer wanted.
   virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept = 0;
+  /// A connection had broken, and has been made anew with nothing lost.
+  virtual void report_healed(const Endpoint& endpoint, const std::string& how) noexcept = 0;
   virtual void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
                                         const std::string& history) noexcept = 0;
   virtual void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept = 0;

@@ -17,6 +17,7 @@ enum class EndpointState : std::uint8_t {
   kConnecting,  ///< The progress thread makes a connection; what is to be sent waits.
   kCtsSent,     ///< The queue pairs are up, receives are posted and CTS is sent; the peer's CTS is awaited.
   kCtsAwaited,  ///< The same, but the peer sends its CTS first.
+  kResuming,  ///< The link is up after one that has broken. What that one may not have delivered is found out, and sent again.
   kResting,  ///< We have asked the peer whether the link may go. What is to be sent waits for the answer, or the next link.
   kParting,  ///< The peer has asked so, and we agree: our goodbye is under way. What is to be sent waits for the next link.
   kClear,      ///< The link may carry, and nothing has been sent either way: nobody misses the connection if it goes.
@@ -27,7 +28,7 @@ enum class EndpointState : std::uint8_t {
   kFailed,        ///< It has been reported; whatever is sent is refused.
   kClosing,       ///< The link is being taken down. What is sent is refused, and nobody waits for anything.
 };
-inline constexpr std::size_t kEndpointStates = 13;
+inline constexpr std::size_t kEndpointStates = 14;
 /// What is to be sent waits in these states, and in those before it.
 inline constexpr EndpointState kLastThatWaits = EndpointState::kParting;
 
@@ -49,8 +50,9 @@ enum class EndpointEvent : std::uint8_t {
   kRestWanted,      ///< Queue pairs are short, and this link has been idle for long.
   kRestAsked,       ///< The peer asks whether the link may go, and sends nothing until it hears an answer.
   kRestDeclined,    ///< The answer: the peer needs the link.
+  kResumed,         ///< What a link before has not delivered is sent again.
 };
-inline constexpr std::size_t kEndpointEvents = 17;
+inline constexpr std::size_t kEndpointEvents = 18;
 
 /// What is so at the time of the event.
 struct EndpointGuards {
@@ -61,7 +63,11 @@ struct EndpointGuards {
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
   bool heard = false;      ///< a message of the peer has come over the link, which carries both ways: it is connected
   bool idle = false;       ///< nothing of ours is under way over the link, nothing waits, and we owe no answer
-  bool receives = false;   ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
+  bool heals =
+      false;  ///< the connection may be made anew: it has broken for a reason that may pass, and there is time left
+  bool healing = false;   ///< a link has broken, and what it may not have delivered is to be sent again
+  bool goes_on = false;   ///< both: one that breaks while that is prepared is made anew too
+  bool receives = false;  ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
     {&EndpointGuards::may_speak_first, "may speak first"},
@@ -71,6 +77,9 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::other_way, "other way"},
     {&EndpointGuards::heard, "heard"},
     {&EndpointGuards::idle, "idle"},
+    {&EndpointGuards::heals, "heals"},
+    {&EndpointGuards::healing, "healing"},
+    {&EndpointGuards::goes_on, "goes on"},
     {&EndpointGuards::receives, "receives"},
 });
 
@@ -85,10 +94,12 @@ enum class EndpointAction : std::uint8_t {
   kSayGoodbye,
   kAskToRest,  ///< Over the link, which carries nothing more until the peer answers.
   kDeclineRest,
-  kPutOffRest,      ///< The link does not carry yet: the event is handled when it does.
-  kResume,          ///< The link carries again, first of all what has waited.
-  kStopSending,     ///< X queues: the link carries again when it is connected anew. What waits stays.
-  kRetire,          ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
+  kPutOffRest,   ///< The link does not carry yet: the event is handled when it does.
+  kResume,       ///< The link carries again, first of all what has waited.
+  kStopSending,  ///< X queues: the link carries again when it is connected anew. What waits stays.
+  kRetire,       ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
+  kBreakOff,  ///< The link carries nothing more, and goes when it is drained. What the peer may not have, and what waits, stays.
+  kExchangeCounts,  ///< Tell the peer what has arrived; hear the same, and send again what has not.
   kReport,          ///< Tell the user.
   kNote,            ///< Tell those who asked for details: nobody misses it.
   kFailAll,         ///< Tell the PML; what waits ends with an error.
@@ -96,20 +107,21 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 20;
+inline constexpr std::size_t kEndpointActions = 22;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
-    "Idle",      "Connecting", "CtsSent",      "CtsAwaited", "Resting", "Parting", "Clear",
-    "Connected", "Self",       "AboutToLeave", "Leaving",    "Failed",  "Closing"};
+    "Idle",  "Connecting", "CtsSent", "CtsAwaited",   "Resuming", "Resting", "Parting",
+    "Clear", "Connected",  "Self",    "AboutToLeave", "Leaving",  "Failed",  "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
-    "SendWanted",     "ReceivesWanted", "Linked",     "Made",       "CtsArrived",  "PeerSpoke",
-    "GoodbyeArrived", "GoodbyeDone",    "Superseded", "SenderGone", "Lost",        "SetUpFailed",
-    "LinkFailed",     "Removed",        "RestWanted", "RestAsked",  "RestDeclined"};
+    "SendWanted",     "ReceivesWanted", "Linked",     "Made",       "CtsArrived",   "PeerSpoke",
+    "GoodbyeArrived", "GoodbyeDone",    "Superseded", "SenderGone", "Lost",         "SetUpFailed",
+    "LinkFailed",     "Removed",        "RestWanted", "RestAsked",  "RestDeclined", "Resumed"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",       "Connect",   "PostReceives", "SendCts",    "TellPeerSpoke",  "Start",       "BeginToLeave",
-    "SayGoodbye", "AskToRest", "DeclineRest",  "PutOffRest", "Resume",         "StopSending", "Retire",
-    "Report",     "Note",      "FailAll",      "DropAll",    "CloseDirection", "CloseAll"};
+    "None",         "Connect",    "PostReceives",   "SendCts",        "TellPeerSpoke", "Start",
+    "BeginToLeave", "SayGoodbye", "AskToRest",      "DeclineRest",    "PutOffRest",    "Resume",
+    "StopSending",  "Retire",     "BreakOff",       "ExchangeCounts", "Report",        "Note",
+    "FailAll",      "DropAll",    "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

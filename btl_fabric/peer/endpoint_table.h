@@ -31,6 +31,10 @@
 // and sends nothing until the other answers, with goodbye or that it needs the link. Two that ask at the same time agree. Who
 // agrees has nothing under way, so nothing is lost, and what is sent next makes a newer link.
 //
+// Healing. A link that has carried, and breaks for a reason that may pass, is made anew while btl_fabric_heal_timeout lasts: over the
+// next one both sides say what has arrived, and send the rest again (path/link_healing.h). Who loses the link in the middle of that
+// makes another one. Whatever is sent meanwhile waits. A side that has noticed nothing is told by the new connection.
+//
 // Nothing times out but the wait for our goodbye: a main thread that computes for a minute answers after a minute.
 #pragma once
 
@@ -62,6 +66,9 @@ inline constexpr When kIsSelf = on(&EndpointGuards::is_self);
 inline constexpr When kOtherWay = on(&EndpointGuards::other_way);
 inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
+inline constexpr When kHeals = on(&EndpointGuards::heals);
+inline constexpr When kIsHealing = on(&EndpointGuards::healing);
+inline constexpr When kGoesOn = on(&EndpointGuards::goes_on);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -72,32 +79,35 @@ struct Rows : EndpointTable {
   // ---- Something is to be sent
   go(kIdle, kSendWanted, kAlways, kConnecting, {kConnect}),
   ignored({kConnecting, kCtsSent, kCtsAwaited}, kSendWanted, "it waits for the connection"),
-  ignored({kResting, kParting}, kSendWanted, "it waits for the peer's answer, or for the next link"),
+  ignored({kResuming, kResting, kParting}, kSendWanted, "it waits for the peer's answer, or for the next link"),
   ignored({kConnected, kSelf}, kSendWanted, "the link carries it"),
 
   // ---- A connection is made, for us or for the peer
   go({kIdle, kConnecting}, kReceivesWanted, kAlways, kConnecting, {kPostReceives}),
   go({kIdle, kConnecting}, kLinked, kMaySpeakFirst,  kCtsSent,    {kPostReceives, kSendCts}),
   go({kIdle, kConnecting}, kLinked, !kMaySpeakFirst, kCtsAwaited, {kPostReceives}),
-  go(kConnecting, kMade, !kIsSelf && kMissed, kConnected, {kStart}),
-  go(kConnecting, kMade, !kIsSelf && !kMissed && kHeard, kConnected, {kStart}),
-  go(kConnecting, kMade, !kIsSelf && !kMissed && !kHeard, kClear, {}),
+  go(kConnecting, kMade, !kIsSelf && kIsHealing, kResuming, {kExchangeCounts}),
+  go(kConnecting, kMade, !kIsSelf && !kIsHealing && kMissed, kConnected, {kStart}),
+  go(kConnecting, kMade, !kIsSelf && !kIsHealing && !kMissed && kHeard, kConnected, {kStart}),
+  go(kConnecting, kMade, !kIsSelf && !kIsHealing && !kMissed && !kHeard, kClear, {}),
   go(kConnecting, kMade, kIsSelf,  kSelf,      {kStart}),
   ignored(kIdle, kMade, "nothing is to be sent over it"),
-  go(kCtsSent,    kCtsArrived, kMissed,  kConnected, {kStart}),
-  go(kCtsSent,    kCtsArrived, !kMissed, kClear,     {}),
-  go(kCtsAwaited, kCtsArrived, kMissed,  kConnected, {kSendCts, kStart}),
-  go(kCtsAwaited, kCtsArrived, !kMissed, kClear,     {kSendCts}),
+  go(kCtsSent,    kCtsArrived, kIsHealing,              kResuming,  {kExchangeCounts}),
+  go(kCtsSent,    kCtsArrived, !kIsHealing && kMissed,  kConnected, {kStart}),
+  go(kCtsSent,    kCtsArrived, !kIsHealing && !kMissed, kClear,     {}),
+  go(kCtsAwaited, kCtsArrived, kIsHealing,              kResuming,  {kSendCts, kExchangeCounts}),
+  go(kCtsAwaited, kCtsArrived, !kIsHealing && kMissed,  kConnected, {kSendCts, kStart}),
+  go(kCtsAwaited, kCtsArrived, !kIsHealing && !kMissed, kClear,     {kSendCts}),
   go(kClear, {kSendWanted, kPeerSpoke}, kAlways, kConnected, {kStart}),
   go(kConnecting, kPeerSpoke, !kIsSelf, kConnecting, {kTellPeerSpoke}),
   ignored(kConnecting, kPeerSpoke, "there is nobody to tell", kIsSelf),
   stay({kIdle, kConnected}, kPeerSpoke, kOtherWay, {kTellPeerSpoke}),
   ignored({kIdle, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
-  ignored({kCtsSent, kCtsAwaited, kResting, kParting, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
+  ignored({kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
 
   error({kIdle, kConnecting}, kCtsArrived, "a CTS over queue pairs that are not linked"),
-  error({kResting, kParting, kClear, kConnected}, kCtsArrived, "a second CTS"),
-  error({kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected}, {kReceivesWanted, kLinked, kMade}, "a connection is made twice"),
+  error({kResuming, kResting, kParting, kClear, kConnected}, kCtsArrived, "a second CTS"),
+  error({kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kClear, kConnected}, {kReceivesWanted, kLinked, kMade}, "a connection is made twice"),
   error(kSelf, {kReceivesWanted, kLinked, kMade, kCtsArrived}, "this process has no connection with itself"),
 
   // ---- A link that neither side needs now is given up
@@ -107,7 +117,7 @@ struct Rows : EndpointTable {
   go(kConnected, kRestAsked, kIdleLink,  kParting,   {kSayGoodbye}),
   go(kConnected, kRestAsked, !kIdleLink, kConnected, {kDeclineRest}),
   go(kClear,     kRestAsked, kAlways,    kParting,   {kStart, kSayGoodbye}),
-  stay({kConnecting, kCtsSent, kCtsAwaited}, kRestAsked, kAlways, {kPutOffRest}),
+  stay({kConnecting, kCtsSent, kCtsAwaited, kResuming}, kRestAsked, kAlways, {kPutOffRest}),
   go(kResting, kRestAsked, kAlways, kParting, {kSayGoodbye}),
   go(kResting, kRestDeclined, kAlways, kConnected, {kResume}),
   go(kResting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
@@ -115,14 +125,16 @@ struct Rows : EndpointTable {
   go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, !kMissed, kIdle, {kCloseAll, kRetire}),
   go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kMissed, kConnecting,
      {kCloseAll, kRetire, kConnect}),
-  go({kResting, kParting}, kSuperseded, !kMissed, kIdle,       {kRetire}),
-  go({kResting, kParting}, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
+  go(kResting, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire}),
+  go(kResting, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kConnect}),
+  go(kParting, kSuperseded, !kMissed, kIdle,       {kRetire}),
+  go(kParting, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
   go(kResting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave, kSayGoodbye}),
   go(kParting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave}),
-  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kSelf}, kRestWanted, "there is no link that carries"),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kSelf}, kRestWanted, "there is no link that carries"),
   ignored({kIdle, kParting}, kRestAsked, "the link is over"),
   error(kSelf, kRestAsked, "nobody but we can ask ourselves"),
-  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kParting}, kRestDeclined, "the link that it is about is over"),
+  ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResuming, kParting}, kRestDeclined, "the link that it is about is over"),
   error({kClear, kConnected, kSelf}, kRestDeclined, "nobody has asked"),
   ignored({kResting, kParting}, kSenderGone, "X queues do not rest"),
   ignored(kResting, kGoodbyeDone, "none was said"),
@@ -140,8 +152,10 @@ struct Rows : EndpointTable {
 
   go({kConnecting, kCtsSent, kCtsAwaited}, kSuperseded, !kMissed, kIdle,       {kRetire}),
   go({kConnecting, kCtsSent, kCtsAwaited}, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
-  go({kClear, kConnected},                 kSuperseded, !kMissed, kIdle,       {kRetire}),
-  go({kClear, kConnected},                 kSuperseded, kMissed,  kFailed,     {kReport, kFailAll}),
+  go(kClear,     kSuperseded, !kMissed,            kIdle,   {kRetire}),
+  go(kClear,     kSuperseded, kMissed,             kFailed, {kReport, kFailAll}),
+  go(kConnected, kSuperseded, !kHeals && !kMissed, kIdle,   {kRetire}),
+  go(kConnected, kSuperseded, !kHeals && kMissed,  kFailed, {kReport, kFailAll}),
   go(kLeaving, kSuperseded, kAlways, kClosing, {kDropAll, kCloseAll}),
   ignored({kIdle, kSelf}, kSuperseded, "there is no link"),
 
@@ -161,15 +175,42 @@ struct Rows : EndpointTable {
   go(kConnecting, kSetUpFailed, !kOtherWay && kCrossed, kConnecting, {kNote, kCloseDirection, kRetire}),
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kConnected,  kSetUpFailed, !kOtherWay, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kIdle, kConnecting}, kLost, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
-  go({kIdle, kConnecting}, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kResting, kConnected, kSelf}, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kResting, kSelf}, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kIdle, kConnecting}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kResting, kClear, kConnected, kSelf}, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
+  go(kConnected,  kSetUpFailed, !kOtherWay && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kIdle, kLost, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
+  go(kIdle, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kLost, !kGoesOn && !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
+  go(kConnecting, kLost, !kGoesOn && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kGoesOn && !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
+  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kGoesOn && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kResting, kConnected}, kLost, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kSelf, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResting, kSetUpFailed, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kSelf, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kIdle, kLinkFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kLinkFailed, !kGoesOn, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear}, kLinkFailed, !kGoesOn, kFailed, {kReport, kFailAll}),
+  go({kResting, kConnected}, kLinkFailed, !kHeals, kFailed, {kReport, kFailAll}),
+  go(kSelf, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
+
+  // ---- A link that has carried breaks, and the next one goes on where it has ended
+  go({kResting, kConnected}, {kLost, kLinkFailed}, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go({kResting, kConnected}, kSuperseded, kHeals, kConnecting, {kBreakOff, kConnect}),
+  go(kResting,   kSetUpFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go(kConnected, kSetUpFailed, !kOtherWay && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go(kResuming, kResumed, kAlways, kConnected, {kStart}),
+  // What breaks before that has nothing to do with what is to be sent again.
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, {kLost, kLinkFailed}, kGoesOn, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kGoesOn, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kHeals,  kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, kSuperseded, kHeals,  kConnecting, {kBreakOff, kConnect}),
+  go(kResuming, kSuperseded, !kHeals, kFailed, {kReport, kFailAll}),
+  go(kResuming, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
+  go(kResuming, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
+  error({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected, kSelf}, kResumed, "nothing is to be sent again"),
+  ignored({kAboutToLeave, kLeaving, kFailed, kClosing}, kResumed, "it does not matter any more"),
+  ignored(kResuming, {kSenderGone, kGoodbyeDone}, "it is about links that carry"),
 
   // ---- We leave
   go(kConnected, kRemoved, kAlways, kLeaving, {kBeginToLeave, kSayGoodbye}),

@@ -268,16 +268,25 @@ void Endpoints::reap_links() {
     if (one.number != 0) {
       submit(cpc::Destroy{one.key, one.number});
     }
-    --one.endpoint.ending_links_;
-    *at = std::move(one.next);
+    const std::unique_ptr<EndpointLink> ended = std::move(*at);
+    *at = std::move(ended->next);
+    Endpoint& endpoint = ended->endpoint;
+    if (ended->state() == Link::State::kBroken) {
+      endpoint.take_what_is_left(*ended);
+      at = &ending_;  // callbacks may have changed the list
+    }
+    --endpoint.ending_links_;
+    guarded(&endpoint, [&] { endpoint.go_on_healing(); });
   }
 }
 
 /// Without memory it is done the next time.
 void Endpoints::do_chores() noexcept try {
   reap_drained();
+  watch_healing();
   make_room();
-  has_chores_ = !closing_.empty() || ending_ != nullptr || path_->has_senders_gone() || links_wanted_ > 0;
+  has_chores_ =
+      !closing_.empty() || !healing_.empty() || ending_ != nullptr || path_->has_senders_gone() || links_wanted_ > 0;
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();
 }

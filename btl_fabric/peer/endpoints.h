@@ -41,9 +41,12 @@ class Endpoints final : private PathEvents {
   /// Open MPI's name of the port.
   void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);
   /// `trace`: hears of every transition; null: nobody does. `goodbye_timeout`: the longest wait for a goodbye to arrive.
-  void set_observers(cpc::Trace* trace, std::chrono::milliseconds goodbye_timeout) noexcept {
+  /// `heal_timeout`: for so long a link that has broken is tried to be made anew; 0: not at all.
+  void set_observers(cpc::Trace* trace, std::chrono::milliseconds goodbye_timeout,
+                     std::chrono::milliseconds heal_timeout = {}) noexcept {
     trace_ = trace;
     goodbye_timeout_ = goodbye_timeout;
+    heal_timeout_ = heal_timeout;
   }
 
   [[nodiscard]] PacketPath& path() noexcept { return *path_; }
@@ -107,6 +110,13 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] cpc::LinkNumber next_link(const cpc::ConnectionKey& key) { return ++newest_links_[key]; }
   /// A link that its endpoint goes on without: it goes when it is drained.
   void take_down(std::unique_ptr<EndpointLink> link) noexcept;
+  // Of links that have broken (endpoints_healing.cc)
+  [[nodiscard]] std::chrono::milliseconds heal_timeout() const noexcept { return heal_timeout_; }
+  void begin_healing(Endpoint& endpoint);
+  void end_healing(Endpoint& endpoint) noexcept;
+  void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
+                     std::uint64_t resent) noexcept;
+  void watch_healing();
   [[nodiscard]] Status connect_self();
   void connect_other_ports(const Endpoint& endpoint) noexcept {
     services_.connect_other_ports(endpoint.key().peer, number_);
@@ -171,6 +181,8 @@ class Endpoints final : private PathEvents {
   void goodbye_done(Link& link) noexcept override;
   void rest_asked(Link& link) noexcept override;
   void rest_declined(Link& link) noexcept override;
+  void counts_arrived(Link& link, std::span<const std::byte> counts) noexcept override;
+  void resent(Link& link) noexcept override;
   void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
   void handshake_completed(const ibv_wc& completion) noexcept override;
   void unknown_queue_pair_spoke(std::uint32_t qpn, std::span<const std::byte> packet) noexcept override;
@@ -197,7 +209,9 @@ class Endpoints final : private PathEvents {
   mca_btl_base_module_t* upper_module_ = nullptr;
   cpc::Trace* trace_ = nullptr;
   std::chrono::milliseconds goodbye_timeout_{0};
-  bool is_ending_ = false;   ///< the upper layer is gone
+  std::chrono::milliseconds heal_timeout_{0};
+  std::vector<Endpoint*> healing_;  ///< those with a link that has broken
+  bool is_ending_ = false;          ///< the upper layer is gone
   bool has_chores_ = false;  ///< something is ending (one of the next two, or a send queue of X queues), or is to rest
   std::size_t links_wanted_ = 0;  ///< by connections that wait until others have gone
   std::uint64_t idle_round_ = 0;  ///< of looking at which are idle

@@ -134,7 +134,8 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
   Endpoint* const endpoint = find_any(upcall.key, upcall.link);
   if (endpoint == nullptr || !endpoint->directions_.has(upcall.key.direction, upcall.link) ||
       (port_.address.link == Transport::kIwarp &&
-       (endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kResting))) {
+       (endpoint->state() == EndpointState::kConnected || endpoint->state() == EndpointState::kResuming ||
+        endpoint->state() == EndpointState::kResting))) {
     return;
   }
   const bool is_up = endpoint->state() == EndpointState::kConnected;

@@ -103,6 +103,7 @@ class MainHalf final : private EndpointServices {
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*reason*/) noexcept override {}
+  void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {}
   void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
                                 const std::string& history) noexcept override;

@@ -210,6 +210,7 @@ class EndpointsBench final : private EndpointServices {
     ++reports;
   }
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*why*/) noexcept override {}
+  void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {
     ++other_ports_wanted;
     endpoints.connect(key().peer);  // it is asked for too, and has begun

@@ -40,6 +40,7 @@ struct BenchOptions {
   EagerRdma eager_rdma = EagerRdma::kOff;
   RingSizes rings{.rings = 1, .slots = 4, .slot_size = 64};
   std::uint32_t eager_rdma_threshold = 2;
+  bool heals = false;
   std::uint32_t shared_sends =
       0;  ///< entries of the completion queue that send queues share; 0: they own all they need
 };
@@ -59,8 +60,10 @@ class PathBench final : private PathEvents {
     settings.coalesce_first = options.coalesce_first;
     settings.eager_rdma = options.eager_rdma;
     settings.eager_rdma_threshold = options.eager_rdma_threshold;
+    settings.heals = options.heals;
     settings.receivers = receivers_.data();
-    PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
+    PathQueues made =
+        make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline, options.heals);
     if (options.eager_rdma != EagerRdma::kOff) {
       made.rings = std::make_unique<RingMemory>(buffers.source(), options.rings);
     }
@@ -223,6 +226,8 @@ class PathBench final : private PathEvents {
   int goodbyes_done = 0;
   int rests_asked = 0;
   int rests_declined = 0;
+  int links_resent = 0;
+  std::vector<std::vector<std::byte>> counts_heard;
   unsigned cts = 0;
   unsigned handshakes = 0;
   unsigned unknown = 0;
@@ -268,6 +273,10 @@ class PathBench final : private PathEvents {
   void goodbye_done(Link& /*link*/) noexcept override { ++goodbyes_done; }
   void rest_asked(Link& /*link*/) noexcept override { ++rests_asked; }
   void rest_declined(Link& /*link*/) noexcept override { ++rests_declined; }
+  void counts_arrived(Link& /*link*/, std::span<const std::byte> counts) noexcept override {
+    counts_heard.emplace_back(counts.begin(), counts.end());
+  }
+  void resent(Link& /*link*/) noexcept override { ++links_resent; }
   void cts_received(LinkQueue& /*queue*/, std::span<const std::byte> /*packet*/) noexcept override { ++cts; }
   void handshake_completed(const ibv_wc& /*completion*/) noexcept override { ++handshakes; }
   void unknown_queue_pair_spoke(std::uint32_t /*qpn*/, std::span<const std::byte> /*packet*/) noexcept override {

@@ -82,9 +82,37 @@ START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
                 (cell.step.next == kLeaving && has_no_link));
       ck_assert(cell.event == kRemoved || cell.state == kLeaving || cell.state == kAboutToLeave);
     }
+    if (cell.does(Action::kBreakOff)) {  // what the peer may not have is kept, and a connection is made for it
+      ck_assert((cell.guards.heals || cell.guards.goes_on) && cell.step.next == kConnecting &&
+                cell.does(Action::kConnect));
+    }
+    if (cell.state == kResuming && cell.does(Action::kRetire)) {
+      ck_assert(!cell.guards.missed);
+    }
     if (cell.does(Action::kNote)) {
       ck_assert(!cell.guards.missed || cell.guards.crossed || cell.guards.other_way);
     }
+  }
+}
+END_TEST
+
+START_TEST(a_link_that_has_carried_is_made_anew) {
+  for (const EndpointEvent event : {kLost, EndpointEvent::kLinkFailed, kSuperseded}) {
+    for (const EndpointState state : {kConnected, kResting, kResuming}) {
+      const EndpointStep step = go(state, event, {.missed = true, .heals = true});
+      ck_assert(step.next == kConnecting);
+      ck_assert(go(state, event, {.missed = true}).next ==
+                (state == kResting && event == kSuperseded ? kConnecting : EndpointState::kFailed));
+    }
+  }
+  // Nothing is sent before both know what has arrived.
+  ck_assert(go(kConnecting, kMade, {.missed = true, .healing = true}).next == kResuming);
+  ck_assert(go(kCtsSent, kCtsArrived, {.missed = true, .healing = true}).next == kResuming);
+  ck_assert(go(kResuming, kSendWanted).next == kResuming);
+  ck_assert(go(kResuming, kResumed).actions[0] == Action::kStart);
+  for (const Cell& cell : all_cells()) {
+    ck_assert(!cell.does(Action::kStart) || !cell.guards.healing || cell.state == kResuming || cell.event == kRemoved ||
+              (cell.event != kMade && cell.event != kCtsArrived) || cell.state == kAboutToLeave || cell.guards.is_self);
   }
 }
 END_TEST
@@ -210,9 +238,10 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "endpoint_table",
-      {nothing_revives_an_endpoint_that_has_ended, each_failure_is_reported_once_and_before_anybody_is_told,
-       what_is_waited_for_is_never_dropped_without_an_error, cts_goes_both_ways_before_anything_else,
-       a_link_that_carried_nothing_is_missed_by_nobody, an_idle_link_goes_by_agreement,
-       a_connection_that_breaks_without_goodbye_has_failed, a_newer_link_takes_the_place_of_the_last_one,
-       goodbye_comes_before_the_connection_is_given_up, who_only_receives_is_not_closed, what_is_ignored_is_explained});
+      {a_link_that_has_carried_is_made_anew, nothing_revives_an_endpoint_that_has_ended,
+       each_failure_is_reported_once_and_before_anybody_is_told, what_is_waited_for_is_never_dropped_without_an_error,
+       cts_goes_both_ways_before_anything_else, a_link_that_carried_nothing_is_missed_by_nobody,
+       an_idle_link_goes_by_agreement, a_connection_that_breaks_without_goodbye_has_failed,
+       a_newer_link_takes_the_place_of_the_last_one, goodbye_comes_before_the_connection_is_given_up,
+       who_only_receives_is_not_closed, what_is_ignored_is_explained});
 }

@@ -100,7 +100,7 @@ Verdict on_request(Qp& qp, const SendEntry& entry) {
       case Action::Rnr:
         return {.action = Verdict::Rnr};
       case Action::Error:
-        return {.action = Verdict::Error, .status = rule.status};
+        return {.action = Verdict::Error, .status = rule.status, .executed = rule.executed};
       case Action::Kill:
         return {.action = Verdict::Kill, .kill_at = rule.kill_at};
       default:

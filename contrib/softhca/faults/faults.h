@@ -6,7 +6,7 @@
 //   drop   [match...]              the message is lost; the transport tries again, and a try may be lost again
 //   delay  us=N [match...]         it is executed N microseconds later
 //   rnr    [match...]              the responder says "not ready"
-//   error  status=NAME [match...]  the request completes with this ibv_wc_status, and the QP fails
+//   error  status=NAME [match...]  the request completes with this ibv_wc_status, and the QP fails; with executed=yes the peer has it
 //   fail   call=NAME errno=NAME [match...]   a verbs or rdma_cm call fails (ibv_create_qp, ibv_reg_mr, rdma_connect, ...)
 //   cm     action=reject|silence [match...]  connection requests
 //   kill   [at=WHEN] [match...]    the process that executes it dies (SIGKILL): before it, in the middle of it, or while it
@@ -26,6 +26,7 @@ struct Verdict {
   uint32_t delay_us = 0;
   KillAt kill_at = KillAt::Nowhere;
   ibv_wc_status status = IBV_WC_SUCCESS;
+  bool executed = false;  // of Error: it was, and only the answer is lost
 };
 
 // Whether there is any rule: one load on the packet path.

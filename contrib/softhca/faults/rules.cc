@@ -107,6 +107,11 @@ bool set_status(Rule& rule, std::string_view value) {
   return false;
 }
 
+bool set_executed(Rule& rule, std::string_view value) {
+  rule.executed = value == "yes";
+  return rule.executed || value == "no";
+}
+
 bool set_call(Rule& rule, std::string_view value) {
   rule.call = value;
   return value.substr(0, 4) == "ibv_" || value.substr(0, 5) == "rdma_";
@@ -147,6 +152,8 @@ struct Key {
 constexpr Key kKeys[] = {
     {"us", "N", bit(Action::Delay), bit(Action::Delay), set_number<&Rule::us>},
     {"status", "the name of an ibv_wc_status", bit(Action::Error), bit(Action::Error), set_status},
+    {"executed", "yes|no, whether the peer has it and only the answer is lost (no)", bit(Action::Error), 0,
+     set_executed},
     {"call", "ibv_... or rdma_...", bit(Action::Fail), bit(Action::Fail), set_call},
     {"errno", "the name of an errno", bit(Action::Fail), bit(Action::Fail), set_errno},
     {"action", "reject|silence", bit(Action::Cm), bit(Action::Cm), set_cm},

@@ -24,6 +24,7 @@ struct Rule {
   // What it does
   uint32_t us = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
+  bool executed = false;  // of Error
   std::string call;
   int error = 0;
   bool silent = false;

@@ -129,7 +129,8 @@ void succeed(Qp& qp) {
   (void)retire_first(qp, IBV_WC_SUCCESS);
 }
 
-void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at) {
+// `lost`: what becomes of it where the responder's last answer does not arrive.
+void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_status lost = IBV_WC_SUCCESS) {
   iovec list[kMaxPieces];
   unsigned count = 0;
   if (entry.opcode == IBV_WR_BIND_MW) {
@@ -150,7 +151,7 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at) {
   if (acknowledged(qp) && reply.kind == Reply::Lost) return wait_for_transport(fabric, qp, entry);
   if (acknowledged(qp) && reply.kind == Reply::NotReady) return wait_for_receiver(fabric, qp, entry, reply.rnr_timer);
   qp.sq.psn = (qp.sq.psn + message.packets) & kPsnMask;
-  succeed(qp);
+  lost == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, lost);
 }
 
 // What a fault rule does to the request instead of, or before, executing it.
@@ -171,6 +172,7 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
     case faults::Verdict::Delay:
       return wait_until(qp, SendWait::Delayed, Fabric::now_ns() + verdict.delay_us * kUs);
     case faults::Verdict::Error:
+      if (verdict.executed) return execute(fabric, qp, entry, KillAt::Nowhere, verdict.status);
       return fail_first(qp, verdict.status);
     case faults::Verdict::Kill:
       if (verdict.kill_at == KillAt::Before) kill_this_process();

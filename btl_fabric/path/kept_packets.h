@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Copies of the packets that a device has copied and that are not known to have arrived: if the link breaks, they are sent
+// again (link_healing.h). They are made in the place of the packet, which nobody else keeps; and go by batches, as their completions
+// come.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace fabric {
+
+/// Those of a queue. Belongs to whoever holds the context's lock.
+class KeptPackets {
+ public:
+  /// For at most `most` packets of at most `size` bytes. Memory is taken with the first one.
+  void turn_on(std::size_t most, std::size_t size) noexcept {
+    most_ = most;
+    longest_ = record_bytes(size);
+    is_on_ = true;
+  }
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  /// There was no memory: some packets are not here, and the link cannot be made anew.
+  [[nodiscard]] bool is_lossy() const noexcept { return is_lossy_; }
+
+  /// Where the next packet is to be written; null if there is no memory for it, now and from now on.
+  [[nodiscard]] std::byte* place() noexcept {
+    if (size_ - end_ < longest_) [[unlikely]] {
+      if (!wrap()) {
+        return nullptr;
+      }
+    }
+    return memory_.get() + end_ + sizeof(Record);
+  }
+  /// It is written there.
+  void keep(std::uint32_t number, std::size_t length) noexcept {
+    assert(record_bytes(length) <= longest_);
+    *reinterpret_cast<Record*>(memory_.get() + end_) = {number, static_cast<std::uint32_t>(length)};
+    end_ += record_bytes(length);
+  }
+  /// A batch ends with the newest packet.
+  void end_batch() noexcept {
+    if (memory_) {
+      ends_[(first_end_ + ends_count_++) % ends_.size()] = end_;
+    } else {
+      ++batches_before_;
+    }
+  }
+  /// The oldest batch has arrived. `nothing_else`: so have all packets.
+  void batch_arrived(bool nothing_else) noexcept {
+    if (batches_before_ > 0) {
+      --batches_before_;
+      return;
+    }
+    begin_ = ends_[first_end_];
+    first_end_ = (first_end_ + 1) % ends_.size();
+    --ends_count_;
+    if (nothing_else && begin_ == end_) {
+      assert(ends_count_ == 0);
+      begin_ = end_ = 0;  // so that little memory is used again and again
+    }
+  }
+
+  /// All that are here, oldest first: see(number, packet). Some may have arrived.
+  template <class See>
+  void for_each(See see) const {
+    for (std::size_t at = begin_; at != end_;) {
+      if (begin_ > end_ && at >= begin_ && at == wrapped_at_) {
+        at = 0;
+        continue;
+      }
+      const auto& record = *reinterpret_cast<const Record*>(memory_.get() + at);
+      see(record.number, std::span<const std::byte>(memory_.get() + at + sizeof(Record), record.length));
+      at += record_bytes(record.length);
+    }
+  }
+
+ private:
+  struct Record {
+    std::uint32_t number;
+    std::uint32_t length;
+  };
+  static constexpr std::size_t record_bytes(std::size_t length) noexcept {
+    return sizeof(Record) + (length + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record);
+  }
+  [[nodiscard]] bool wrap() noexcept;
+
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t size_ = 0;
+  std::size_t begin_ = 0;  ///< of the oldest
+  std::size_t end_ = 0;    ///< behind the newest
+  std::size_t wrapped_at_ = 0;
+  std::uint32_t batches_before_ = 0;  ///< under way since before there was memory
+  std::vector<std::size_t> ends_;     ///< of the others, a ring
+  std::size_t first_end_ = 0;
+  std::size_t ends_count_ = 0;
+  std::size_t most_ = 0;
+  std::size_t longest_ = 0;
+  bool is_on_ = false;
+  bool is_lossy_ = false;
+};
+
+}  // namespace fabric

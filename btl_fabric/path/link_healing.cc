@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "btl_fabric/path/link_healing.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <utility>
+
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/path/path_events.h"
+
+namespace fabric {
+
+namespace {
+
+/// Numbers go round.
+bool is_before(std::uint32_t one, std::uint32_t other) noexcept {
+  return static_cast<std::int32_t>(one - other) < 0;
+}
+
+}  // namespace
+
+// ---- The link that has broken
+
+bool LinkHealing::is_whole() const noexcept {
+  const bool is_kept = std::none_of(link_.queues_.begin(), link_.queues_.end(),
+                                    [](const LinkQueue& queue) { return queue.kept.is_lossy(); });
+  return is_kept && !link_.rdma_.has_lost_atomics_;
+}
+
+bool LinkHealing::keeps() const noexcept {
+  const bool may_break =
+      link_.is_up() || link_.state_ == Link::State::kResting || link_.state_ == Link::State::kResuming;
+  return link_.state_ == Link::State::kBroken || (may_break && link_.path_.settings().heals && !link_.is_xrc_);
+}
+
+void LinkHealing::break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
+  link_.stop(Link::State::kBroken);
+  link_.rests_to_say_ = 0;
+  link_.owes_counts_ = link_.owes_stay_ = link_.owes_ring_left_ = false;
+  if (const Backlog* const rest = std::exchange(link_.backlog_, nullptr); rest != nullptr) {
+    for (std::size_t place = 0; place < link_.queues_.size(); ++place) {  // they have their numbers still
+      link_.queues_[place].counts->sent += static_cast<std::uint32_t>(rest->queues[place].size());
+    }
+  }
+  link_.take_waiting(messages, requests);
+}
+
+void LinkHealing::collect(Backlog& backlog) {
+  backlog.queues.resize(link_.queues_.size());
+  for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
+    LinkQueue& queue = link_.queues_[place];
+    std::deque<Backlog::Packet> packets;
+    queue.kept.for_each([&](std::uint32_t number, std::span<const std::byte> packet) {
+      packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
+    });
+    const auto copies = static_cast<std::ptrdiff_t>(packets.size());
+    for (Fragment* one = queue.unfinished.front(); one != nullptr; one = one->next) {
+      packets.push_back({.number = one->number, .fragment = one});
+    }
+    std::inplace_merge(packets.begin(), packets.begin() + copies, packets.end(),
+                       [](const auto& one, const auto& other) { return is_before(one.number, other.number); });
+    std::deque<Backlog::Packet>& rest = backlog.queues[place];
+    rest.insert(rest.begin(), std::make_move_iterator(packets.begin()), std::make_move_iterator(packets.end()));
+    queue.unfinished = FragmentQueue();
+    queue.kept = KeptPackets();
+  }
+  backlog.replies.insert(backlog.replies.end(), link_.replies_.begin(), link_.replies_.end());
+  link_.replies_.clear();
+  RdmaRequestQueue requests = std::exchange(link_.rdma_.unfinished_, {});
+  while (!backlog.requests.empty()) {
+    requests.push_back(backlog.requests.pop_front());
+  }
+  backlog.requests = requests;
+}
+
+const std::shared_ptr<LinkRdma::Atomics>& LinkHealing::atomics() const noexcept {
+  return link_.rdma_.atomics_;
+}
+
+// ---- The one that takes its place
+
+void LinkHealing::continue_from(PacketCounts* counts) noexcept {
+  for (LinkQueue& queue : link_.queues_) {
+    queue.counts = counts++;
+  }
+}
+
+void LinkHealing::use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept {
+  link_.rdma_.atomics_ = atomics;
+}
+
+void LinkHealing::owe(std::vector<AtomicReply> replies) {
+  if (!replies.empty()) {
+    link_.replies_.insert(link_.replies_.end(), replies.begin(), replies.end());
+    link_.path_.retry_later(link_);
+  }
+}
+
+void LinkHealing::begin() noexcept {
+  assert(link_.state_ == Link::State::kOpening);
+  link_.state_ = Link::State::kResuming;
+}
+
+void LinkHealing::tell_counts() noexcept {
+  link_.owes_counts_ = link_.has_told_counts_ = true;
+  say_counts();
+}
+
+bool LinkHealing::has_told() const noexcept {
+  return link_.has_told_counts_;
+}
+
+/// Not from the buffers of messages: all of those may be waiting for this.
+void LinkHealing::say_counts() noexcept {
+  const std::size_t size = link_.queues_.size() * sizeof(std::uint32_t);
+  LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
+  if ((!link_.is_up() && link_.state_ != Link::State::kResuming) || !queue.waiting.empty() || !link_.make_room(queue)) {
+    link_.path_.retry_later(link_);
+    return;
+  }
+  std::array<std::byte, PacketHeader::kSize + kMaxQueues * sizeof(std::uint32_t)> passing;
+  Fragment* const fragment = queue.fits_inline(size) ? nullptr : link_.path_.get_for_credits(queue.index);
+  if (fragment == nullptr && !queue.fits_inline(size)) {
+    link_.path_.retry_later(link_);
+    return;
+  }
+  link_.owes_counts_ = false;
+  std::byte* const packet = fragment != nullptr ? fragment->packet : passing.data();
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  queue.next_header(PacketKind::kCounts, 0).write(packet);
+  std::byte* at = packet + PacketHeader::kSize;
+  for (const LinkQueue& one : link_.queues_) {
+    store_be(at, one.counts->taken);
+    at += sizeof(std::uint32_t);
+  }
+  int error = 0;
+  if (fragment == nullptr) {
+    error = queue.post_inline({packet, PacketHeader::kSize + size});
+  } else {
+    fragment->kind = PacketKind::kCounts;
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    fragment->callback_due = false;
+    fragment->segments[0].seg_len = size;
+    error = queue.post_registered(*fragment);
+  }
+  if (error != 0) {
+    link_.post_refused(queue, error);
+  }
+}
+
+bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept {
+  assert(taken.size() == link_.queues_.size());
+  backlog.queues.resize(taken.size());
+  bool is_possible = true;
+  for (std::size_t place = 0; place < taken.size(); ++place) {
+    std::deque<Backlog::Packet>& packets = backlog.queues[place];
+    while (!packets.empty() && is_before(packets.front().number, taken[place])) {
+      if (Fragment* const fragment = packets.front().fragment; fragment != nullptr) {
+        end_send(link_.upper_, fragment, OPAL_SUCCESS);
+      }
+      packets.pop_front();
+    }
+    // Whatever is after those must be here, each of it.
+    std::uint32_t next = taken[place];
+    for (const Backlog::Packet& packet : packets) {
+      is_possible = is_possible && packet.number == next++;
+    }
+    is_possible = is_possible && next == link_.queues_[place].counts->sent;
+  }
+  return is_possible;
+}
+
+void LinkHealing::resend(Backlog& backlog) noexcept {
+  for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
+    const std::size_t again = backlog.queues[place].size();
+    link_.queues_[place].counts->sent -= static_cast<std::uint32_t>(again);
+    link_.path_.counters().packets_resent += again;
+  }
+  link_.backlog_ = &backlog;
+  send_more();
+}
+
+void LinkHealing::send_more() noexcept {
+  bool is_all = true;
+  for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
+    std::deque<Backlog::Packet>& packets = link_.backlog_->queues[place];
+    while (!packets.empty() && link_.make_room(link_.queues_[place])) {
+      Backlog::Packet packet = std::move(packets.front());
+      packets.pop_front();
+      send_again(link_.queues_[place], packet);
+      if (link_.state_ != Link::State::kResuming) {
+        return;  // it was refused
+      }
+    }
+    is_all = is_all && packets.empty();
+  }
+  if (!is_all) {
+    link_.path_.retry_later(link_);
+    return;
+  }
+  link_.backlog_ = nullptr;
+  link_.path_.events().resent(link_);
+}
+
+/// There is room.
+void LinkHealing::send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept {
+  if (packet.fragment != nullptr) {
+    if (link_.post_fragment(queue, *packet.fragment) < 0) {
+      end_send(link_.upper_, packet.fragment, OPAL_ERR_UNREACH);
+    }
+    return;
+  }
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
+  }
+  PacketHeader header;
+  const bool is_ours = header.read(packet.copy.data(), packet.copy.size());
+  assert(is_ours);
+  (void)is_ours;
+  queue.next_header(header.kind, header.tag).write(packet.copy.data());
+  queue.keep_copy(queue.take_number(), packet.copy);
+  if (const int error = queue.post_inline(packet.copy); error != 0) {
+    link_.post_refused(queue, error);
+  }
+}
+
+void LinkHealing::end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper, bool quietly) noexcept {
+  for (std::deque<Backlog::Packet>& packets : backlog.queues) {
+    while (!packets.empty()) {
+      Fragment* const fragment = packets.front().fragment;
+      packets.pop_front();
+      if (fragment == nullptr) {
+        continue;
+      }
+      if (quietly) {
+        drop_send(fragment);
+      } else {
+        end_send(upper, fragment, OPAL_ERR_UNREACH);
+      }
+    }
+  }
+  while (!backlog.requests.empty()) {
+    RdmaRequest* const request = backlog.requests.pop_front();
+    request->callback = quietly ? nullptr : request->callback;
+    end_request(upper, request, OPAL_ERR_UNREACH, [&path](RdmaRequest* ended) { path.rdma().requests.put(ended); });
+  }
+  backlog.replies.clear();
+}
+
+}  // namespace fabric

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How a link that has broken is made anew, and every message arrives exactly once. A queue pair delivers in order, so what one side
+// has taken off it, a number, tells the other what has arrived. Both count the packets of a queue as long as there is the endpoint.
+// When a link breaks its queue pairs are put into the error state and emptied; then what has been taken is final. Over the next
+// link each side tells its counts first (PacketKind::kCounts), and sends again what the other does not have, in order. Packets are kept
+// until their completions come, those that the device copies as copies (kept_packets.h). Reads and writes are made again: nobody
+// may use their memory before they have ended. What goes as a message, such as the component's own atomics, is executed once. Of
+// an atomic of the device that has not ended nobody can tell whether it has been executed, and the link cannot be made anew.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "btl_fabric/base/packet_header.h"
+#include "btl_fabric/path/backlog.h"
+#include "btl_fabric/path/link.h"
+
+namespace fabric {
+
+/// A link, for that purpose. Not of X queues. Belongs to whoever holds the context's lock.
+class LinkHealing {
+ public:
+  explicit LinkHealing(Link& link) noexcept : link_(link) {}
+
+  // ---- The link that has broken
+
+  /// It can be made anew, as far as is known now.
+  [[nodiscard]] bool is_whole() const noexcept;
+  /// A packet that fails is kept: the link has broken, or may.
+  [[nodiscard]] bool keeps() const noexcept;
+  /// Nothing more is posted, and nobody hears of what is under way. Gives what has not been posted.
+  void break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
+  /// It is drained: puts what the peer may not have before what is there already.
+  void collect(Backlog& backlog);
+  [[nodiscard]] const std::shared_ptr<LinkRdma::Atomics>& atomics() const noexcept;
+  /// Answers that we owe the peer.
+  void owe(std::vector<AtomicReply> replies);
+
+  // ---- The one that takes its place
+
+  /// Counts go on: `counts` by place, of the endpoint. Before anything is posted.
+  void continue_from(PacketCounts* counts) noexcept;
+  /// The peer owes answers to atomics that went by links before.
+  void use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept;
+  /// It is up, but sends only what the next three do.
+  void begin() noexcept;
+  /// Tells the peer what has been taken, which is final but for what comes by this link.
+  void tell_counts() noexcept;
+  [[nodiscard]] bool has_told() const noexcept;
+  /// Drops what has arrived: the peer has taken `taken`, by place. False if that cannot be.
+  [[nodiscard]] bool drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept;
+  /// Sends what is left again, with the next calls of progress(); PathEvents::resent() says when all is posted. The backlog stays
+  /// until then, or until this link is broken off.
+  void resend(Backlog& backlog) noexcept;
+
+  /// Ends what is in a backlog that nobody will send, with an error, or (`quietly`) so that nobody hears of it.
+  static void end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper, bool quietly) noexcept;
+
+  // For the packet path
+  void say_counts() noexcept;
+  void send_more() noexcept;
+
+ private:
+  void send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept;
+
+  Link& link_;
+};
+
+}  // namespace fabric

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an endpoint does when a link has broken that may be made anew; see "Healing" in endpoint_table.h.
+#include "btl_fabric/peer/endpoint_healing.h"
+
+#include "btl_fabric/path/link_healing.h"
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoints.h"
+
+namespace fabric {
+
+namespace {
+
+/// The next attempt may do better. Not so what the program, the protocol or this host has done wrong.
+bool may_pass(const LinkFailure& failure) noexcept {
+  if (failure.kind == LinkFailure::Kind::kDeviceEvent) {
+    return failure.event == IBV_EVENT_QP_FATAL;
+  }
+  if (failure.kind != LinkFailure::Kind::kCompletion) {
+    return false;
+  }
+  switch (failure.completion.status) {
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string what_failed(const LinkFailure& failure) {
+  return failure.kind == LinkFailure::Kind::kDeviceEvent ? ibv_event_type_str(failure.event)
+                                                         : ibv_wc_status_str(failure.completion.status);
+}
+
+}  // namespace
+
+bool Endpoint::may_heal(const EndpointCause& cause) const noexcept {
+  const std::chrono::milliseconds time = owner_.heal_timeout();
+  return time.count() > 0 && counts_ != nullptr && !owner_.is_ending() && !has_healed_for(time) && !cause.is_final &&
+         !cause.is_reported && (cause.failure == nullptr || may_pass(*cause.failure)) &&
+         (!link_ || LinkHealing(*link_).is_whole());
+}
+
+bool Endpoint::has_healed_for(std::chrono::milliseconds time) const noexcept {
+  return is_healing() && std::chrono::steady_clock::now() - healing_->since >= time;
+}
+
+/// Each link of an endpoint whose links may be made anew.
+void Endpoint::prepare_to_heal() {
+  if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {
+    return;
+  }
+  if (counts_ == nullptr) {
+    counts_ = std::make_unique<PacketCounts[]>(link_->queues().size());
+  }
+  LinkHealing(*link_).continue_from(counts_.get());
+  if (is_healing()) {
+    LinkHealing(*link_).use_atomics(healing_->atomics);
+  }
+}
+
+void Endpoint::break_off(const EndpointCause& cause) {
+  set_carrier(nullptr);
+  cts_received_ = 0;
+  has_heard_ = rest_is_put_off_ = has_asked_ = owes_counts_ = false;
+  if (!is_healing()) {
+    healing_ = std::make_unique<EndpointHealing>();
+    healing_->since = std::chrono::steady_clock::now();
+    healing_->resent_before = owner_.path().counters().packets_resent;
+    healing_->why =
+        cause.failure != nullptr ? describe_queue(cause.failure->qpn) + ": " + what_failed(*cause.failure) : cause.text;
+    owner_.begin_healing(*this);
+  }
+  healing_->taken.clear();
+  healing_->is_resending = false;
+  if (link_) {
+    LinkHealing healing(*link_);
+    healing_->atomics = healing.atomics();
+    FragmentQueue messages;
+    RdmaRequestQueue requests;
+    healing.break_off(messages, requests);
+    while (!waiting_.empty()) {  // those of the link go before them
+      messages.push_back(waiting_.pop_front());
+    }
+    while (!waiting_rdma_.empty()) {
+      requests.push_back(waiting_rdma_.pop_front());
+    }
+    waiting_ = messages;
+    waiting_rdma_ = requests;
+    take_down_link();
+  }
+  forget_connections();
+}
+
+void Endpoint::exchange_counts() {
+  LinkHealing(link()).begin();
+  go_on_healing();
+}
+
+void Endpoint::take_what_is_left(Link& broken) {
+  LinkHealing left(broken);
+  if (is_healing() && left.is_whole()) {
+    left.collect(healing_->backlog);
+    return;
+  }
+  Backlog lost;
+  left.collect(lost);
+  if (is_healing()) {
+    apply(EndpointEvent::kLinkFailed,
+          {.text = healing_->why +
+                   ". Nobody can tell whether an atomic operation that was under way has been executed, or "
+                   "there was no memory to keep what was sent: the connection cannot be made anew",
+           .is_final = true});
+  }
+  LinkHealing::end_all(lost, owner_.path(), upper(), owner_.is_ending());
+}
+
+void Endpoint::go_on_healing() {
+  if (ending_links_ > 0 || !link_) {
+    return;  // what has been taken is not final
+  }
+  if (owes_counts_) {
+    owes_counts_ = false;
+    LinkHealing(*link_).tell_counts();
+  }
+  if (!is_healing() || state_ != EndpointState::kResuming) {
+    return;
+  }
+  if (!LinkHealing(*link_).has_told()) {
+    LinkHealing(*link_).tell_counts();
+  }
+  if (state_ != EndpointState::kResuming || healing_->taken.empty() || healing_->is_resending) {
+    return;
+  }
+  healing_->is_resending = true;
+  if (!LinkHealing(*link_).drop_arrived(healing_->backlog, healing_->taken)) {
+    apply(EndpointEvent::kLinkFailed,
+          {.text =
+               healing_->why + ". Over the next connection the peer said that it has taken other messages than can be",
+           .is_final = true});
+    return;
+  }
+  if (state_ == EndpointState::kResuming) {
+    LinkHealing(*link_).resend(healing_->backlog);
+  }
+}
+
+void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {
+  if (counts.size() != link.queues().size() * sizeof(std::uint32_t)) {
+    const LinkFailure failure{
+        .kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = counts};
+    apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
+    return;
+  }
+  if (!is_healing()) {
+    owes_counts_ = !LinkHealing(link).has_told();
+  } else {
+    healing_->taken.clear();
+    for (std::size_t place = 0; place < link.queues().size(); ++place) {
+      healing_->taken.push_back(load_be<std::uint32_t>(counts.data() + place * sizeof(std::uint32_t)));
+    }
+  }
+  go_on_healing();
+}
+
+/// The new link starts: what is left to be done again beside messages.
+RdmaRequestQueue Endpoint::end_healing() {
+  const std::unique_ptr<EndpointHealing> done = std::move(healing_);
+  owner_.end_healing(*this);
+  LinkHealing(link()).owe(std::move(done->backlog.replies));
+  const auto took =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - done->since);
+  owner_.report_healed(*this, done->why, took, owner_.path().counters().packets_resent - done->resent_before);
+  return done->backlog.requests;
+}
+
+void Endpoint::stop_healing(bool quietly) noexcept {
+  if (is_healing()) {
+    const std::unique_ptr<EndpointHealing> ended = std::move(healing_);
+    owner_.end_healing(*this);
+    LinkHealing::end_all(ended->backlog, owner_.path(), upper(), quietly);
+  }
+}
+
+}  // namespace fabric

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an endpoint keeps between the break of a link and the time when all that it had not delivered is sent again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "btl_fabric/path/backlog.h"
+#include "btl_fabric/path/link.h"
+
+namespace fabric {
+
+struct EndpointHealing {
+  std::chrono::steady_clock::time_point since;  ///< when the first link broke
+  std::string why;                              ///< it did
+  std::shared_ptr<LinkRdma::Atomics> atomics{};
+  Backlog backlog{};
+  std::vector<std::uint32_t> taken{};  ///< by the peer, by place; empty: it has not said so over the newest link
+  bool is_resending = false;           ///< over the newest link
+  std::uint64_t resent_before = 0;     ///< Counters::packets_resent
+};
+
+}  // namespace fabric

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Endpoints with links that have broken: what is heard of them, and for how long they are waited for.
+#include <algorithm>
+
+#include "btl_fabric/peer/endpoint_healing.h"
+#include "btl_fabric/peer/endpoints.h"
+
+namespace fabric {
+
+void Endpoints::begin_healing(Endpoint& endpoint) {
+  healing_.push_back(&endpoint);
+  has_chores_ = true;
+}
+
+void Endpoints::end_healing(Endpoint& endpoint) noexcept {
+  std::erase(healing_, &endpoint);
+}
+
+/// What the peer does not answer in time is given up.
+void Endpoints::watch_healing() {
+  const auto late = std::find_if(healing_.begin(), healing_.end(),
+                                 [this](const Endpoint* one) { return one->has_healed_for(heal_timeout_); });
+  if (late != healing_.end()) {
+    Endpoint& endpoint = **late;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(heal_timeout_).count();
+    endpoint.apply(EndpointEvent::kLinkFailed, {.text = endpoint.healing_->why + ". It could not be made anew within " +
+                                                        std::to_string(seconds) + " seconds (btl_fabric_heal_timeout)",
+                                                .is_final = true});
+    endpoint.close_all("a connection that has broken could not be made anew");
+  }
+}
+
+void Endpoints::counts_arrived(Link& link, std::span<const std::byte> counts) noexcept {
+  Endpoint& endpoint = static_cast<EndpointLink&>(link).endpoint;
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.hear_counts(link, counts); });
+  }
+}
+
+void Endpoints::resent(Link& link) noexcept {
+  Endpoint& endpoint = static_cast<EndpointLink&>(link).endpoint;
+  if (endpoint.is_current(link)) {
+    guarded(&endpoint, [&] { endpoint.apply(EndpointEvent::kResumed); });
+  }
+}
+
+void Endpoints::report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
+                              std::uint64_t resent) noexcept try {
+  ++path_->counters().connections_healed;
+  services_.report_healed(endpoint, why + ": made anew after " + std::to_string(took.count()) + " ms, " +
+                                        std::to_string(resent) + " packets sent again");
+} catch (const std::bad_alloc&) {  // nobody needs it
+}
+
+}  // namespace fabric

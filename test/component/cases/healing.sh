@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Connections that break and are made anew (btl_fabric_heal_timeout): the device's fault rules break them, with what was under way
+# executed by the peer or not, and every message must arrive once, in order and as it was.
+
+# breaks RULE : from now on each job meets it.
+breaks() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca breaks connections when it is told to'; exit 77 ;; esac
+  printf '%s\n' "$1" > rules
+  : > no_rules
+  trap 'ctl faults no_rules' EXIT
+  ctl faults rules
+}
+# heals NP [OPTION]... : check_mpi, by every method, with and without what was under way being executed. It says that connections
+# were made anew, and nothing else is wrong.
+heals() {
+  local executed method
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed op=send prob=0.003"
+    for method in $(methods); do
+      # shellcheck disable=SC2086 # several words
+      fabric "$1" --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 --mca btl_fabric_cpc_include "$method" "${@:2}" \
+        "$check" $small && says 'checks passed' && says 'made anew after' ||
+        { echo "by $method, executed=$executed"; return 1; }
+    done
+  done
+}
+case_heals_two_processes() { heals 2; }
+case_heals_four_processes() { heals 4; }
+case_heals_two_devices() { heals 2 --mca btl_fabric_if_include "$dev_a,$dev_b"; }
+case_heals_own_receives() { heals 2 --mca btl_fabric_receive_queues P,4096,8,4:P,65536,8,4; }
+case_heals_shared_receives() { heals 2 --mca btl_fabric_receive_queues S,4096,64:S,65536,64; }
+case_heals_few_buffers() { heals 2 --mca btl_fabric_free_list_max 16; }
+case_heals_without_inline() { heals 2 --mca btl_fabric_max_inline_data 0; }
+case_heals_without_packets() { heals 2 --mca btl_fabric_coalesce_size 0; }
+case_heals_contexts() { heals 2 --mca btl_fabric_tx_contexts 2; }
+# Reads and writes break too. An atomic operation of the device is an error when it does, so the target's processor executes them.
+case_heals_rma() {
+  local executed
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed prob=0.003"
+    fabric 2 --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 --mca btl_fabric_device_atomics 0 --mca osc rdma "$check" --rma --max 65536 &&
+      says 'checks passed' && says 'made anew after' || { echo "executed=$executed"; return 1; }
+  done
+}
+case_heals_counters() {
+  breaks 'error status=RETRY_EXC_ERR op=send every=20'
+  counts --mca btl_fabric_heal_timeout 60 -- connections_healed=1 packets_resent=1
+}

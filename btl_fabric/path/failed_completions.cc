@@ -60,8 +60,10 @@ namespace fabric {
   const bool is_needless = fragment != nullptr && is_about_link(fragment->kind) && queue.share == nullptr &&
                            link.state() == Link::State::kFailed;
   const bool is_kept = link.state() == Link::State::kBroken;
+  // CTS that is flushed tells of what an event of the device may have told too early.
+  const bool is_cts = tag == SendTag::kCts && settings_.heals && link.state() < Link::State::kLeaving;
   failure.is_missed =
-      !is_kept && (request != nullptr || (fragment != nullptr && fragment->callback_due && !is_needless));
+      is_cts || (!is_kept && (request != nullptr || (fragment != nullptr && fragment->callback_due && !is_needless)));
   failure.goodbye_carried = fragment != nullptr && fragment->kind == PacketKind::kGoodbye ? fragment->carried : 0;
   if (queue.share != nullptr) {
     events().sender_failed(queue.share->sends, &link, failure);

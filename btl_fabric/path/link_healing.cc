@@ -115,7 +115,9 @@ bool LinkHealing::has_told() const noexcept {
 void LinkHealing::say_counts() noexcept {
   const std::size_t size = link_.queues_.size() * sizeof(std::uint32_t);
   LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
-  if ((!link_.is_up() && link_.state_ != Link::State::kResuming) || !queue.waiting.empty() || !link_.make_room(queue)) {
+  const bool may_speak =
+      link_.is_up() || link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kResting;
+  if (!may_speak || !queue.waiting.empty() || !link_.make_room(queue)) {
     link_.path_.retry_later(link_);
     return;
   }

@@ -14,7 +14,6 @@
 namespace fabric {
 
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
-  const bool heals = may_heal(cause);
   return {.may_speak_first = may_speak_first_,
           .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || is_healing()),
           .crossed = has_asked_ && !cause.was_wanted,
@@ -22,9 +21,8 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .other_way = cause.direction == cpc::Direction::kIncoming,
           .heard = has_heard_,
           .idle = is_idle(),
-          .heals = heals,
+          .heals = may_heal(cause),
           .healing = is_healing(),
-          .goes_on = heals && is_healing(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 

@@ -66,7 +66,6 @@ struct EndpointGuards {
   bool heals =
       false;  ///< the connection may be made anew: it has broken for a reason that may pass, and there is time left
   bool healing = false;   ///< a link has broken, and what it may not have delivered is to be sent again
-  bool goes_on = false;   ///< both: one that breaks while that is prepared is made anew too
   bool receives = false;  ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
@@ -79,7 +78,6 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::idle, "idle"},
     {&EndpointGuards::heals, "heals"},
     {&EndpointGuards::healing, "healing"},
-    {&EndpointGuards::goes_on, "goes on"},
     {&EndpointGuards::receives, "receives"},
 });
 

@@ -68,7 +68,6 @@ inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kHeals = on(&EndpointGuards::heals);
 inline constexpr When kIsHealing = on(&EndpointGuards::healing);
-inline constexpr When kGoesOn = on(&EndpointGuards::goes_on);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -178,17 +177,17 @@ struct Rows : EndpointTable {
   go(kConnected,  kSetUpFailed, !kOtherWay && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kIdle, kLost, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
   go(kIdle, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kConnecting, kLost, !kGoesOn && !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
-  go(kConnecting, kLost, !kGoesOn && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kGoesOn && !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
-  go({kCtsSent, kCtsAwaited, kClear}, {kLost, kSetUpFailed}, !kGoesOn && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, !kMissed, kIdle, {kNote, kCloseAll, kRetire}),
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, !kMissed, kIdle, {kNote, kCloseAll, kRetire}),
+  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go({kResting, kConnected}, kLost, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kSelf, kLost, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kResting, kSetUpFailed, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kSelf, kSetUpFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kIdle, kLinkFailed, kAlways, kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kConnecting, kLinkFailed, !kGoesOn, kFailed, {kReport, kFailAll, kCloseAll}),
-  go({kCtsSent, kCtsAwaited, kClear}, kLinkFailed, !kGoesOn, kFailed, {kReport, kFailAll}),
+  go(kConnecting, kLinkFailed, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go({kCtsSent, kCtsAwaited, kClear}, kLinkFailed, !kHeals, kFailed, {kReport, kFailAll}),
   go({kResting, kConnected}, kLinkFailed, !kHeals, kFailed, {kReport, kFailAll}),
   go(kSelf, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
 
@@ -198,9 +197,10 @@ struct Rows : EndpointTable {
   go(kResting,   kSetUpFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
   go(kConnected, kSetUpFailed, !kOtherWay && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
   go(kResuming, kResumed, kAlways, kConnected, {kStart}),
-  // What breaks before that has nothing to do with what is to be sent again.
-  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, {kLost, kLinkFailed}, kGoesOn, kConnecting, {kCloseAll, kBreakOff, kConnect}),
-  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kGoesOn, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  // The same before it carries, with nothing to be sent again, or while that is prepared.
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLinkFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnect}),
   go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kHeals,  kConnecting, {kCloseAll, kBreakOff, kConnect}),
   go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kResuming, kSuperseded, kHeals,  kConnecting, {kBreakOff, kConnect}),

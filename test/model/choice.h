@@ -31,8 +31,9 @@ enum class Kind : std::uint8_t {
   kYield,    ///< who opened it closes its socket, to dial again later
   kBreak,    ///< b: bit n is set if what is on the way to side n still arrives
   // The device. `a`: the number of a queue pair
-  kPacket,  ///< the oldest packet that was posted on it arrives, and is polled
-  kHangup,  ///< iWARP: it hears of the end of its peer's
+  kPacket,   ///< the oldest packet that was posted on it arrives, and is polled
+  kHangup,   ///< iWARP: it hears of the end of its peer's
+  kFailure,  ///< it breaks. b: 1 if the oldest packet that was posted on it arrives all the same
 };
 
 /// Small numbers only: they say the same thing in every world that the same choices have led to.

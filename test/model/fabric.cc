@@ -8,6 +8,9 @@
 namespace fabric::model {
 namespace {
 
+/// A Choice names one by 8 bits.
+constexpr std::uint32_t kMostQueuePairs = 200;
+
 /// That a goodbye of X queues names; 0: it is none.
 std::uint32_t incarnation_of(const test::FakeSend& packet) {
   const bool is_goodbye = packet.bytes.size() == PacketHeader::kSize + sizeof(std::uint32_t) &&
@@ -35,6 +38,9 @@ QueuePair& Fabric::make(std::uint8_t process, bool is_shared) {
   QueuePair& made = *all_.emplace_back(std::make_unique<QueuePair>());
   made.posted = &device(process).make_queue_pair();
   made.number = ++last_number_;
+  if (last_number_ >= kMostQueuePairs) {
+    fault_.add("connections are made again and again");
+  }
   made.posted->verbs.qp_num = made.number;
   made.process = process;
   made.is_shared = is_shared;
@@ -127,26 +133,53 @@ void Fabric::go(QueuePair& from, bool twice) {
   if (from.must_listen) {
     fault_.add("the side that has accepted an iWARP connection sends first");
   }
-  auto& receives = to->is_shared ? device(reader).shared_queue().receives : to->posted->receives;
-  if (receives.empty() || receives.front().memory.length < packet.bytes.size()) {
-    fault_.add("a message is sent before the peer has posted a receive for it");
-    return;
-  }
-  to->must_listen = false;
-  ++to->received;
-  if (to->is_shared) {
-    device(reader).receive(device(reader).shared_queue(), *to->posted, packet.bytes);
-  } else {
-    device(reader).receive(*to->posted, packet.bytes);
-    if (twice && !to->posted->receives.empty()) {
-      device(reader).receive(*to->posted, packet.bytes);
-    }
-  }
+  deliver(from, *to, twice);
   if ((packet.flags & IBV_SEND_SIGNALED) != 0) {
     device(from.process).complete_send(*from.posted);
   } else {
     from.posted->sends.pop_front();
   }
+}
+
+void Fabric::deliver(QueuePair& from, QueuePair& to, bool twice) {
+  const test::FakeSend& packet = from.posted->sends.front();
+  const std::uint8_t reader = reader_of(to, packet);
+  auto& receives = to.is_shared ? device(reader).shared_queue().receives : to.posted->receives;
+  if (receives.empty() || receives.front().memory.length < packet.bytes.size()) {
+    fault_.add("a message is sent before the peer has posted a receive for it");
+    return;
+  }
+  to.must_listen = false;
+  ++to.received;
+  if (to.is_shared) {
+    device(reader).receive(device(reader).shared_queue(), *to.posted, packet.bytes);
+  } else {
+    device(reader).receive(*to.posted, packet.bytes);
+    if (twice && !to.posted->receives.empty()) {
+      device(reader).receive(*to.posted, packet.bytes);
+    }
+  }
+}
+
+bool Fabric::can_fail(const QueuePair& pair, bool arrives) const {
+  if (pair.state != QueuePair::State::kReady || pair.is_target) {
+    return false;
+  }
+  const QueuePair* const to = find(pair.remote);
+  return !arrives ||
+         (can_go(pair) && is_usable(to) && to->remote == pair.number && !gone_[to->process] && !pair.must_listen);
+}
+
+bool Fabric::fail(QueuePair& pair, bool arrives) {
+  if (arrives) {
+    deliver(pair, *find(pair.remote), false);
+  }
+  const bool is_silent = pair.posted->sends.empty();
+  if (!is_silent) {
+    device(pair.process).fail_send(*pair.posted, IBV_WC_RETRY_EXC_ERR);
+  }
+  flush(pair);
+  return is_silent;
 }
 
 bool Fabric::can_break(const QueuePair& pair) const {

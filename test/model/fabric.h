@@ -73,6 +73,10 @@ class Fabric {
   void go(QueuePair& from, bool twice);
   [[nodiscard]] bool can_break(const QueuePair& pair) const;
   void break_down(QueuePair& pair) { flush(pair); }
+  /// It is connected, and may break; with a packet under way that can arrive if `arrives`.
+  [[nodiscard]] bool can_fail(const QueuePair& pair, bool arrives) const;
+  /// It does. Its oldest packet fails; where there is none, only an event of the device tells: true.
+  [[nodiscard]] bool fail(QueuePair& pair, bool arrives);
   /// A process is gone: nobody will take what is sent to it.
   void forget_process(std::size_t process) { gone_[process] = true; }
   /// What is posted on a queue pair that is in the error state comes back. To be called after whatever happens.
@@ -84,6 +88,7 @@ class Fabric {
   void add_to(Digest& digest, const AllNumbers& numbers) const;
 
  private:
+  void deliver(QueuePair& from, QueuePair& to, bool twice);
   [[nodiscard]] bool is_usable(const QueuePair* pair) const {
     return pair != nullptr && pair->state == QueuePair::State::kReady;
   }

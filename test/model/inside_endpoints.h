@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "test/model/digest.h"
 #include "test/model/inside.h"
@@ -14,16 +15,19 @@ namespace fabric::model {
 
 FABRIC_OPEN(fabric, Endpoint, apply);
 FABRIC_OPEN(fabric, Endpoint, carrier_);
+FABRIC_OPEN(fabric, Endpoint, counts_);
 FABRIC_OPEN(fabric, Endpoint, cts_received_);
 FABRIC_OPEN(fabric, Endpoint, directions_);
 FABRIC_OPEN(fabric, Endpoint, ending_links_);
 FABRIC_OPEN(fabric, Endpoint, handshake_);
 FABRIC_OPEN(fabric, Endpoint, has_asked_);
 FABRIC_OPEN(fabric, Endpoint, has_heard_);
+FABRIC_OPEN(fabric, Endpoint, healing_);
 FABRIC_OPEN(fabric, Endpoint, is_known_);
 FABRIC_OPEN(fabric, Endpoint, link_);
 FABRIC_OPEN(fabric, Endpoint, may_rest);
 FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
+FABRIC_OPEN(fabric, Endpoint, owes_counts_);
 FABRIC_OPEN(fabric, Endpoint, rest_is_put_off_);
 FABRIC_OPEN(fabric, Endpoint, state_);
 FABRIC_OPEN(fabric, Endpoint, waiting_);
@@ -33,9 +37,11 @@ FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
 FABRIC_OPEN(fabric, Endpoints, ending_);
 FABRIC_OPEN(fabric, Endpoints, endpoints_);
 FABRIC_OPEN(fabric, Endpoints, newest_links_);
+FABRIC_OPEN(fabric, Link, has_told_counts_);
 FABRIC_OPEN(fabric, Link, incoming_incarnation_);
 FABRIC_OPEN(fabric, Link, is_silent_);
 FABRIC_OPEN(fabric, Link, outgoing_incarnation_);
+FABRIC_OPEN(fabric, Link, owes_counts_);
 FABRIC_OPEN(fabric, Link, rests_to_say_);
 FABRIC_OPEN(fabric, Link, target_qpn_);
 
@@ -69,7 +75,8 @@ inline void see(PairNumbers& numbers, const Endpoints& endpoints, std::uint32_t 
 }
 
 inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNumbers& numbers) {
-  digest.add(static_cast<unsigned>(link.state()) | (inside(link, Link_is_silent_{}) ? 8U : 0U));
+  digest.add(static_cast<unsigned>(link.state()) | (inside(link, Link_is_silent_{}) ? 16U : 0U) |
+             (inside(link, Link_has_told_counts_{}) ? 32U : 0U) | (inside(link, Link_owes_counts_{}) ? 64U : 0U));
   digest.add_name(inside(link, Link_target_qpn_{}));
   digest.add(inside(link, Link_rests_to_say_{}));
   digest.add(numbers.incarnations.of(inside(link, Link_incoming_incarnation_{})) |
@@ -98,6 +105,21 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
   for (const cpc::Direction direction : Directions::kAll) {
     digest.add(static_cast<unsigned>(directions.told(direction)));
     digest.add(directions.has(direction) ? newest - directions.link(direction) : 0);
+  }
+  if (const auto& counts = inside(endpoint, Endpoint_counts_{})) {
+    for (std::size_t i = 0; i < queues; ++i) {
+      digest.add(counts[i].sent | std::uint64_t{counts[i].taken} << 32U);
+    }
+  }
+  digest.add(inside(endpoint, Endpoint_owes_counts_{}) ? 1 : 0);
+  if (const auto& healing = inside(endpoint, Endpoint_healing_{})) {
+    digest.add(healing->taken.size() | (healing->is_resending ? 16U : 0U) | 32U);
+    for (const std::uint32_t taken : healing->taken) {
+      digest.add(taken);
+    }
+    for (const auto& packets : healing->backlog.queues) {
+      digest.add(packets.size());
+    }
   }
   digest.add_name(inside(endpoint, Endpoint_handshake_{}).serial);
   digest.add(inside(endpoint, Endpoint_link_{}) ? 1 : 0);

@@ -40,11 +40,12 @@ MainHalf::MainHalf(const MainEnvironment& environment)
   receivers_[kTag].cbfunc = received<>;
   PathSettings settings = test::path_settings(environment.queues);
   settings.receivers = receivers_.data();
+  settings.heals = environment.heals;
   PathQueues made = test::make_queues(environment.device, buffers_, environment.queues, 8, shared_);
   room_ = made.completion_queues->reserve(512).value();
   endpoints_.make_path(settings, std::move(made), rdma_, targets_, counters_);
   endpoints_.set_contexts({&endpoints_}, &module_);
-  endpoints_.set_observers(nullptr, kNoTimeout);
+  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout());
   opal_proc_for_name = &proc_for_name;
 }
 
@@ -59,6 +60,15 @@ opal_proc_t* MainHalf::proc_for_name(opal_process_name_t name) {
 void MainHalf::on_upcall(const cpc::Upcall& upcall) {
   at_work = this;
   endpoints_.handle(upcall);
+}
+
+void MainHalf::queue_pair_failed(std::uint32_t number) {
+  at_work = this;
+  endpoints_.queue_pair_failed(number, IBV_EVENT_QP_FATAL);
+}
+
+std::chrono::milliseconds MainHalf::heal_timeout() const noexcept {
+  return environment_.heals ? kNoTimeout : std::chrono::hours(0);
 }
 
 void MainHalf::progress() {
@@ -192,9 +202,9 @@ void MainHalf::leave() {
 }
 
 void MainHalf::end_goodbyes() {
-  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0));
+  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0), heal_timeout());
   progress();
-  endpoints_.set_observers(nullptr, kNoTimeout);
+  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout());
 }
 
 bool MainHalf::is_connected(std::uint8_t peer) const {

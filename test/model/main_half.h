@@ -29,6 +29,7 @@ struct MainEnvironment {
   std::uint8_t processes = 0;
   test::FakeDevice& device;
   const ReceiveQueues& queues;
+  bool heals = false;
   const cpc::PortContext& port;
   Ledger& ledger;
   Fault& fault;
@@ -44,6 +45,8 @@ class MainHalf final : private EndpointServices {
   MainHalf& operator=(const MainHalf&) = delete;
 
   void on_upcall(const cpc::Upcall& upcall);
+  /// By an event of the device.
+  void queue_pair_failed(std::uint32_t number);
   /// Takes what has completed, and lets go what is drained.
   void progress();
 
@@ -86,6 +89,7 @@ class MainHalf final : private EndpointServices {
     MainHalf* half;
   };
 
+  [[nodiscard]] std::chrono::milliseconds heal_timeout() const noexcept;
   [[nodiscard]] Endpoint* endpoint_to(std::uint8_t peer) const { return endpoints_.endpoint_to({kJob, peer}, 1); }
   void message_arrived(const std::byte* message, std::size_t size);
   void message_ended(std::uint8_t peer, std::uint8_t serial, int status);

@@ -44,6 +44,8 @@ struct Options {
   std::array<Plan, kMostProcesses> plans{};
 
   std::uint8_t losses = 0;    ///< channels that break
+  std::uint8_t breaks = 0;    ///< queue pairs that break
+  bool heals = false;         ///< connections that break are made anew, with no limit of time
   std::uint8_t retries = 0;   ///< attempts after the first that there is time for, if the peer is not heard of
   std::uint8_t failures = 0;  ///< verbs calls that fail
   std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later

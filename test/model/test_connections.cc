@@ -315,6 +315,48 @@ START_TEST(x_queues_both_ways) {
 }
 END_TEST
 
+/// Queue pairs break at any time, with what is under way having arrived or not, while messages go, while the break is found out, and
+/// while the next connection is made. Nobody is told, and nothing is lost.
+Options breaking(Options options, std::uint8_t breaks) {
+  options.breaks = breaks;
+  options.retries = breaks;
+  options.heals = true;
+  return options;
+}
+START_TEST(connections_that_break_are_made_anew) {
+  for (const auto& sends : {Sends{1, 0}, Sends{2, 0}, Sends{1, 1}, Sends{2, 2}}) {
+    const std::string what = text_of(sends) + ", queue pairs break";
+    is_small(sends) ? expect_no_fault(what + " once", breaking(with(sends), 1))
+                    : expect_no_fault_of(what + " once", breaking(with(sends), 1));
+    expect_no_fault_of(what + " twice", breaking(with(sends), 2));
+    expect_no_fault_at_random(what + " three times", breaking(with(sends), 3));
+    for (const Exchange& exchange : model::kExchanges) {
+      expect_no_fault_of(what + " twice, " + exchange.name, breaking(exchanging(exchange, sends), 2));
+    }
+  }
+  Options two = breaking(with({2, 2}), 2);
+  two.queues = 2;
+  expect_no_fault_at_random("two queues break twice", two);
+}
+END_TEST
+
+/// The same while links are given up, applications close, and channels break.
+START_TEST(connections_that_break_end_in_order) {
+  Options resting = breaking(with({2, 1}), 1);
+  resting.plans[0].rests[1] = 1;
+  resting.plans[1].rests[0] = 1;
+  expect_no_fault_of("queue pairs break while links rest", resting);
+  expect_no_fault_of("queue pairs break while applications close", breaking(closing(with({2, 1})), 1));
+  Options losing = breaking(with({2, 1}), 1);
+  losing.losses = 1;
+  losing.retries = 2;
+  expect_no_fault_of("queue pairs and channels break", losing);
+  Options leaving = breaking(with({1, 1}), 1);
+  leaving.plans[0].leaves = leaving.plans[1].leaves = 1;
+  expect_no_fault_of("queue pairs break while processes end", leaving);
+}
+END_TEST
+
 /// Worse: both ends close, a channel breaks and there are no retries. Everybody is told.
 START_TEST(everybody_is_told_of_x_queues) {
   Options options = to_several({1, 1, 0});
@@ -333,10 +375,11 @@ END_TEST
 int main() {
   using namespace fabric;
   const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
-  return run("connections", {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                             one_side_closes_and_connects_again, both_close_and_connect_again,
-                             queues_of_a_link_keep_no_order_between_them, idle_links_are_given_up,
-                             processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
-                             everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes,
-                             a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
+  return run(
+      "connections",
+      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+       one_side_closes_and_connects_again, both_close_and_connect_again, queues_of_a_link_keep_no_order_between_them,
+       idle_links_are_given_up, processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
+       everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways,
+       everybody_is_told_of_x_queues, connections_that_break_are_made_anew, connections_that_break_end_in_order});
 }

@@ -153,6 +153,47 @@ START_TEST(wish_forgotten_with_a_superseded_link) {
 }
 END_TEST
 
+// ---- Connections that break
+
+Options breaking(Options options) {
+  options.breaks = 1;
+  options.retries = 1;
+  options.heals = true;
+  return options;
+}
+
+/// The next link carries what is sent from now on, before anybody knows what has arrived.
+START_TEST(counts_are_not_exchanged) {
+  bend_endpoint_guards([](EndpointGuards& guards) { guards.healing = false; });
+  expect_fault_of("counts are not exchanged", breaking(with({1, 0})), "never comes");
+}
+END_TEST
+
+START_TEST(what_has_broken_is_not_made_anew) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointStep step = table_endpoint_step(state, event, guards);
+    const bool breaks =
+        std::find(step.actions.begin(), step.actions.end(), EndpointAction::kBreakOff) != step.actions.end();
+    if (breaks) {
+      std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kConnect, EndpointAction::kNone);
+    }
+    return step;
+  };
+  expect_fault_of("what has broken is not made anew", breaking(with({1, 0})), "never comes");
+}
+END_TEST
+
+/// What is under way is given up, as by a link that nobody misses.
+START_TEST(what_is_under_way_is_not_kept) {
+  bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
+    EndpointStep step = table_endpoint_step(state, event, guards);
+    std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kBreakOff, EndpointAction::kRetire);
+    return step;
+  };
+  expect_fault_of("what is under way is not kept", breaking(with({1, 0})), "a message fails");
+}
+END_TEST
+
 // ---- Mistakes
 
 void expect_mistake(const char* what, Options options, Mistake mistake, const std::string& expected) {
@@ -188,5 +229,6 @@ int main() {
        cts_revives_a_closed_endpoint, cts_revives_a_failed_endpoint, goodbye_not_heard,
        who_is_asked_to_rest_says_nothing, who_is_needed_does_not_hear_it, who_leaves_does_not_wait_for_cts,
        who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored, superseded_link_kept,
-       wish_forgotten_with_a_superseded_link, end_of_an_older_link_ends_the_newest, main_threads_make_mistakes});
+       wish_forgotten_with_a_superseded_link, counts_are_not_exchanged, what_has_broken_is_not_made_anew,
+       what_is_under_way_is_not_kept, end_of_an_older_link_ends_the_newest, main_threads_make_mistakes});
 }

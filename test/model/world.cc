@@ -18,6 +18,7 @@ World::World(const Options& options, event_base* loop)
                }),
       left_(options.plans),
       losses_(options.losses),
+      breaks_(options.breaks),
       failures_(options.failures),
       yields_(options.yields) {
   for (std::uint8_t rank = 0; rank < options.processes; ++rank) {
@@ -185,6 +186,11 @@ void World::offer_packets() {
     if (fabric_.can_break(*one)) {
       offer({Kind::kHangup, static_cast<std::uint8_t>(one->number), 0, 0});
     }
+    for (std::uint8_t arrives = 0; arrives < 2 && breaks_ > 0; ++arrives) {
+      if (fabric_.can_fail(*one, arrives != 0)) {
+        offer({Kind::kFailure, static_cast<std::uint8_t>(one->number), arrives, 0}, false);
+      }
+    }
   }
 }
 
@@ -267,6 +273,14 @@ void World::take(const Choice& choice) {
     case Kind::kHangup:
       fabric_.break_down(*fabric_.find(choice.a));
       break;
+    case Kind::kFailure: {
+      --breaks_;
+      QueuePair& pair = *fabric_.find(choice.a);
+      if (fabric_.fail(pair, choice.b != 0) && at(pair.process) != nullptr) {
+        at(pair.process)->main().queue_pair_failed(pair.posted->verbs.qp_num);
+      }
+      break;
+    }
   }
   settle();
   if ((choice.c & kFails) != 0 && !std::exchange(fabric_.next_fails, false)) {
@@ -340,7 +354,7 @@ Fingerprint World::fingerprint() const {
   network_.add_to(digest, numbers);
   fabric_.add_to(digest, numbers);
   ledger_.add_to(digest);
-  digest.add(losses_ | failures_ << 8U | yields_ << 16U);
+  digest.add(losses_ | failures_ << 8U | yields_ << 16U | breaks_ << 24U);
   return digest.value();
 }
 

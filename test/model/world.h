@@ -69,6 +69,7 @@ class World {
   std::array<Plan, kMostProcesses> left_;                           ///< what may still happen
   std::array<bool, kMostProcesses> said_goodbye_{};                 ///< of those that are gone
   std::uint8_t losses_;
+  std::uint8_t breaks_;
   std::uint8_t failures_;
   std::uint8_t yields_;
   std::vector<Choice> choices_;

@@ -95,6 +95,10 @@ std::string World::name(const Choice& choice) const {
     case Kind::kHangup:
       text = "queue pair " + number(choice.a) + " hears of the end of its peer's";
       break;
+    case Kind::kFailure:
+      text =
+          "queue pair " + number(choice.a) + " breaks" + (choice.b != 0 ? ", when its oldest packet has arrived" : "");
+      break;
   }
   return (choice.c & kFails) != 0 ? text + ", and a verbs call fails" : text;
 }

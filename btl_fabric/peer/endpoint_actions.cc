@@ -75,7 +75,9 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
         return owner_.connect_self();
       }
       const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
-      owner_.submit(cpc::Connect{key(outgoing()), number, target_});
+      cpc::PeerTarget target = target_;
+      target.was_there = is_healing();
+      owner_.submit(cpc::Connect{key(outgoing()), number, std::move(target)});
       directions_.open(outgoing(), number);
       has_asked_ = true;
       owner_.connect_other_ports(*this);

@@ -88,6 +88,9 @@ class Channel {
   /// nothing.
   [[nodiscard]] virtual bool peer_is_busy() const noexcept { return false; }
 
+  /// After on_lost(): the peer's host answers that nobody listens there.
+  [[nodiscard]] virtual bool nobody_listens() const noexcept { return false; }
+
   /// Before the next turn of the loop, and again when the channel changes hands.
   void set_handler(ChannelHandler* handler) noexcept { handler_ = handler; }
   [[nodiscard]] const ChannelIdentity& identity() const noexcept { return identity_; }

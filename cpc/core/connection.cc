@@ -153,6 +153,7 @@ void Connection::on_refusal(Message refusal) {
 
 void Connection::on_lost(Channel& channel, std::string reason, bool confirm_taken) {
   spent_ms_ = channel.peer_is_busy() ? 0 : spent_ms_ + channel.tried_ms();
+  unheard_ = channel.nobody_listens() ? unheard_ + 1 : 0;
   apply(confirm_taken ? Event::kConfirmTaken : Event::kChannelLost, std::move(reason));
 }
 
@@ -237,7 +238,8 @@ Guards Connection::guards() const {
                             incoming_->xrc.target_qpn != queue_pairs_->ends().front().qpn;
   guards.same_ends = incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ &&
                      incoming_->address == remote_address_ && !other_target;
-  guards.time_left = spent_ms_ + next_pause_ms() <= environment_.settings->retry_time_ms;
+  const bool is_gone = target_ && target_->was_there && unheard_ >= kMostUnheard;
+  guards.time_left = !is_gone && spent_ms_ + next_pause_ms() <= environment_.settings->retry_time_ms;
   guards.channel_up = channel_ != nullptr;
   guards.exchanges = exchanges_;
   guards.wanted = wanted_;

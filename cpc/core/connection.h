@@ -153,7 +153,10 @@ class Connection final : private ChannelHandler {
   bool request_left_ = false;              ///< the peer may have seen a REQUEST of ours, of this incarnation
   std::uint32_t peer_attempt_ = 0;         ///< of the peer's latest REQUEST that was adopted
   bool peer_pauses_ = false;
-  unsigned pauses_ = 0;    ///< since the peer was last heard of
+  unsigned pauses_ = 0;  ///< since the peer was last heard of
+  /// A port may have been taken down and up again at the wrong moment.
+  static constexpr unsigned kMostUnheard = 4;
+  unsigned unheard_ = 0;   ///< attempts one after the other in which nobody listened
   unsigned spent_ms_ = 0;  ///< in them, and in attempts that did not get through
 
   std::unique_ptr<Channel> channel_;

@@ -357,6 +357,7 @@ unsigned Connection::spend_pause() noexcept {
 void Connection::forgive() noexcept {
   pauses_ = 0;
   spent_ms_ = 0;
+  unheard_ = 0;
 }
 
 }  // namespace fabric::cpc

@@ -110,6 +110,7 @@ struct PeerTarget {
   JobToken token{};              ///< the peer's
   bool same_node = false;        ///< its loopback addresses are ours
   std::uint8_t subset = 0;       ///< the queues of a connection with it: which of PortContext::subsets
+  bool was_there = false;        ///< it has been connected before: where nobody listens any more, it is not waited for
 };
 
 // ---- main -> progress

@@ -149,6 +149,7 @@ void OobChannel::start_reading() {
 
 void OobChannel::on_dialed(Result<FileDescriptor> socket) {
   const std::size_t tried = dialer_->begun();
+  nobody_listens_ = !socket && dialer_->all_refuse();
   dialer_.reset();
   if (!socket) {
     lose(socket.error().text);

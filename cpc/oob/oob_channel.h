@@ -52,6 +52,7 @@ class OobChannel final : public Channel {
   [[nodiscard]] bool opened_by_us() const noexcept override { return opener_; }
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   [[nodiscard]] unsigned tried_ms() const noexcept override;
+  [[nodiscard]] bool nobody_listens() const noexcept override { return nobody_listens_; }
   void send(Message message) override;
   /// True if a byte has come from the peer.
   [[nodiscard]] bool was_spoken_to() const noexcept { return was_spoken_to_; }
@@ -116,6 +117,7 @@ class OobChannel final : public Channel {
   std::unique_ptr<Timer> pause_;                  ///< after a PAUSE of the peer's
   unsigned pauses_ = 0;                           ///< how often
   FileDescriptor socket_;
+  bool nobody_listens_ = false;
   std::unique_ptr<Watch> reading_;  ///< after socket_, to be gone before it is closed
   std::unique_ptr<Watch> writing_;  ///< runs while output_ waits
 };

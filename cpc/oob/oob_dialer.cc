@@ -61,7 +61,7 @@ void Dialer::on_writable() {
     error_number = errno;
   }
   if (error_number != 0) {
-    note_failure(std::strerror(error_number));
+    note_error(error_number);
     try_next();
     return;
   }
@@ -82,7 +82,7 @@ void Dialer::try_next() {
       timer_.start(timeout_ms_);
       return;
     }
-    note_failure(describe_errno(error_number));
+    note_error(error_number);
     if (!socket_ && is_shortage(error_number)) {
       shortage_.tell("opening a TCP connection", error_number);
       break;
@@ -107,6 +107,11 @@ int Dialer::begin(const SocketAddress& address) {
 
 void Dialer::note_failure(const std::string& why) {
   failures_ += (failures_.empty() ? "" : "; ") + to_string(addresses_[next_ - 1]) + ": " + why;
+}
+
+void Dialer::note_error(int error_number) {
+  refused_ += error_number == ECONNREFUSED ? 1 : 0;
+  note_failure(describe_errno(error_number));
 }
 
 void Dialer::finish(Result<FileDescriptor> result) {

@@ -34,6 +34,8 @@ class Dialer {
 
   /// How many of the addresses have been tried, the one that is being tried included.
   [[nodiscard]] std::size_t begun() const noexcept { return next_; }
+  /// All that have been tried refuse: nobody listens there.
+  [[nodiscard]] bool all_refuse() const noexcept { return next_ > 0 && refused_ == next_; }
   /// The one that is being tried.
   [[nodiscard]] const SocketAddress& address() const noexcept { return addresses_[next_ == 0 ? 0 : next_ - 1]; }
 
@@ -43,6 +45,7 @@ class Dialer {
   void try_next();
   [[nodiscard]] int begin(const SocketAddress& address);
   void note_failure(const std::string& why);
+  void note_error(int error_number);
   void finish(Result<FileDescriptor> result);
 
   event_base* loop_;
@@ -51,6 +54,7 @@ class Dialer {
   unsigned timeout_ms_;
   Done done_;
   std::size_t next_ = 0;  ///< the address to try next; the one being tried is before it
+  std::size_t refused_ = 0;
   std::string failures_;
   FileDescriptor socket_;
   std::unique_ptr<Watch> watch_;  ///< while an address is being tried; after socket_, to be gone before it is closed

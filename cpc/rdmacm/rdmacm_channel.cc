@@ -15,6 +15,7 @@ namespace fabric::cpc {
 namespace {
 
 constexpr std::uint8_t kMostRetries = 7;
+constexpr int kInvalidServiceId = 8;
 constexpr int kConsumerReject = 28;  ///< reason of a REJ: InfiniBand Architecture, section 12.6.7.2
 
 tl::unexpected<Error> cm_failure(const std::string& while_doing) {
@@ -28,6 +29,11 @@ bool is_of_full_backlog(const CmEvent& event) noexcept {
   const std::span<const std::byte> data = event.private_data();
   return event.status == kConsumerReject &&
          std::all_of(data.begin(), data.end(), [](std::byte one) { return one == std::byte{0}; });
+}
+
+/// Not on iWARP, which has one answer for that and for a full backlog.
+bool is_of_no_listener(const CmEvent& event) noexcept {
+  return event.status == kInvalidServiceId;
 }
 
 }  // namespace
@@ -171,6 +177,7 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     return;
   }
   peer_is_busy_ = is_of_full_backlog(event);
+  nobody_listens_ = is_of_no_listener(event);
   const Result<CmMessage> refusal = decode_cm_message(event.private_data());
   if (!refusal || refusal->header.type != MessageType::kRefuse) {
     lose(remote() + ": " + describe(event));

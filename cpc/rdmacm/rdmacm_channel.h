@@ -68,6 +68,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   [[nodiscard]] bool request_left() const noexcept override { return request_left_; }
   [[nodiscard]] unsigned tried_ms() const noexcept override;
   [[nodiscard]] bool peer_is_busy() const noexcept override { return peer_is_busy_; }
+  [[nodiscard]] bool nobody_listens() const noexcept override { return nobody_listens_; }
   void send(Message message) override;
   [[nodiscard]] Status connect(QueuePairs& queue_pairs, const Message& from_peer) override;
 
@@ -106,6 +107,7 @@ class RdmaCmChannel final : public Channel, private CmEventHandler {
   bool lost_ = false;
   bool request_left_ = false;
   bool peer_is_busy_ = false;
+  bool nobody_listens_ = false;
   std::chrono::steady_clock::time_point
       began_;  ///< of a channel that we open: when its turn came; not set once it is answered
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;

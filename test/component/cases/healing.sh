@@ -48,3 +48,18 @@ case_heals_counters() {
   breaks 'error status=RETRY_EXC_ERR op=send every=20'
   counts --mca btl_fabric_heal_timeout 60 -- connections_healed=1 packets_resent=1
 }
+# A peer whose process has died is not waited for: its host answers that nobody listens there. (On iWARP a full backlog looks alike.)
+case_heals_no_dead_peer() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a timeout that is this short'; exit 77 ;; esac
+  [ $link != iwarp ] || { echo 'SKIP on iWARP the end of a listener cannot be told from a full backlog'; exit 77; }
+  stock check_death || return 1
+  local method start
+  for method in $(methods); do
+    start=$SECONDS
+    fabric 2 --enable-recovery --mca btl_fabric_cpc_include "$method" --mca btl_fabric_timeout 14 --mca btl_fabric_heal_timeout 600 \
+      "$programs/check_death" after
+    [ $? -ne 124 ] || { echo "$method: the job hung"; return 1; }
+    says_not 'was not told' && says 'could not connect two processes' || { echo "by $method"; return 1; }
+    [ $((SECONDS - start)) -lt 30 ] || { echo "by $method: it took $((SECONDS - start)) s"; return 1; }
+  done
+}

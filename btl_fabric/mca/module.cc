@@ -140,11 +140,11 @@ Result<PathQueues> Module::make_queues() const {
     }
     made.xrc_domain.emplace(std::move(*domain));
   }
-  auto credits = make_credit_pool(cache_.buffers(), fit_.queues, port_.device->max_inline, params().heal_timeout > 0);
-  if (!credits) {
-    return tl::unexpected(credits.error());
+  auto own = make_own_pool(cache_.buffers(), fit_.queues, port_.device->max_inline);
+  if (!own) {
+    return tl::unexpected(own.error());
   }
-  made.credit_pool = std::move(*credits);
+  made.own_pool = std::move(*own);
   made.rings = make_rings(fit_.queues);
   for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
     const QueueSpec& spec = fit_.queues[i];

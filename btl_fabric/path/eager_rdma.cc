@@ -75,7 +75,7 @@ void Link::leave_ring() noexcept {
     owes_ring_left_ = true;
     return;
   }
-  Fragment* const fragment = path_.get_send(ring_queue().index);
+  Fragment* const fragment = path_.get_own(ring_queue().index);
   owes_ring_left_ = fragment == nullptr;
   if (fragment == nullptr) {
     path_.retry_later(*this);
@@ -114,7 +114,7 @@ void Link::think_of_ring() noexcept {
 }
 
 bool Link::offer_ring(const RingOffer& offer) noexcept {
-  Fragment* const fragment = path_.get_send(ring_queue().index);
+  Fragment* const fragment = path_.get_own(ring_queue().index);
   if (fragment == nullptr) {
     return false;
   }

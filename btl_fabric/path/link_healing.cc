@@ -122,7 +122,7 @@ void LinkHealing::say_counts() noexcept {
     return;
   }
   std::array<std::byte, PacketHeader::kSize + kMaxQueues * sizeof(std::uint32_t)> passing;
-  Fragment* const fragment = queue.fits_inline(size) ? nullptr : link_.path_.get_for_credits(queue.index);
+  Fragment* const fragment = queue.fits_inline(size) ? nullptr : link_.path_.get_own(queue.index);
   if (fragment == nullptr && !queue.fits_inline(size)) {
     link_.path_.retry_later(link_);
     return;

@@ -45,7 +45,7 @@ bool LinkRest::has_asked() const noexcept {
 }
 
 void LinkRest::decline() noexcept {
-  Fragment* const fragment = link_.path_.get_send(link_.queues_.front().index);
+  Fragment* const fragment = link_.path_.get_own(link_.queues_.front().index);
   link_.owes_stay_ = fragment == nullptr;
   if (fragment == nullptr) {
     link_.path_.retry_later(link_);

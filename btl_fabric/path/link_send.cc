@@ -215,7 +215,7 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
   }
 }
 
-/// Posts one explicit credit message. False if a device without inline data has no buffer for it now.
+/// Posts one explicit credit message. False if a device without inline data has no buffer for it.
 bool Link::post_credits(LinkQueue& queue) noexcept {
   int error = 0;
   if (queue.fits_inline(0)) {
@@ -223,7 +223,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
     queue.next_header(PacketKind::kCredits, 0).write(packet.data());
     error = queue.post_inline(packet);
   } else {
-    Fragment* fragment = path_.get_for_credits(queue.index);
+    Fragment* fragment = path_.get_own(queue.index);
     if (fragment == nullptr) {
       return false;
     }
@@ -262,7 +262,7 @@ bool Link::post_credits(LinkQueue& queue) noexcept {
 }
 
 [[gnu::cold]] Fragment* Link::last_message(LinkQueue& queue, PacketKind kind) noexcept {
-  Fragment* const fragment = path_.get_send(queues_.front().index);  // the smallest will do
+  Fragment* const fragment = path_.get_own(queues_.front().index);
   if (fragment == nullptr) {
     return nullptr;
   }
@@ -346,7 +346,7 @@ bool Link::send_reply(const AtomicReply& reply) noexcept {
   if (state_ == State::kResting || state_ == State::kResuming) {
     return false;  // the peer waits for it, and needs the link
   }
-  Fragment* fragment = path_.get_send(path_.queue_for(AtomicReply::kSize));
+  Fragment* fragment = path_.get_own(path_.queue_for(AtomicReply::kSize));
   if (fragment == nullptr) {
     return false;
   }

@@ -5,23 +5,23 @@
 #include <cassert>
 #include <utility>
 
+#include "btl_fabric/base/atomic_message.h"
+#include "btl_fabric/base/ring_message.h"
 #include "btl_fabric/path/link.h"
 
 namespace fabric {
 
-/// Such a message ends without the peer's software, so even one buffer would do. With several, a peer that does not answer
-/// holds up the credits of others less.
-constexpr int kCreditBuffers = 16;
+constexpr int kOwnBuffers = 16;
+/// The longest of the component's own messages that take such a buffer.
+constexpr std::size_t kLongestOwn =
+    std::max({kMaxQueues * sizeof(std::uint32_t), AtomicReply::kSize, RingOffer::kSize});
 
-Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source, const ReceiveQueues& queues,
-                                                       std::uint32_t max_inline, bool heals) {
+Result<std::unique_ptr<FragmentPool>> make_own_pool(const BufferSource& source, const ReceiveQueues& queues,
+                                                    std::uint32_t max_inline) {
   const bool has_credits = std::any_of(queues.queues().begin(), queues.queues().end(),
                                        [](const QueueSpec& spec) { return spec.kind == QueueKind::kPerPeer; });
-  const std::size_t counts = heals ? queues.count() * sizeof(std::uint32_t) : 0;
-  if ((!has_credits && !heals) || max_inline >= PacketHeader::kSize + counts) {
-    return nullptr;
-  }
-  return FragmentPool::make(source, 0, false, static_cast<std::uint32_t>(counts), {kCreditBuffers, kCreditBuffers, 1});
+  const bool is_soon_used = has_credits && max_inline < PacketHeader::kSize;
+  return FragmentPool::make(source, 0, false, kLongestOwn, {is_soon_used ? kOwnBuffers : 0, 0, kOwnBuffers});
 }
 
 namespace {

@@ -62,19 +62,19 @@ struct PathQueues {
   // In the order of creation: receive buffers outlive the queues that they are posted on.
   std::vector<std::unique_ptr<FragmentPool>> send_pools;
   std::vector<std::unique_ptr<FragmentPool>> receive_pools;
-  std::unique_ptr<FragmentPool> credit_pool;  ///< of make_credit_pool()
-  std::unique_ptr<RingMemory> rings;          ///< null: no eager RDMA
+  std::unique_ptr<FragmentPool> own_pool;  ///< of make_own_pool()
+  std::unique_ptr<RingMemory> rings;       ///< null: no eager RDMA
   std::unique_ptr<CompletionQueueSet> completion_queues;
   std::optional<XrcDomain> xrc_domain;                      ///< of X queues
   std::vector<std::unique_ptr<SharedQueue>> shared_queues;  ///< null for P queues
 };
 
-/// Buffers for explicit credit messages, which messages cannot take: these may hold all their own buffers while they wait for
-/// credits, on both sides. Null where none are needed: without P queues, or if the device copies up to `max_inline` bytes and
-/// that is enough for such a message (`heals`: and for PacketKind::kCounts). The error says that no memory can be registered.
-[[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_credit_pool(const BufferSource& source,
-                                                                     const ReceiveQueues& queues,
-                                                                     std::uint32_t max_inline, bool heals = false);
+/// Buffers for what the component itself has to say, without a limit: messages may hold all of theirs while they wait for just that, a
+/// credit or the answer to who wants to give a link up. They are made when they are used, unless credits need them. The error says
+/// that no memory can be registered.
+[[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_own_pool(const BufferSource& source,
+                                                                  const ReceiveQueues& queues,
+                                                                  std::uint32_t max_inline);
 
 /// What it uses of others, who outlive it.
 struct PathParts {
@@ -141,11 +141,14 @@ class PacketPath {
   friend class SharedSendQueue;
 
   // For links
-  /// A buffer for an explicit credit message on a queue, or for kCounts, or null. Only if that does not go inline. Goes back by
-  /// put_back().
-  [[nodiscard]] Fragment* get_for_credits(std::size_t queue) noexcept {
-    Fragment* const reserved = queues_.credit_pool->get();
-    return reserved != nullptr ? reserved : get_send(queue);
+  /// A buffer for one of the component's own short messages on a queue; null: there is no memory. Goes back by put_back().
+  [[nodiscard]] Fragment* get_own(std::size_t queue) noexcept {
+    Fragment* const own = queues_.own_pool->get();
+    if (own == nullptr) {
+      return get_send(queue);
+    }
+    own->queue = static_cast<std::uint8_t>(queue);
+    return own;
   }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
   [[nodiscard]] const SharedQueue& shared_queue(std::size_t queue) const noexcept {

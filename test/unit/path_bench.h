@@ -62,8 +62,7 @@ class PathBench final : private PathEvents {
     settings.eager_rdma_threshold = options.eager_rdma_threshold;
     settings.heals = options.heals;
     settings.receivers = receivers_.data();
-    PathQueues made =
-        make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline, options.heals);
+    PathQueues made = make_queues(device, buffers, queues_, options.most_sends, shared, options.max_inline);
     if (options.eager_rdma != EagerRdma::kOff) {
       made.rings = std::make_unique<RingMemory>(buffers.source(), options.rings);
     }

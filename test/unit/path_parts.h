@@ -88,14 +88,14 @@ class FakeBuffers {
 /// in order. `max_inline`: as in path_settings().
 [[nodiscard]] inline PathQueues make_queues(FakeDevice& device, FakeBuffers& buffers, const ReceiveQueues& queues,
                                             int most_sends, std::vector<FakeSharedQueue*>& shared,
-                                            std::uint32_t max_inline = 128, bool heals = false) {
+                                            std::uint32_t max_inline = 128) {
   OpenDevice open;
   open.name = "fake0";
   open.context.reset(device.context());
   open.pd.reset(device.pd());
   PathQueues made;
   made.completion_queues = std::make_unique<CompletionQueueSet>(device.context(), 1024, 0);
-  made.credit_pool = make_credit_pool(buffers.source(), queues, max_inline, heals).value();
+  made.own_pool = make_own_pool(buffers.source(), queues, max_inline).value();
   for (std::size_t i = 0; i < queues.count(); ++i) {
     const auto queue = static_cast<std::uint8_t>(i);
     made.send_pools.push_back(

@@ -112,12 +112,33 @@ START_TEST(a_connection_that_carried_nothing_may_fail) {
 }
 END_TEST
 
-/// All buffers are in use, or all but one: that is no reason to leave without a goodbye.
+/// Messages may hold all their buffers: what the component itself has to say has others.
+START_TEST(goodbye_needs_no_buffer_of_messages) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
+  bench.send_and_connect();
+  bench.messages_arrive();
+  std::vector<Fragment*> taken;
+  while (Fragment* const one = bench.endpoints.path().get_send(0)) {
+    taken.push_back(one);
+  }
+  bench.endpoints.remove(&bench.endpoint());
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.pair().sends.size(), 1);
+  ck_assert_uint_eq(bench.pair(1).sends.size(), 1);
+  for (Fragment* const one : taken) {
+    put_back(one);
+  }
+}
+END_TEST
+
+/// All buffers are in use, or all but one, and there is no memory for others: that is no reason to leave without a goodbye.
 START_TEST(goodbye_waits_for_a_buffer) {
   EndpointsBench bench;
   bench.endpoints.set_observers(nullptr, std::chrono::hours(1));
   bench.send_and_connect();
   bench.messages_arrive();
+  bench.device.registers = false;
   std::vector<Fragment*> taken;
   while (Fragment* const one = bench.endpoints.path().get_send(0)) {
     taken.push_back(one);
@@ -302,6 +323,7 @@ int main() {
                                  an_older_link_does_not_end_a_goodbye,
                                  a_connection_that_carried_nothing_may_fail,
                                  a_goodbye_is_heard_before_a_failure,
+                                 goodbye_needs_no_buffer_of_messages,
                                  {goodbye_waits_for_a_buffer, 2},
                                  {a_goodbye_has_come_when_it_has_over_every_queue, 2},
                                  goodbyes_cross,

@@ -66,3 +66,15 @@ case_few_queue_pairs_of_the_device() {
   fabric 6 --mca btl_fabric_receive_queues $four_queues --mca btl_base_verbose 1 "$check" --max 65536 --flood 200 && says 'checks passed' &&
     says 'idle ones make room for them'
 }
+# Messages that wait for a connection hold all buffers there are, and what gives a connection up, or keeps it, needs none of them.
+case_few_queue_pairs_and_buffers() {
+  stock check_all_at_once || return 1
+  local method
+  for method in $(methods); do
+    fabric 4 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_max_queue_pairs 2 \
+      "$programs/check_all_at_once" 2000 2000 && says 'all messages are right' &&
+      fabric 6 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_max_queue_pairs 3 \
+        --mca btl_fabric_free_list_max 4 "$programs/check_all_at_once" 100 30000 && says 'all messages are right' ||
+      { echo "by $method"; return 1; }
+  done
+}

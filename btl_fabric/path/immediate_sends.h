@@ -95,9 +95,9 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
   }
   alignas(8) std::array<std::byte, kMaxInline> passing;
   std::byte* packet = passing.data();
-  const bool is_kept = queue.kept.is_on() && queue.kept.place() != nullptr;
+  const bool is_kept = queue.kept && queue.kept->place() != nullptr;
   if (is_kept) {
-    packet = queue.kept.place();
+    packet = queue.kept->place();
   }
   copy_few(packet + PacketHeader::kSize, message.header, message.header_size);
   std::size_t length = PacketHeader::kSize + message.header_size;
@@ -123,7 +123,7 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
   queue.next_header(PacketKind::kMessage, message.tag).write(packet);
   const std::uint32_t number = queue.take_number();
   if (is_kept) {
-    queue.kept.keep(number, length);
+    queue.kept->keep(number, length);
   }
   ++path_.counters().messages_sent_inline;
   path_.counters().bytes_sent += size;

@@ -17,13 +17,11 @@ namespace fabric {
 /// Those of a queue. Belongs to whoever holds the context's lock.
 class KeptPackets {
  public:
-  /// For at most `most` packets of at most `size` bytes. Memory is taken with the first one.
-  void turn_on(std::size_t most, std::size_t size) noexcept {
-    most_ = most;
-    longest_ = record_bytes(size);
-    is_on_ = true;
-  }
-  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  /// For at most `most` packets of at most `size` bytes. Memory for them is taken with the first one.
+  KeptPackets(std::size_t most, std::size_t size) noexcept : most_(most), longest_(record_bytes(size)) {}
+  KeptPackets(const KeptPackets&) = delete;
+  KeptPackets& operator=(const KeptPackets&) = delete;
+
   /// There was no memory: some packets are not here, and the link cannot be made anew.
   [[nodiscard]] bool is_lossy() const noexcept { return is_lossy_; }
 
@@ -98,9 +96,8 @@ class KeptPackets {
   std::vector<std::size_t> ends_;     ///< of the others, a ring
   std::size_t first_end_ = 0;
   std::size_t ends_count_ = 0;
-  std::size_t most_ = 0;
-  std::size_t longest_ = 0;
-  bool is_on_ = false;
+  const std::size_t most_;
+  const std::size_t longest_;
   bool is_lossy_ = false;
 };
 

@@ -51,7 +51,7 @@ LinkQueue& Link::make_queues() {
   if (path_.settings().heals && !is_xrc_ && path_.settings().max_inline > 0) {
     for (LinkQueue& queue : queues_) {
       const auto entries = static_cast<std::size_t>(queue.own_sends.tx.space().entries());
-      queue.kept.turn_on(entries + SendQueue::kMostBatch, path_.settings().max_inline);
+      queue.kept = std::make_unique<KeptPackets>(entries + SendQueue::kMostBatch, path_.settings().max_inline);
       queue.own_sends.has_whole_batches = true;
     }
   }

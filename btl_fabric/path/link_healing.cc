@@ -24,7 +24,7 @@ bool is_before(std::uint32_t one, std::uint32_t other) noexcept {
 
 bool LinkHealing::is_whole() const noexcept {
   const bool is_kept = std::none_of(link_.queues_.begin(), link_.queues_.end(),
-                                    [](const LinkQueue& queue) { return queue.kept.is_lossy(); });
+                                    [](const LinkQueue& queue) { return queue.kept && queue.kept->is_lossy(); });
   return is_kept && !link_.rdma_.has_lost_atomics_;
 }
 
@@ -51,9 +51,11 @@ void LinkHealing::collect(Backlog& backlog) {
   for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
     LinkQueue& queue = link_.queues_[place];
     std::deque<Backlog::Packet> packets;
-    queue.kept.for_each([&](std::uint32_t number, std::span<const std::byte> packet) {
-      packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
-    });
+    if (queue.kept) {
+      queue.kept->for_each([&](std::uint32_t number, std::span<const std::byte> packet) {
+        packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
+      });
+    }
     const auto copies = static_cast<std::ptrdiff_t>(packets.size());
     for (Fragment* one = queue.unfinished.front(); one != nullptr; one = one->next) {
       packets.push_back({.number = one->number, .fragment = one});
@@ -63,7 +65,7 @@ void LinkHealing::collect(Backlog& backlog) {
     std::deque<Backlog::Packet>& rest = backlog.queues[place];
     rest.insert(rest.begin(), std::make_move_iterator(packets.begin()), std::make_move_iterator(packets.end()));
     queue.unfinished = FragmentQueue();
-    queue.kept = KeptPackets();
+    queue.kept.reset();
   }
   backlog.replies.insert(backlog.replies.end(), link_.replies_.begin(), link_.replies_.end());
   link_.replies_.clear();
@@ -223,7 +225,10 @@ void LinkHealing::send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept
   assert(is_ours);
   (void)is_ours;
   queue.next_header(header.kind, header.tag).write(packet.copy.data());
-  queue.keep_copy(queue.take_number(), packet.copy);
+  const std::uint32_t number = queue.take_number();
+  if (queue.kept) {
+    queue.keep_copy(number, packet.copy);
+  }
   if (const int error = queue.post_inline(packet.copy); error != 0) {
     link_.post_refused(queue, error);
   }

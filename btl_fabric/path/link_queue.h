@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -83,11 +84,11 @@ struct LinkQueue {
   /// Of the queue for the smallest messages: those that are to come until it is thought of giving the peer a ring (0: never).
   std::uint32_t until_ring = 0;
   PacketCounts* counts = &own_counts;  ///< the endpoint's, for all its links
-  KeptPackets kept;
-  std::uint32_t in_flight = 0;  ///< fragments posted whose completions are to come
-  std::uint32_t qpn = 0;        ///< of `qp`, which it outlives; 0: none
-  ibv_qp* qp = nullptr;         ///< the connection owns it; an X queue has none of its own
-  SendShare* share = nullptr;   ///< of an X queue, when connected
+  std::unique_ptr<KeptPackets> kept;   ///< null: the link is not made anew if it breaks
+  std::uint32_t in_flight = 0;         ///< fragments posted whose completions are to come
+  std::uint32_t qpn = 0;               ///< of `qp`, which it outlives; 0: none
+  ibv_qp* qp = nullptr;                ///< the connection owns it; an X queue has none of its own
+  SendShare* share = nullptr;          ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
   bool is_enqueued = false;        ///< in the wait list of the shared send queue
   PacketCounts own_counts;         ///< of a link without an endpoint
@@ -195,9 +196,9 @@ struct LinkQueue {
   [[nodiscard]] std::uint32_t take_number() noexcept { return counts->sent++; }
   /// One that the device has been given a copy of is sent again if the link breaks. It is copied, before it is posted.
   void keep_copy(std::uint32_t number, std::span<const std::byte> packet) noexcept {
-    if (std::byte* const place = kept.place(); place != nullptr) {
+    if (std::byte* const place = kept->place(); place != nullptr) {
       std::memcpy(place, packet.data(), packet.size());
-      kept.keep(number, packet.size());
+      kept->keep(number, packet.size());
     }
   }
 
@@ -232,8 +233,8 @@ struct LinkQueue {
       return IBV_SEND_INLINE;
     }
     queue.unsignaled = 0;
-    if (kept.is_on()) {
-      kept.end_batch();
+    if (kept) {
+      kept->end_batch();
     }
     queue.batches.push(queue.tx.take_signaled(bytes, &queue));
     return IBV_SEND_INLINE | IBV_SEND_SIGNALED;

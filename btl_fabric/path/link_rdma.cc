@@ -107,6 +107,7 @@ int LinkRdma::submit(RdmaRequest* request) noexcept {
 void LinkRdma::forget_callers() noexcept {
   waiting_.forget_callers();
   held_.forget_callers();
+  unfinished_.forget_callers();
   for (RdmaRequest* request : atomics_->places) {
     if (request != nullptr) {
       request->callback = nullptr;
@@ -373,6 +374,9 @@ void LinkRdma::abort() noexcept {
   }
   while (!held_.empty()) {
     finish(held_.pop_front(), OPAL_SUCCESS);
+  }
+  while (!unfinished_.empty()) {
+    finish(unfinished_.pop_front(), OPAL_ERR_UNREACH);
   }
   while (!waiting_.empty()) {
     finish(waiting_.pop_front(), OPAL_ERR_UNREACH);

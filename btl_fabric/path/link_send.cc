@@ -79,7 +79,7 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
     const std::size_t length = PacketHeader::kSize + fragment.segments[0].seg_len;
     ++counters.messages_sent_inline;
     counters.bytes_sent += fragment.segments[0].seg_len;
-    if (queue.kept.is_on() && is_counted(fragment.kind)) {
+    if (queue.kept && is_counted(fragment.kind)) {
       queue.keep_copy(fragment.number, {fragment.packet, length});
     }
     if (const int error = queue.post_inline({fragment.packet, length}); error != 0) [[unlikely]] {

@@ -256,8 +256,8 @@ void PacketPath::send_completed(const ibv_wc& completion) noexcept {
     }
     case SendTag::kBatch:
       queue.own_sends.tx.completed(queue.own_sends.batches.pop(), &queue.own_sends);
-      if (queue.kept.is_on()) {
-        queue.kept.batch_arrived(queue.own_sends.tx.used() == 0);
+      if (queue.kept) {
+        queue.kept->batch_arrived(queue.own_sends.tx.used() == 0);
       }
       break;
     case SendTag::kDrain:

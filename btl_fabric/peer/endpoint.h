@@ -185,6 +185,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
+  void give_up_healing(const std::string& why);
   /// Ends what was to be sent again, with an error, or so that nobody hears of it.
   void stop_healing(bool quietly) noexcept;
   /// Nobody is called back any more for what waits.

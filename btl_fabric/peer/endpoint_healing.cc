@@ -3,6 +3,8 @@
 // What an endpoint does when a link has broken that may be made anew; see "Healing" in endpoint_table.h.
 #include "btl_fabric/peer/endpoint_healing.h"
 
+#include <new>
+
 #include "btl_fabric/path/link_healing.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
@@ -61,7 +63,7 @@ void Endpoint::prepare_to_heal() {
     counts_ = std::make_unique<PacketCounts[]>(link_->queues().size());
   }
   LinkHealing(*link_).continue_from(counts_.get());
-  if (is_healing()) {
+  if (is_healing() && healing_->atomics) {
     LinkHealing(*link_).use_atomics(healing_->atomics);
   }
 }
@@ -104,22 +106,26 @@ void Endpoint::exchange_counts() {
   go_on_healing();
 }
 
-void Endpoint::take_what_is_left(Link& broken) {
+void Endpoint::take_what_is_left(Link& broken) try {
   LinkHealing left(broken);
   if (is_healing() && left.is_whole()) {
     left.collect(healing_->backlog);
     return;
   }
-  Backlog lost;
-  left.collect(lost);
   if (is_healing()) {
-    apply(EndpointEvent::kLinkFailed,
-          {.text = healing_->why +
-                   ". Nobody can tell whether an atomic operation that was under way has been executed, or "
-                   "there was no memory to keep what was sent: the connection cannot be made anew",
-           .is_final = true});
+    give_up_healing(
+        "Nobody can tell whether an atomic operation that was under way has been executed, or there was no memory to keep what was "
+        "sent: the connection cannot be made anew");
   }
-  LinkHealing::end_all(lost, owner_.path(), upper(), owner_.is_ending());
+  broken.end_waiting();
+} catch (const std::bad_alloc&) {
+  broken.end_waiting();
+  throw;
+}
+
+void Endpoint::give_up_healing(const std::string& why) {
+  apply(EndpointEvent::kLinkFailed, {.text = healing_->why + ". " + why, .is_final = true});
+  close_all(why);
 }
 
 void Endpoint::go_on_healing() {

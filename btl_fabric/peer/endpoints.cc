@@ -218,6 +218,13 @@ void Endpoints::begin_to_end() noexcept {
   if (self_) {
     self_->forget_callers();
   }
+  for (EndpointLink* one = ending_.get(); one != nullptr;
+       one = one->next.get()) {  // what has broken keeps what was under way
+    for (LinkQueue& queue : one->queues()) {
+      queue.unfinished.forget_callers();
+    }
+    one->rdma().forget_callers();
+  }
 }
 
 void Endpoints::say_goodbye_to_all() {
@@ -272,7 +279,7 @@ void Endpoints::reap_links() {
     *at = std::move(ended->next);
     Endpoint& endpoint = ended->endpoint;
     if (ended->state() == Link::State::kBroken) {
-      endpoint.take_what_is_left(*ended);
+      guarded(&endpoint, [&] { endpoint.take_what_is_left(*ended); });
       at = &ending_;  // callbacks may have changed the list
     }
     --endpoint.ending_links_;

@@ -24,10 +24,8 @@ void Endpoints::watch_healing() {
   if (late != healing_.end()) {
     Endpoint& endpoint = **late;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(heal_timeout_).count();
-    endpoint.apply(EndpointEvent::kLinkFailed, {.text = endpoint.healing_->why + ". It could not be made anew within " +
-                                                        std::to_string(seconds) + " seconds (btl_fabric_heal_timeout)",
-                                                .is_final = true});
-    endpoint.close_all("a connection that has broken could not be made anew");
+    endpoint.give_up_healing("It could not be made anew within " + std::to_string(seconds) +
+                             " seconds (btl_fabric_heal_timeout)");
   }
 }
 

@@ -48,7 +48,8 @@ class LinkRdma {
   [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
   /// Requests whose callbacks are to come.
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
-    return in_flight_ + waiting_.count() + held_.count() + static_cast<std::uint32_t>(atomics_->under_way);
+    return in_flight_ + waiting_.count() + held_.count() + unfinished_.count() +
+           static_cast<std::uint32_t>(atomics_->under_way);
   }
 
   /// The link is up: starts `requests`, which have waited for it, as far as there is room.

@@ -127,7 +127,8 @@ int Endpoint::submit_later(RdmaRequest* request) noexcept try {
 }
 
 std::uint32_t Endpoint::rdma_outstanding() noexcept {
-  return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0);
+  return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0) +
+         (is_healing() ? healing_->backlog.requests.count() : 0) + owner_.rdma_of_ending_links(*this);
 }
 
 bool Endpoint::takes_pieces() noexcept {

@@ -322,6 +322,14 @@ void Endpoints::reap_drained() {
   path_->reap_senders();
 }
 
+std::uint32_t Endpoints::rdma_of_ending_links(const Endpoint& endpoint) const noexcept {
+  std::uint32_t sum = 0;
+  for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
+    sum += &one->endpoint == &endpoint ? one->rdma().outstanding() : 0;
+  }
+  return sum;
+}
+
 std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {
   const auto guard = known_guard();
   if (peer != nullptr) {

@@ -118,6 +118,8 @@ class Endpoints final : private PathEvents {
                      std::uint64_t resent) noexcept;
   void watch_healing();
   [[nodiscard]] Status connect_self();
+  /// Reads, writes and atomics of its links that are being taken down, whose callbacks are to come.
+  [[nodiscard]] std::uint32_t rdma_of_ending_links(const Endpoint& endpoint) const noexcept;
   void connect_other_ports(const Endpoint& endpoint) noexcept {
     services_.connect_other_ports(endpoint.key().peer, number_);
   }

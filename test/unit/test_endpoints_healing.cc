@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Endpoints whose connection breaks: what waits meanwhile, when it goes on, and when it is given up.
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "test/unit/check_main.h"
+#include "test/unit/endpoints_bench.h"
+
+namespace fabric::test {
+namespace {
+
+/// Connected, with a message and a write under way.
+void begin(EndpointsBench& bench, std::chrono::milliseconds time = std::chrono::hours(1)) {
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), time);
+  bench.send_and_connect();
+  ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
+}
+void drain(EndpointsBench& bench) {
+  bench.tell(cpc::Flushing{bench.key(), bench.link});
+  bench.flush();
+  while (bench.endpoints.progress() > 0) {
+  }
+}
+/// The connection breaks, and its queue pairs are emptied.
+void lose(EndpointsBench& bench) {
+  bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+  drain(bench);
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+}
+/// The next connection is there.
+void connect_again(EndpointsBench& bench) {
+  ++bench.link;
+  bench.post_receives();
+  bench.connected();
+}
+/// The peer says what it has of each queue.
+void counts_arrive(EndpointsBench& bench, std::uint32_t first, std::uint32_t second) {
+  std::vector<std::byte> packet(PacketHeader::kSize + 2 * sizeof first);
+  PacketHeader{PacketKind::kCounts, 0, {}}.write(packet.data());
+  store_be(packet.data() + PacketHeader::kSize, first);
+  store_be(packet.data() + PacketHeader::kSize + sizeof first, second);
+  bench.device.receive(bench.pair(), packet);
+  bench.endpoints.progress();
+}
+/// Packets of a kind that were posted on the newest queue pairs.
+std::size_t posted(EndpointsBench& bench, PacketKind kind) {
+  std::size_t count = 0;
+  for (const FakeSend& one : bench.pair().all_sends) {
+    count += one.opcode == IBV_WR_SEND && !one.bytes.empty() && one.bytes[0] == static_cast<std::byte>(kind) ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+/// btl_flush asks for what is outstanding: a write that is to be repeated is, wherever it is just now.
+START_TEST(a_write_is_outstanding_until_it_has_been_repeated) {
+  EndpointsBench bench;
+  begin(bench);
+  bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
+  drain(bench);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
+  connect_again(bench);
+  ck_assert_uint_eq(posted(bench, PacketKind::kCounts), 1);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
+  ck_assert_uint_eq(bench.requests_ended, 0);
+  counts_arrive(bench, 1, 0);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
+  while (!bench.pair(1).sends.empty()) {
+    bench.device.complete_send(bench.pair(1));
+  }
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 0);
+  ck_assert_uint_eq(bench.requests_ended, 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+START_TEST(a_message_goes_again_if_the_peer_does_not_have_it) {
+  for (const bool has_it : {false, true}) {
+    EndpointsBench bench;
+    begin(bench);
+    lose(bench);
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);  // it waits
+    connect_again(bench);
+    ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 0);
+    counts_arrive(bench, has_it ? 1 : 0, 0);
+    ck_assert_uint_eq(posted(bench, PacketKind::kMessage), has_it ? 1 : 2);
+    ck_assert_uint_eq(bench.sends_ended.size(), has_it ? 1 : 0);
+    ck_assert_uint_eq(bench.reports, 0);
+    ck_assert_uint_eq(bench.counters.connections_healed, 1);
+  }
+}
+END_TEST
+
+/// The peer says that it has more than was sent, or less than is known to have arrived.
+START_TEST(counts_that_cannot_be_are_an_error) {
+  EndpointsBench bench;
+  begin(bench);
+  lose(bench);
+  connect_again(bench);
+  counts_arrive(bench, 2, 0);
+  ck_assert_uint_eq(bench.reports, 1);
+  ck_assert_uint_eq(bench.upper_layer_told, 1);
+  ck_assert_uint_eq(bench.requests_ended, 1);
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+}
+END_TEST
+
+START_TEST(what_takes_too_long_is_given_up) {
+  EndpointsBench bench;
+  begin(bench, std::chrono::milliseconds(20));
+  lose(bench);
+  ck_assert_uint_eq(bench.reports, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.reports, 1);
+  ck_assert_uint_eq(bench.upper_layer_told, 1);
+  ck_assert_uint_eq(bench.requests_ended, 1);
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+}
+END_TEST
+
+/// Who has lost nothing answers with what it has, and does not wait.
+START_TEST(who_is_asked_answers) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+  bench.send_and_connect();
+  bench.message_arrives();
+  bench.endpoints.progress();
+  counts_arrive(bench, 0, 0);
+  ck_assert_uint_eq(posted(bench, PacketKind::kCounts), 1);
+  counts_arrive(bench, 0, 0);
+  ck_assert_uint_eq(posted(bench, PacketKind::kCounts), 1);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 2);
+}
+END_TEST
+
+}  // namespace fabric::test
+
+int main() {
+  using namespace fabric::test;
+  return run_suite(
+      "endpoints: healing",
+      {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
+       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers});
+}

@@ -159,11 +159,12 @@ bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> 
   assert(taken.size() == link_.queues_.size());
   backlog.queues.resize(taken.size());
   bool is_possible = true;
+  FragmentQueue arrived;
   for (std::size_t place = 0; place < taken.size(); ++place) {
     std::deque<Backlog::Packet>& packets = backlog.queues[place];
     while (!packets.empty() && is_before(packets.front().number, taken[place])) {
       if (Fragment* const fragment = packets.front().fragment; fragment != nullptr) {
-        end_send(link_.upper_, fragment, OPAL_SUCCESS);
+        arrived.push_back(fragment);
       }
       packets.pop_front();
     }
@@ -173,6 +174,10 @@ bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> 
       is_possible = is_possible && packet.number == next++;
     }
     is_possible = is_possible && next == link_.queues_[place].counts->sent;
+  }
+  const UpperHandles upper = link_.upper_;
+  while (!arrived.empty()) {  // a callback may fail the endpoint, and the backlog with it
+    end_send(upper, arrived.pop_front(), OPAL_SUCCESS);
   }
   return is_possible;
 }

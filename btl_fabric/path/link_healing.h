@@ -51,7 +51,7 @@ class LinkHealing {
   /// Tells the peer what has been taken, which is final but for what comes by this link.
   void tell_counts() noexcept;
   [[nodiscard]] bool has_told() const noexcept;
-  /// Drops what has arrived: the peer has taken `taken`, by place. False if that cannot be.
+  /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, by place. False if that cannot be.
   [[nodiscard]] bool drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept;
   /// Sends what is left again, with the next calls of progress(); PathEvents::resent() says when all is posted. The backlog stays
   /// until then, or until this link is broken off.

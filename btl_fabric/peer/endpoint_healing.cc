@@ -146,16 +146,19 @@ void Endpoint::go_on_healing() {
     return;
   }
   healing_->is_resending = true;
-  if (!LinkHealing(*link_).drop_arrived(healing_->backlog, healing_->taken)) {
+  const Link* const newest = link_.get();
+  const bool is_possible = LinkHealing(*link_).drop_arrived(healing_->backlog, healing_->taken);
+  if (!is_healing() || link_.get() != newest || state_ != EndpointState::kResuming) {
+    return;  // a callback has made progress, and something else has happened
+  }
+  if (!is_possible) {
     apply(EndpointEvent::kLinkFailed,
           {.text =
                healing_->why + ". Over the next connection the peer said that it has taken other messages than can be",
            .is_final = true});
     return;
   }
-  if (state_ == EndpointState::kResuming) {
-    LinkHealing(*link_).resend(healing_->backlog);
-  }
+  LinkHealing(*link_).resend(healing_->backlog);
 }
 
 void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {

@@ -280,10 +280,12 @@ void Endpoints::reap_links() {
     Endpoint& endpoint = ended->endpoint;
     if (ended->state() == Link::State::kBroken) {
       guarded(&endpoint, [&] { endpoint.take_what_is_left(*ended); });
-      at = &ending_;  // callbacks may have changed the list
     }
     --endpoint.ending_links_;
     guarded(&endpoint, [&] { endpoint.go_on_healing(); });
+    if (ended->state() == Link::State::kBroken) {
+      at = &ending_;  // callbacks may have changed the list
+    }
   }
 }
 

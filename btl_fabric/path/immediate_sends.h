@@ -94,11 +94,9 @@ inline void copy_few(std::byte* to, const void* from, std::size_t size) noexcept
     return false;
   }
   alignas(8) std::array<std::byte, kMaxInline> passing;
-  std::byte* packet = passing.data();
-  const bool is_kept = queue.kept && queue.kept->place() != nullptr;
-  if (is_kept) {
-    packet = queue.kept->place();
-  }
+  std::byte* const place = queue.kept ? queue.kept->place() : nullptr;
+  const bool is_kept = place != nullptr;
+  std::byte* const packet = is_kept ? place : passing.data();
   copy_few(packet + PacketHeader::kSize, message.header, message.header_size);
   std::size_t length = PacketHeader::kSize + message.header_size;
   std::span<const std::byte> data;

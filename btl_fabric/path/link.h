@@ -30,14 +30,14 @@ struct Backlog;
 class Link : public RoomSource {
  public:
   enum class State : std::uint8_t {
-    kOpening,  ///< receives may be posted; nothing is sent yet
-    kUp,       ///< messages go, reads, writes and atomics too
-    kResting,  ///< the peer is asked whether the link may go: nothing is sent but that, and credits
-    kResuming,  ///< a link before it has broken: nothing is sent but what that one may not have delivered (link_healing.h)
-    kLeaving,  ///< goodbye is to be sent, and nothing else but credits
-    kFailed,   ///< nothing is posted any more; whoever waits for something is told so
-    kBroken,   ///< the same, but it is kept, for the next link
-    kClosed,   ///< the same, and nobody waits
+    kOpening,   ///< receives may be posted; nothing is sent yet
+    kUp,        ///< messages go, reads, writes and atomics too
+    kResting,   ///< the peer is asked whether the link may go: nothing is sent but that, and credits
+    kResuming,  ///< the one before it has broken: only what that may not have delivered is sent (link_healing.h)
+    kLeaving,   ///< goodbye is to be sent, and nothing else but credits
+    kFailed,    ///< nothing is posted any more; whoever waits for something is told so
+    kBroken,    ///< the same, but it is kept, for the next link
+    kClosed,    ///< the same, and nobody waits
   };
 
   /// `upper`: whom the upper layer's callbacks are told of. `subset`: the queues that it has of the path's, which must stay.
@@ -194,6 +194,9 @@ class Link : public RoomSource {
   void send_waiting(LinkQueue& queue) noexcept;
   void send_credits(LinkQueue& queue) noexcept;
   [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
+  /// One of the component's own, of up to kMostOwn bytes, that nobody waits for; there is room. False if there is no buffer now.
+  static constexpr std::size_t kMostOwn = kMaxQueues * sizeof(std::uint32_t);
+  [[nodiscard]] bool post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte> body) noexcept;
   /// Verbs did not take a request of a queue.
   void post_refused(LinkQueue& queue, int error_number) noexcept;
 

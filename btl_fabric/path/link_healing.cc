@@ -113,7 +113,6 @@ bool LinkHealing::has_told() const noexcept {
   return link_.has_told_counts_;
 }
 
-/// Not from the buffers of messages: all of those may be waiting for this.
 void LinkHealing::say_counts() noexcept {
   const std::size_t size = link_.queues_.size() * sizeof(std::uint32_t);
   LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
@@ -123,35 +122,21 @@ void LinkHealing::say_counts() noexcept {
     link_.path_.retry_later(link_);
     return;
   }
-  std::array<std::byte, PacketHeader::kSize + kMaxQueues * sizeof(std::uint32_t)> passing;
-  Fragment* const fragment = queue.fits_inline(size) ? nullptr : link_.path_.get_own(queue.index);
-  if (fragment == nullptr && !queue.fits_inline(size)) {
-    link_.path_.retry_later(link_);
-    return;
-  }
-  link_.owes_counts_ = false;
-  std::byte* const packet = fragment != nullptr ? fragment->packet : passing.data();
-  if (!queue.is_shared) {
-    queue.credits.take_credit();
-  }
-  queue.next_header(PacketKind::kCounts, 0).write(packet);
-  std::byte* at = packet + PacketHeader::kSize;
+  std::array<std::byte, Link::kMostOwn> body;
+  std::byte* at = body.data();
   for (const LinkQueue& one : link_.queues_) {
     store_be(at, one.counts->taken);
     at += sizeof(std::uint32_t);
   }
-  int error = 0;
-  if (fragment == nullptr) {
-    error = queue.post_inline({packet, PacketHeader::kSize + size});
-  } else {
-    fragment->kind = PacketKind::kCounts;
-    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-    fragment->callback_due = false;
-    fragment->segments[0].seg_len = size;
-    error = queue.post_registered(*fragment);
+  if (!queue.is_shared) {
+    queue.credits.take_credit();
   }
-  if (error != 0) {
-    link_.post_refused(queue, error);
+  link_.owes_counts_ = !link_.post_own(queue, PacketKind::kCounts, {body.data(), size});
+  if (link_.owes_counts_) {
+    if (!queue.is_shared) {
+      queue.credits.return_credit();
+    }
+    link_.path_.retry_later(link_);
   }
 }
 

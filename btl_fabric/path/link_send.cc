@@ -217,21 +217,30 @@ void Link::send_waiting(LinkQueue& queue) noexcept {
 
 /// Posts one explicit credit message. False if a device without inline data has no buffer for it.
 bool Link::post_credits(LinkQueue& queue) noexcept {
-  int error = 0;
-  if (queue.fits_inline(0)) {
-    std::array<std::byte, PacketHeader::kSize> packet;
-    queue.next_header(PacketKind::kCredits, 0).write(packet.data());
-    error = queue.post_inline(packet);
-  } else {
-    Fragment* fragment = path_.get_own(queue.index);
+  return post_own(queue, PacketKind::kCredits, {});
+}
+
+bool Link::post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte> body) noexcept {
+  const std::size_t length = PacketHeader::kSize + body.size();
+  std::array<std::byte, PacketHeader::kSize + kMostOwn> passing;
+  Fragment* fragment = nullptr;
+  if (!queue.fits_inline(body.size())) {
+    fragment = path_.get_own(queue.index);
     if (fragment == nullptr) {
       return false;
     }
-    fragment->kind = PacketKind::kCredits;
+  }
+  std::byte* const packet = fragment != nullptr ? fragment->packet : passing.data();
+  queue.next_header(kind, 0).write(packet);
+  std::copy(body.begin(), body.end(), packet + PacketHeader::kSize);
+  int error = 0;
+  if (fragment == nullptr) {
+    error = queue.post_inline({packet, length});
+  } else {
+    fragment->kind = kind;
     fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     fragment->callback_due = false;
-    fragment->segments[0].seg_len = 0;
-    queue.next_header(PacketKind::kCredits, 0).write(fragment->packet);
+    fragment->segments[0].seg_len = body.size();
     error = queue.post_registered(*fragment);
     if (error != 0) {
       put_back(fragment);

@@ -152,10 +152,7 @@ void Endpoint::go_on_healing() {
     return;  // a callback has made progress, and something else has happened
   }
   if (!is_possible) {
-    apply(EndpointEvent::kLinkFailed,
-          {.text =
-               healing_->why + ". Over the next connection the peer said that it has taken other messages than can be",
-           .is_final = true});
+    give_up_healing("Over the next connection the peer said that it has taken other messages than can be");
     return;
   }
   LinkHealing(*link_).resend(healing_->backlog);

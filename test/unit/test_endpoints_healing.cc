@@ -54,6 +54,14 @@ std::size_t posted(EndpointsBench& bench, PacketKind kind) {
   return count;
 }
 
+/// The user and the upper layer are told, once, and so is whoever waits.
+void expect_given_up(const EndpointsBench& bench) {
+  ck_assert_uint_eq(bench.reports, 1);
+  ck_assert_uint_eq(bench.upper_layer_told, 1);
+  ck_assert_uint_eq(bench.requests_ended, 1);
+  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+}
+
 }  // namespace
 
 /// btl_flush asks for what is outstanding: a write that is to be repeated is, wherever it is just now.
@@ -104,10 +112,7 @@ START_TEST(counts_that_cannot_be_are_an_error) {
   lose(bench);
   connect_again(bench);
   counts_arrive(bench, 2, 0);
-  ck_assert_uint_eq(bench.reports, 1);
-  ck_assert_uint_eq(bench.upper_layer_told, 1);
-  ck_assert_uint_eq(bench.requests_ended, 1);
-  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+  expect_given_up(bench);
 }
 END_TEST
 
@@ -118,10 +123,7 @@ START_TEST(what_takes_too_long_is_given_up) {
   ck_assert_uint_eq(bench.reports, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   bench.endpoints.progress();
-  ck_assert_uint_eq(bench.reports, 1);
-  ck_assert_uint_eq(bench.upper_layer_told, 1);
-  ck_assert_uint_eq(bench.requests_ended, 1);
-  ck_assert_uint_eq(bench.sends_ended.size(), 1);
+  expect_given_up(bench);
 }
 END_TEST
 

@@ -268,7 +268,7 @@ inline constexpr std::array kParamTable = {
     number_param(
         "heal_timeout", &Params::heal_timeout, 0, 0, kNoLimit, 4,
         "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
-        "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; eager_rdma is off then; an "
+        "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
         "atomic operation of the device that is under way when the connection breaks is an error all the same"),
     number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                  "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),

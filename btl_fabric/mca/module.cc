@@ -172,7 +172,7 @@ Result<PathQueues> Module::make_queues() const {
 
 EagerRdma Module::eager_rdma() const noexcept {
   const ibv_device_attr& device = port_.device->attributes;
-  if (params().eager_rdma == 0 || params().heal_timeout > 0 || port_.address.link == Transport::kIwarp) {
+  if (params().eager_rdma == 0 || port_.address.link == Transport::kIwarp) {
     return EagerRdma::kOff;
   }
   if (params().eager_rdma == 1) {

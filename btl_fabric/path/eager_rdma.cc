@@ -31,24 +31,30 @@ bool Link::send_by_ring(ImmediateMessage message) noexcept {
   }
   const std::size_t size = message.size();
   const std::size_t room = RingTrailer::room_for(size);
-  alignas(8) std::array<std::byte, kMaxInline> packet;
+  alignas(8) std::array<std::byte, kMaxInline> passing;
+  std::byte* const place = queue.kept ? queue.kept->place() : nullptr;
+  std::byte* const packet = place != nullptr ? place : passing.data();
   if (room > size) {
-    std::memset(packet.data() + room - 8, 0, 8);
+    std::memset(packet + room - 8, 0, 8);
   }
-  std::memcpy(packet.data(), message.header, message.header_size);
+  std::memcpy(packet, message.header, message.header_size);
   if (message.payload_size > 0) {
-    copy_all(*message.convertor, {packet.data() + message.header_size, message.payload_size});
+    copy_all(*message.convertor, {packet + message.header_size, message.payload_size});
   }
   const RingSender::Slot slot = ring_out_.take();
   RingTrailer{queue.next_header(PacketKind::kMessage, message.tag), static_cast<std::uint16_t>(size), slot.lap}.write(
-      packet.data() + room);
+      packet + room);
   Counters& counters = path_.counters();
   ++counters.messages_sent_inline;
   ++counters.messages_by_eager_rdma;
   counters.bytes_sent += size;
   const std::size_t length = room + RingTrailer::kSize;
-  if (const int error = queue.post_inline_write({packet.data(), length}, slot.end - length, ring_out_.rkey());
-      error != 0) [[unlikely]] {
+  const std::uint32_t number = ring_counts_->sent++;
+  if (place != nullptr) {
+    queue.kept->keep(number, length, true);
+  }
+  if (const int error = queue.post_inline_write({packet, length}, slot.end - length, ring_out_.rkey()); error != 0)
+      [[unlikely]] {
     post_refused(queue, error);  // the message is lost with the link, which is reported
   }
   return true;
@@ -135,6 +141,7 @@ int Link::take_from_ring() noexcept {
       path_.bad_packet(queue, {trailer, RingTrailer::kSize});
       break;
     }
+    ++ring_counts_->taken;
     path_.deliver_from_ring(queue, {trailer - RingTrailer::room_for(read.size), read.size}, read.header.tag);
   }
   queue.notes = static_cast<std::uint16_t>(queue.notes + ring_in_.end_reading());

@@ -34,10 +34,10 @@ class KeptPackets {
     }
     return memory_.get() + end_ + sizeof(Record);
   }
-  /// It is written there.
-  void keep(std::uint32_t number, std::size_t length) noexcept {
+  /// It is written there. `in_ring`: to the peer's ring, whose messages have numbers of their own.
+  void keep(std::uint32_t number, std::size_t length, bool in_ring = false) noexcept {
     assert(record_bytes(length) <= longest_);
-    *reinterpret_cast<Record*>(memory_.get() + end_) = {number, static_cast<std::uint32_t>(length)};
+    *reinterpret_cast<Record*>(memory_.get() + end_) = {number, static_cast<std::uint16_t>(length), in_ring};
     end_ += record_bytes(length);
   }
   /// A batch ends with the newest packet.
@@ -63,7 +63,7 @@ class KeptPackets {
     }
   }
 
-  /// All that are here, oldest first: see(number, packet). Some may have arrived.
+  /// All that are here, oldest first: see(number, packet, in_ring). Some may have arrived.
   template <class See>
   void for_each(See see) const {
     for (std::size_t at = begin_; at != end_;) {
@@ -72,7 +72,8 @@ class KeptPackets {
         continue;
       }
       const auto& record = *reinterpret_cast<const Record*>(memory_.get() + at);
-      see(record.number, std::span<const std::byte>(memory_.get() + at + sizeof(Record), record.length));
+      see(record.number, std::span<const std::byte>(memory_.get() + at + sizeof(Record), record.length),
+          record.in_ring);
       at += record_bytes(record.length);
     }
   }
@@ -80,7 +81,8 @@ class KeptPackets {
  private:
   struct Record {
     std::uint32_t number;
-    std::uint32_t length;
+    std::uint16_t length;
+    bool in_ring;
   };
   static constexpr std::size_t record_bytes(std::size_t length) noexcept {
     return sizeof(Record) + (length + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record);

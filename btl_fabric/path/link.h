@@ -195,7 +195,7 @@ class Link : public RoomSource {
   void send_credits(LinkQueue& queue) noexcept;
   [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
   /// One of the component's own, of up to kMostOwn bytes, that nobody waits for; there is room. False if there is no buffer now.
-  static constexpr std::size_t kMostOwn = kMaxQueues * sizeof(std::uint32_t);
+  static constexpr std::size_t kMostOwn = (kMaxQueues + 1) * sizeof(std::uint32_t);
   [[nodiscard]] bool post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte> body) noexcept;
   /// Verbs did not take a request of a queue.
   void post_refused(LinkQueue& queue, int error_number) noexcept;
@@ -237,20 +237,22 @@ class Link : public RoomSource {
   unsigned parts_ = 0;             ///< messages in
   /// A packet that takes more messages: the last one of the waiting ones of PacketPath::coalescing_queue(), or null.
   Fragment* open_packet_ = nullptr;
-  Fragment* last_part_ = nullptr;    ///< of it, that ends with it
-  LinkQueue* smallest_ = nullptr;    ///< the one for the smallest messages
-  LinkQueue* coalescing_ = nullptr;  ///< the one for packets of several messages
-  FixedArray<LinkQueue> queues_;     ///< by place in subset_; work requests point at them
-  LinkQueue* rdma_queue_ = nullptr;  ///< reads, writes and atomics go through its queue pair
-  RingSender ring_out_;              ///< to the peer's ring for us
-  RingReceiver ring_in_;             ///< ours for the peer
-  OpenPacket watched_;               ///< open_packet_, if it is promised
+  Fragment* last_part_ = nullptr;                  ///< of it, that ends with it
+  LinkQueue* smallest_ = nullptr;                  ///< the one for the smallest messages
+  LinkQueue* coalescing_ = nullptr;                ///< the one for packets of several messages
+  FixedArray<LinkQueue> queues_;                   ///< by place in subset_; work requests point at them
+  LinkQueue* rdma_queue_ = nullptr;                ///< reads, writes and atomics go through its queue pair
+  RingSender ring_out_;                            ///< to the peer's ring for us
+  RingReceiver ring_in_;                           ///< ours for the peer
+  PacketCounts* ring_counts_ = &own_ring_counts_;  ///< of messages in rings; the endpoint's, for all its links
+  OpenPacket watched_;                             ///< open_packet_, if it is promised
   LinkRdma rdma_;
 
   CreditGrant promised_grant_;
   bool is_watched_ = false;
   std::uint64_t thought_of_ring_ = 0;  ///< when as many messages had come from all peers
   bool owes_ring_left_ = false;        ///< there was no buffer to say so
+  PacketCounts own_ring_counts_;       ///< of a link without an endpoint
   bool is_to_ourselves_ = false;       ///< it carries no messages
   std::size_t goodbyes_to_say_ = 0;    ///< over so many queues, the last ones
   std::size_t goodbyes_out_ = 0;       ///< ours that have not arrived

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <utility>
 
+#include "btl_fabric/base/ring_message.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 
@@ -16,6 +17,19 @@ namespace {
 /// Numbers go round.
 bool is_before(std::uint32_t one, std::uint32_t other) noexcept {
   return static_cast<std::int32_t>(one - other) < 0;
+}
+
+/// What was written to a ring, as a packet for a queue.
+std::vector<std::byte> packet_of(std::span<const std::byte> written) {
+  const std::span<const std::byte> trailer = written.last(RingTrailer::kSize);
+  RingTrailer read;
+  const bool is_ours = read.read(trailer.data(), written.size());
+  assert(is_ours);
+  (void)is_ours;
+  std::vector<std::byte> packet(PacketHeader::kSize + read.size);
+  PacketHeader{PacketKind::kMessage, read.header.tag, {}}.write(packet.data());
+  std::copy_n(written.begin(), read.size, packet.begin() + PacketHeader::kSize);
+  return packet;
 }
 
 }  // namespace
@@ -46,14 +60,24 @@ void LinkHealing::break_off(FragmentQueue& messages, RdmaRequestQueue& requests)
   link_.take_waiting(messages, requests);
 }
 
+void LinkHealing::take_ring() noexcept {
+  if (link_.ring_in_.is_open()) {
+    (void)link_.take_from_ring();
+  }
+}
+
 void LinkHealing::collect(Backlog& backlog) {
   backlog.queues.resize(link_.queues_.size());
   for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
     LinkQueue& queue = link_.queues_[place];
     std::deque<Backlog::Packet> packets;
     if (queue.kept) {
-      queue.kept->for_each([&](std::uint32_t number, std::span<const std::byte> packet) {
-        packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
+      queue.kept->for_each([&](std::uint32_t number, std::span<const std::byte> packet, bool in_ring) {
+        if (in_ring) {
+          backlog.ring.push_back({.number = number, .copy = packet_of(packet)});
+        } else {
+          packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
+        }
       });
     }
     const auto copies = static_cast<std::ptrdiff_t>(packets.size());
@@ -86,6 +110,7 @@ void LinkHealing::continue_from(PacketCounts* counts) noexcept {
   for (LinkQueue& queue : link_.queues_) {
     queue.counts = counts++;
   }
+  link_.ring_counts_ = counts;
 }
 
 void LinkHealing::use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept {
@@ -114,7 +139,7 @@ bool LinkHealing::has_told() const noexcept {
 }
 
 void LinkHealing::say_counts() noexcept {
-  const std::size_t size = link_.queues_.size() * sizeof(std::uint32_t);
+  const std::size_t size = counts_of(link_) * sizeof(std::uint32_t);
   LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
   const bool may_speak =
       link_.is_up() || link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kResting;
@@ -128,6 +153,7 @@ void LinkHealing::say_counts() noexcept {
     store_be(at, one.counts->taken);
     at += sizeof(std::uint32_t);
   }
+  store_be(at, link_.ring_counts_->taken);
   if (!queue.is_shared) {
     queue.credits.take_credit();
   }
@@ -141,12 +167,18 @@ void LinkHealing::say_counts() noexcept {
 }
 
 bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept {
-  assert(taken.size() == link_.queues_.size());
-  backlog.queues.resize(taken.size());
+  assert(taken.size() == counts_of(link_));
+  backlog.queues.resize(link_.queues_.size());
   bool is_possible = true;
   FragmentQueue arrived;
   for (std::size_t place = 0; place < taken.size(); ++place) {
-    std::deque<Backlog::Packet>& packets = backlog.queues[place];
+    const bool is_ring = place == link_.queues_.size();
+    std::deque<Backlog::Packet>& packets = is_ring ? backlog.ring : backlog.queues[place];
+    const PacketCounts& counts = is_ring ? *link_.ring_counts_ : *link_.queues_[place].counts;
+    if (is_ring && backlog.is_ring_settled) {
+      is_possible = is_possible && counts.sent == taken[place];
+      continue;
+    }
     while (!packets.empty() && is_before(packets.front().number, taken[place])) {
       if (Fragment* const fragment = packets.front().fragment; fragment != nullptr) {
         arrived.push_back(fragment);
@@ -158,8 +190,10 @@ bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> 
     for (const Backlog::Packet& packet : packets) {
       is_possible = is_possible && packet.number == next++;
     }
-    is_possible = is_possible && next == link_.queues_[place].counts->sent;
+    is_possible = is_possible && next == counts.sent;
   }
+  backlog.is_ring_settled = true;  // what is left of it goes by queues, and gets its numbers there
+  link_.ring_counts_->sent = taken.back();
   const UpperHandles upper = link_.upper_;
   while (!arrived.empty()) {  // a callback may fail the endpoint, and the backlog with it
     end_send(upper, arrived.pop_front(), OPAL_SUCCESS);
@@ -173,30 +207,44 @@ void LinkHealing::resend(Backlog& backlog) noexcept {
     link_.queues_[place].counts->sent -= static_cast<std::uint32_t>(again);
     link_.path_.counters().packets_resent += again;
   }
+  link_.path_.counters().packets_resent += backlog.ring.size();
   link_.backlog_ = &backlog;
   send_more();
 }
 
 void LinkHealing::send_more() noexcept {
   bool is_all = true;
-  for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
-    std::deque<Backlog::Packet>& packets = link_.backlog_->queues[place];
-    while (!packets.empty() && link_.make_room(link_.queues_[place])) {
-      Backlog::Packet packet = std::move(packets.front());
-      packets.pop_front();
-      send_again(link_.queues_[place], packet);
-      if (link_.state_ != Link::State::kResuming) {
-        return;  // it was refused
-      }
-    }
-    is_all = is_all && packets.empty();
+  for (std::size_t place = 0; place < link_.queues_.size() && link_.state_ == Link::State::kResuming; ++place) {
+    is_all = send_as_many(link_.backlog_->queues[place], &link_.queues_[place]) && is_all;
   }
-  if (!is_all) {
+  if (link_.state_ != Link::State::kResuming) {
+    return;  // one was refused
+  }
+  if (!is_all || !send_as_many(link_.backlog_->ring, nullptr)) {
     link_.path_.retry_later(link_);
     return;
   }
   link_.backlog_ = nullptr;
   link_.path_.events().resent(link_);
+}
+
+/// As there is room for, over a queue, or (null) over the one for each one's size. True if none is left.
+bool LinkHealing::send_as_many(std::deque<Backlog::Packet>& packets, LinkQueue* queue) noexcept {
+  while (!packets.empty()) {
+    LinkQueue& through = queue != nullptr
+                             ? *queue
+                             : link_.queue(link_.path_.queue_for(packets.front().copy.size() - PacketHeader::kSize));
+    if (!link_.make_room(through)) {
+      return false;
+    }
+    Backlog::Packet packet = std::move(packets.front());
+    packets.pop_front();
+    send_again(through, packet);
+    if (link_.state_ != Link::State::kResuming) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// There is room.

@@ -34,7 +34,9 @@ class LinkHealing {
   [[nodiscard]] bool keeps() const noexcept;
   /// Nothing more is posted, and nobody hears of what is under way. Gives what has not been posted.
   void break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
-  /// It is drained: puts what the peer may not have before what is there already.
+  /// It is drained: takes what the peer has written to its ring.
+  void take_ring() noexcept;
+  /// After that: puts what the peer may not have before what is there already.
   void collect(Backlog& backlog);
   [[nodiscard]] const std::shared_ptr<LinkRdma::Atomics>& atomics() const noexcept;
   /// Answers that we owe the peer.
@@ -42,7 +44,9 @@ class LinkHealing {
 
   // ---- The one that takes its place
 
-  /// Counts go on: `counts` by place, of the endpoint. Before anything is posted.
+  /// Of what the two sides count apart: each queue, and the ring.
+  [[nodiscard]] static std::size_t counts_of(Link& link) noexcept { return link.queues().size() + 1; }
+  /// Counts go on: `counts` by place, of the endpoint, and then of the ring. Before anything is posted.
   void continue_from(PacketCounts* counts) noexcept;
   /// The peer owes answers to atomics that went by links before.
   void use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept;
@@ -51,7 +55,7 @@ class LinkHealing {
   /// Tells the peer what has been taken, which is final but for what comes by this link.
   void tell_counts() noexcept;
   [[nodiscard]] bool has_told() const noexcept;
-  /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, by place. False if that cannot be.
+  /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, in the order of the counts. False if that cannot be.
   [[nodiscard]] bool drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept;
   /// Sends what is left again, with the next calls of progress(); PathEvents::resent() says when all is posted. The backlog stays
   /// until then, or until this link is broken off.
@@ -65,6 +69,7 @@ class LinkHealing {
   void send_more() noexcept;
 
  private:
+  [[nodiscard]] bool send_as_many(std::deque<Backlog::Packet>& packets, LinkQueue* queue) noexcept;
   void send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept;
 
   Link& link_;

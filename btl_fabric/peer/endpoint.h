@@ -304,9 +304,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   // Sent before the connection was up, in order
   FragmentQueue waiting_;
   RdmaRequestQueue waiting_rdma_;
-  std::uint32_t in_pieces_ = 0;             ///< requests of ours whose pieces are under way
-  std::unique_ptr<PacketCounts[]> counts_;  ///< of all its links, by place; null where none is made anew
-  bool owes_counts_ = false;                ///< the peer wants to know them
+  std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
+  std::unique_ptr<PacketCounts[]>
+      counts_;                ///< of all its links, by place, and of the ring; null where none is made anew
+  bool owes_counts_ = false;  ///< the peer wants to know them
   std::unique_ptr<EndpointHealing>
       healing_;  ///< from the break of a link until what it has not delivered is sent again
   std::unique_ptr<EndpointLink> link_;

@@ -60,7 +60,7 @@ void Endpoint::prepare_to_heal() {
     return;
   }
   if (counts_ == nullptr) {
-    counts_ = std::make_unique<PacketCounts[]>(link_->queues().size());
+    counts_ = std::make_unique<PacketCounts[]>(LinkHealing::counts_of(*link_));
   }
   LinkHealing(*link_).continue_from(counts_.get());
   if (is_healing() && healing_->atomics) {
@@ -108,6 +108,7 @@ void Endpoint::exchange_counts() {
 
 void Endpoint::take_what_is_left(Link& broken) try {
   LinkHealing left(broken);
+  left.take_ring();
   if (is_healing() && left.is_whole()) {
     left.collect(healing_->backlog);
     return;
@@ -159,7 +160,7 @@ void Endpoint::go_on_healing() {
 }
 
 void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {
-  if (counts.size() != link.queues().size() * sizeof(std::uint32_t)) {
+  if (counts.size() != LinkHealing::counts_of(link) * sizeof(std::uint32_t)) {
     const LinkFailure failure{
         .kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = counts};
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
@@ -169,7 +170,7 @@ void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {
     owes_counts_ = !LinkHealing(link).has_told();
   } else {
     healing_->taken.clear();
-    for (std::size_t place = 0; place < link.queues().size(); ++place) {
+    for (std::size_t place = 0; place < LinkHealing::counts_of(link); ++place) {
       healing_->taken.push_back(load_be<std::uint32_t>(counts.data() + place * sizeof(std::uint32_t)));
     }
   }

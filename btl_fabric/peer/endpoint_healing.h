@@ -19,9 +19,10 @@ struct EndpointHealing {
   std::string why;                              ///< it did
   std::shared_ptr<LinkRdma::Atomics> atomics{};
   Backlog backlog{};
-  std::vector<std::uint32_t> taken{};  ///< by the peer, by place; empty: it has not said so over the newest link
-  bool is_resending = false;           ///< over the newest link
-  std::uint64_t resent_before = 0;     ///< Counters::packets_resent
+  std::vector<std::uint32_t>
+      taken{};  ///< by the peer, by place, and of the ring; empty: it has not said so over the newest link
+  bool is_resending = false;        ///< over the newest link
+  std::uint64_t resent_before = 0;  ///< Counters::packets_resent
 };
 
 }  // namespace fabric

@@ -9,7 +9,7 @@
 
 #include "btl_fabric/path/link_healing.h"
 #include "test/unit/check_main.h"
-#include "test/unit/path_bench.h"
+#include "test/unit/eager_rdma_bench.h"
 
 namespace fabric::test {
 
@@ -25,9 +25,12 @@ unsigned seeds() {
 class Pair {
  public:
   Pair(const BenchOptions& options, unsigned seed)
-      : bench(options), random_(seed), queues_(static_cast<std::uint32_t>(bench.queues_.count())) {
-    counts_.resize(queues_);
-    taken_.resize(queues_);
+      : bench(options),
+        random_(seed),
+        queues_(static_cast<std::uint32_t>(bench.queues_.count())),
+        uses_rings_(options.eager_rdma == EagerRdma::kOn) {
+    counts_.resize(queues_ + 1);
+    taken_.resize(queues_ + 1);
     next_.resize(queues_);
     expected_.resize(queues_);
     bench.on_failure = [this](Link& link) { link_failed(link); };
@@ -39,7 +42,7 @@ class Pair {
 
   /// One step of either side.
   void step() {
-    switch (pick(12)) {
+    switch (pick(14)) {
       case 0:
       case 1:
       case 2:
@@ -61,6 +64,12 @@ class Pair {
         if (pick(8) == 0) {
           lose();
         }
+        break;
+      case 11:
+        offer_ring();
+        break;
+      case 12:
+        write_to_ring();
         break;
       default:
         break;
@@ -107,11 +116,12 @@ class Pair {
     LinkHealing::end_all(backlog_, *bench.path, {&bench.module, &bench.endpoint}, true);
   }
 
-  enum class Fault { kNone, kToldBeforeTheDrain, kFreedWhenPosted } fault = Fault::kNone;
+  enum class Fault { kNone, kToldBeforeTheDrain, kRingNotTaken, kFreedWhenPosted } fault = Fault::kNone;
   unsigned wrong = 0;    ///< messages that came twice, or not at all, or too early
   unsigned noticed = 0;  ///< counts that cannot be
   unsigned breaks = 0;
   unsigned again = 0;  ///< breaks while the last one was being healed
+  unsigned rings = 0;  ///< that the peer was offered
   PathBench bench;
 
  private:
@@ -129,6 +139,10 @@ class Pair {
       seen_[queue] = 0;
       granted_[queue] = explicit_[queue] = 0;
     }
+    has_ring_ = false;
+    writer_.reset();
+    freed_ = 0;
+    in_ring_ = 0;
   }
 
   /// By any of the ways.
@@ -201,6 +215,7 @@ class Pair {
       link_->post_drain_markers();
       flush();
       ck_assert(link_->is_drained());
+      LinkHealing(*link_).take_ring();
       LinkHealing(*link_).collect(backlog_);
       bench.links.clear();
       new_link();
@@ -209,9 +224,10 @@ class Pair {
       was_told_ = false;
       LinkHealing(*link_).begin();
       LinkHealing(*link_).tell_counts();
-      for (std::uint32_t queue = 0; queue < queues_; ++queue) {
+      for (std::uint32_t queue = 0; queue <= queues_; ++queue) {
         told_[queue] = counts_[queue].taken;
       }
+      ck_assert_uint_eq(told_[queues_], written_);  // whatever the peer has written has been taken
     }
     if (is_resuming_ && !was_told_ && pick(3) == 0) {  // the peer says what it has
       was_told_ = true;
@@ -219,6 +235,9 @@ class Pair {
       if (fault == Fault::kToldBeforeTheDrain && !backlog_.queues[0].empty() &&
           backlog_.queues[0].front().number != told[0]) {
         --told[0];
+      }
+      if (fault == Fault::kRingNotTaken && !backlog_.ring.empty() && backlog_.ring.front().number != told[queues_]) {
+        --told[queues_];
       }
       if (fault == Fault::kFreedWhenPosted && counts_[0].sent != told[0]) {
         while (!backlog_.queues[0].empty() && backlog_.queues[0].front().number - told[0] > 1U << 31) {
@@ -270,12 +289,22 @@ class Pair {
   }
 
   void take(std::uint32_t queue, const FakeSend& packet) {
+    if (packet.opcode == IBV_WR_RDMA_WRITE && packet.rkey == ring_.offer().rkey) {
+      const RingTrailer trailer = trailer_of(packet);
+      ++taken_[queues_];
+      ++freed_;
+      take_message(
+          queue, packet.bytes.data() + packet.bytes.size() - RingTrailer::kSize - RingTrailer::room_for(trailer.size));
+      in_ring_ -= trailer.header.ring_slots();
+      return;
+    }
     if (packet.opcode != IBV_WR_SEND || packet.bytes.empty()) {
       return;  // a write, or a marker
     }
     PacketHeader header;
     ck_assert(header.read(packet.bytes.data(), packet.bytes.size()));
     ++(header.kind == PacketKind::kCredits ? explicit_ : granted_)[queue];
+    in_ring_ -= header.ring_slots();
     const std::byte* const body = packet.bytes.data() + PacketHeader::kSize;
     if (header.kind == PacketKind::kMessage) {
       ++taken_[queue];
@@ -290,8 +319,11 @@ class Pair {
         at += RecordHeader::room_for(record.size);
         left -= RecordHeader::room_for(record.size);
       }
+    } else if (header.kind == PacketKind::kRing) {
+      writer_.emplace(packet);
+      ++rings;
     } else if (header.kind == PacketKind::kCounts) {
-      for (std::uint32_t one = 0; one < queues_; ++one) {
+      for (std::uint32_t one = 0; one <= queues_; ++one) {
         ck_assert_uint_eq(load_be<std::uint32_t>(body + 4 * one), told_[one]);
       }
     }
@@ -300,6 +332,13 @@ class Pair {
   void take_message(std::uint32_t queue, const std::byte* body) {
     std::uint32_t number = 0;
     std::memcpy(&number, body, sizeof number);
+    if (queue == 0 && uses_rings_) {  // what goes by the ring has no order with the rest
+      had_.resize(std::max<std::size_t>(had_.size(), number + 1));
+      wrong += had_[number] ? 1 : 0;
+      had_[number] = true;
+      ++next_[queue];
+      return;
+    }
     wrong += number == next_[queue] ? 0 : 1;
     next_[queue] = number + 1;
   }
@@ -327,12 +366,33 @@ class Pair {
         continue;
       }
       ++came_;
-      bench.receive(*link_,
-                    {.credits = static_cast<std::uint16_t>(granted_[queue]),
-                     .explicit_seen = static_cast<std::uint16_t>(explicit_[queue])},
-                    queue);
+      std::vector<std::byte> message = PathBench::packet(PacketKind::kMessage);
+      PacketHeader{PacketKind::kMessage,
+                   PathBench::kTag,
+                   {.credits = static_cast<std::uint16_t>(granted_[queue]),
+                    .explicit_seen = static_cast<std::uint16_t>(explicit_[queue])},
+                   queue == 0 ? std::exchange(freed_, std::uint16_t{0}) : std::uint16_t{0}}
+          .write(message.data());
+      test::arrive(bench, *link_, message, queue);
       granted_[queue] = explicit_[queue] = 0;
-      (void)bench.path->progress();
+    }
+  }
+
+  /// The peer has a ring for us.
+  void offer_ring() {
+    if (uses_rings_ && !is_broken_ && !has_ring_ && !bench.pair(*link_).receives.empty()) {
+      has_ring_ = true;
+      test::arrive(bench, *link_, offer_packet(ring_.offer()));
+    }
+  }
+
+  /// The peer writes to ours, if it knows of one.
+  void write_to_ring() {
+    if (writer_ && !is_broken_ && in_ring_ < kSlots) {
+      writer_->write(1);
+      ++in_ring_;
+      ++written_;
+      ++came_;
     }
   }
 
@@ -344,6 +404,7 @@ class Pair {
     for (std::uint32_t queue = 0; queue < queues_; ++queue) {
       arrive(queue, pick(20));
     }
+    write_to_ring();
     const std::uint32_t queue = pick(queues_);
     FakeQueuePair& pair = bench.pair(*link_, queue);
     if (!pair.sends.empty() && seen_[queue] <= pair.all_sends.size() && pick(2) == 0) {
@@ -356,6 +417,8 @@ class Pair {
 
   std::mt19937 random_;
   const std::uint32_t queues_;
+  const bool uses_rings_;
+  const PeerRing ring_;
   Link* link_ = nullptr;
   std::vector<PacketCounts> counts_;
   FragmentQueue waiting_;
@@ -375,6 +438,12 @@ class Pair {
   std::array<std::uint32_t, 4> granted_{};   ///< credits that the peer owes
   std::array<std::uint32_t, 4> explicit_{};  ///< the same of explicit messages
   std::array<std::uint32_t, 4> told_{};      ///< to the peer, of what we have taken
+  bool has_ring_ = false;                    ///< we have, of the peer's
+  std::optional<Writer> writer_;             ///< to ours
+  std::uint16_t freed_ = 0;                  ///< slots that the peer owes us
+  std::uint32_t in_ring_ = 0;                ///< written to ours, and not given back
+  std::uint32_t written_ = 0;                ///< to ours
+  std::vector<bool> had_;                    ///< messages of the first queue that the peer has
 };
 
 }  // namespace
@@ -387,6 +456,7 @@ BenchOptions options_of(unsigned seed) {
   options.max_inline = seed % 5 == 0 ? 0 : 128;
   options.coalesce_size = seed % 3 == 0 ? 256 : 0;
   options.watches_packets = seed % 6 < 3;
+  options.eager_rdma = seed % 2 == 1 && options.max_inline > 0 ? EagerRdma::kOn : EagerRdma::kOff;
   return options;
 }
 
@@ -395,6 +465,8 @@ BenchOptions options_of(unsigned seed) {
 START_TEST(everything_arrives_once_and_in_order) {
   unsigned breaks = 0;
   unsigned again = 0;
+  unsigned rings = 0;
+  std::uint64_t by_ring = 0;
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
     Pair pair(options_of(seed), seed);
     for (int i = 0; i < 200; ++i) {
@@ -406,9 +478,13 @@ START_TEST(everything_arrives_once_and_in_order) {
     }
     breaks += pair.breaks;
     again += pair.again;
+    rings += pair.rings;
+    by_ring += pair.bench.counters.messages_by_eager_rdma;
   }
   ck_assert_uint_gt(breaks, seeds());
-  ck_assert_uint_gt(again, seeds() / 10);
+  ck_assert_uint_gt(again, seeds() / 20);
+  ck_assert_uint_gt(rings, seeds() / 10);
+  ck_assert_uint_gt(by_ring, seeds());
 }
 END_TEST
 
@@ -418,6 +494,21 @@ START_TEST(a_count_from_before_the_drain_brings_messages_twice) {
   for (unsigned seed = 1; seed <= 100; ++seed) {
     Pair pair(options_of(seed), seed);
     pair.fault = Pair::Fault::kToldBeforeTheDrain;
+    for (int i = 0; i < 200 && pair.noticed == 0; ++i) {
+      pair.step();
+    }
+    wrong += pair.wrong;
+    pair.abandon();
+  }
+  ck_assert_uint_gt(wrong, 0);
+}
+END_TEST
+
+START_TEST(a_ring_that_is_not_taken_first_brings_messages_twice) {
+  unsigned wrong = 0;
+  for (unsigned seed = 1; seed <= 300; seed += 2) {
+    Pair pair(options_of(seed), seed);
+    pair.fault = Pair::Fault::kRingNotTaken;
     for (int i = 0; i < 200 && pair.noticed == 0; ++i) {
       pair.step();
     }
@@ -452,5 +543,5 @@ int main() {
   using namespace fabric::test;
   return run_suite("path_healing",
                    {everything_arrives_once_and_in_order, a_count_from_before_the_drain_brings_messages_twice,
-                    a_packet_that_is_not_kept_is_noticed});
+                    a_ring_that_is_not_taken_first_brings_messages_twice, a_packet_that_is_not_kept_is_noticed});
 }

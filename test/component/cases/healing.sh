@@ -44,6 +44,17 @@ case_heals_rma() {
       says 'checks passed' && says 'made anew after' || { echo "executed=$executed"; return 1; }
   done
 }
+# What was written into the peer's memory, and seen there or not, goes over a queue the second time.
+case_heals_eager_rdma() {
+  [ $link != iwarp ] || { echo 'SKIP iWARP has no eager RDMA'; exit 77; }
+  local executed
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed prob=0.003"
+    fabric 3 --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 --mca btl_fabric_eager_rdma 1 \
+      --mca btl_fabric_eager_rdma_threshold 1 "$check" --max 16384 --flood 1000 &&
+      says 'checks passed' && says 'made anew after' || { echo "executed=$executed"; return 1; }
+  done
+}
 case_heals_counters() {
   breaks 'error status=RETRY_EXC_ERR op=send every=20'
   counts --mca btl_fabric_heal_timeout 60 -- connections_healed=1 packets_resent=1

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Carries out endpoint_table.h.
+#include <algorithm>
+#include <climits>
 #include <cstring>
 #include <new>
 
@@ -76,7 +78,10 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
       }
       const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
       cpc::PeerTarget target = target_;
-      target.was_there = is_healing();
+      if (is_healing()) {
+        target.was_there = true;
+        target.retry_time_ms = static_cast<unsigned>(std::min<std::int64_t>(owner_.heal_timeout().count(), UINT_MAX));
+      }
       owner_.submit(cpc::Connect{key(outgoing()), number, std::move(target)});
       directions_.open(outgoing(), number);
       has_asked_ = true;

@@ -3,6 +3,7 @@
 // What happens to a connection, as events of the table.
 #include "cpc/core/connection.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -239,7 +240,8 @@ Guards Connection::guards() const {
   guards.same_ends = incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ &&
                      incoming_->address == remote_address_ && !other_target;
   const bool is_gone = target_ && target_->was_there && unheard_ >= kMostUnheard;
-  guards.time_left = !is_gone && spent_ms_ + next_pause_ms() <= environment_.settings->retry_time_ms;
+  const unsigned retry_time_ms = std::max(environment_.settings->retry_time_ms, target_ ? target_->retry_time_ms : 0);
+  guards.time_left = !is_gone && spent_ms_ + next_pause_ms() <= retry_time_ms;
   guards.channel_up = channel_ != nullptr;
   guards.exchanges = exchanges_;
   guards.wanted = wanted_;

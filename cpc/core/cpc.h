@@ -111,6 +111,7 @@ struct PeerTarget {
   bool same_node = false;        ///< its loopback addresses are ours
   std::uint8_t subset = 0;       ///< the queues of a connection with it: which of PortContext::subsets
   bool was_there = false;        ///< it has been connected before: where nobody listens any more, it is not waited for
+  unsigned retry_time_ms = 0;    ///< for as long it is tried again, if that is longer than Settings::retry_time_ms
 };
 
 // ---- main -> progress

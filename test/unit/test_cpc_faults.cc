@@ -36,6 +36,21 @@ START_TEST(listener_comes_late) {
 }
 END_TEST
 
+/// A connection that has broken has a time of its own to be made anew.
+START_TEST(the_longer_time_counts) {
+  Node a(1, &cpc::ConnectionSettings::retry_time_ms, 0);
+  Node b(2);
+  Relay relay(b.target(), [](int, bool, std::size_t) { return Flow::kPass; });
+  cpc::PeerTarget target = relay.target();
+  target.retry_time_ms = 60000;
+  a.connect(a.key_to(b), target);
+  run_for({&a, &b}, 150);
+  ck_assert(a.seen(a.key_to(b)).fate == Fate::kPosted);
+  relay.open();
+  check_connected(a, b);
+}
+END_TEST
+
 /// The first channel breaks just before byte `at` of a direction; the second one works.
 /// True if there was such a byte. Who connects alone comes to every one.
 bool connect_over_a_cut(bool to_listener, std::size_t at, bool both_connect) {
@@ -176,7 +191,7 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "cpc_faults",
-      {listener_comes_late, channel_cut_in_the_request, channel_cut_in_the_hello_and_the_reply,
+      {listener_comes_late, the_longer_time_counts, channel_cut_in_the_request, channel_cut_in_the_hello_and_the_reply,
        channel_cut_in_the_confirm, channel_cut_while_both_connect, channel_cut_while_the_peer_computes, retries_end,
        peer_spoke_counts_as_confirm, restarted_peer_is_connected_anew, nothing_leaks},
       300);

@@ -32,6 +32,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t credit_messages = 0;
+  std::uint64_t keepalives = 0;
   std::uint64_t cts_messages = 0;
   std::uint64_t waits_for_connection = 0;
   std::uint64_t waits_for_credit = 0;
@@ -90,6 +91,7 @@ inline constexpr std::array kCounterTable = {
     CounterSpec{"messages_received", &Counters::messages_received, "Messages received"},
     CounterSpec{"bytes_received", &Counters::bytes_received, "Bytes in these"},
     CounterSpec{"credit_messages", &Counters::credit_messages, "Messages sent only to give credits back"},
+    CounterSpec{"keepalives", &Counters::keepalives, "Times that a silent peer was asked whether it is there"},
     CounterSpec{"cts_messages", &Counters::cts_messages, "CTS messages sent in connection set-up"},
     CounterSpec{"waits_for_connection", &Counters::waits_for_connection, "Messages that waited for their connection"},
     CounterSpec{"waits_for_credit", &Counters::waits_for_credit,

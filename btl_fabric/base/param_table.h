@@ -74,6 +74,7 @@ struct Params {
   int handshake_timeout = 0;
   int goodbye_timeout = 0;
   int heal_timeout = 0;
+  int keepalive = 0;
   char* trace = nullptr;
 };
 
@@ -223,8 +224,9 @@ inline constexpr std::array kParamTable = {
                  "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4)"),
     number_param("timeout", &Params::timeout, 18, 0, 31, 5,
                  "Wait for an acknowledgement before sending again: 4.096 microseconds * 2^timeout; 0 waits for ever"),
-    number_param("retry_count", &Params::retry_count, 7, 0, 7, 5,
-                 "Times a packet is sent again before the connection fails"),
+    number_param(
+        "retry_count", &Params::retry_count, 7, 0, 7, 5,
+        "Times a packet is sent again before the connection fails (soft RoCE: at most 6, since there 7 is for ever)"),
     number_param(
         "rnr_retry", &Params::rnr_retry, 7, 0, 7, 5,
         "Times a message to a shared queue without buffers is sent again; 7 is for ever. P queues never need it"),
@@ -270,6 +272,10 @@ inline constexpr std::array kParamTable = {
         "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
         "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
         "atomic operation of the device that is under way when the connection breaks is an error all the same"),
+    number_param(
+        "keepalive", &Params::keepalive, 20, 0, 86400, 5,
+        "Seconds of silence after which a peer's adapter is asked whether it is there, so that who only waits for messages "
+        "learns that the peer or the way to it is gone. 0: never"),
     number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                  "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),
     text_param(

@@ -198,6 +198,12 @@ int Component::progress_all() noexcept {
       handle(*shortage);
       continue;
     }
+    if (std::holds_alternative<cpc::KeepAliveDue>(upcall)) {
+      for (const auto& module : modules_) {
+        module->endpoints().handle(upcall);
+      }
+      continue;
+    }
     std::visit(
         [&](const auto& about_connection) {
           if constexpr (requires { about_connection.key; }) {

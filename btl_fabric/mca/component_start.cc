@@ -276,6 +276,7 @@ Status Component::start_connections() {
     return failure("the kernel gives no random numbers for the job token");
   }
   settings.retry_time_ms = static_cast<unsigned>(values.connect_retry_time);
+  settings.keepalive_ms = static_cast<unsigned>(values.keepalive) * 1000;
   settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);

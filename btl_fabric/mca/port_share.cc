@@ -6,6 +6,7 @@
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/module.h"
+#include "common/ports/software_device.h"
 
 namespace fabric {
 
@@ -13,7 +14,8 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
   const Params& values = params();
   cpc::QueuePairSettings settings;
   settings.timeout = static_cast<std::uint8_t>(values.timeout);
-  settings.retry_count = static_cast<std::uint8_t>(values.retry_count);
+  settings.retry_count =
+      finite_retries(port.device->attributes.vendor_id, static_cast<std::uint8_t>(values.retry_count));
   settings.rnr_retry = static_cast<std::uint8_t>(values.rnr_retry);
   settings.min_rnr_timer = static_cast<std::uint8_t>(values.min_rnr_timer);
   settings.service_level = static_cast<std::uint8_t>(values.service_level);

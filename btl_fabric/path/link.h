@@ -109,6 +109,7 @@ class Link : public RoomSource {
   friend class LinkRdma;
   friend class LinkRest;
   friend class LinkHealing;
+  friend class LinkProbe;
   friend class SharedSendQueue;
 
   /// The one for messages of queue `index` of the list.

@@ -144,6 +144,20 @@ struct LinkQueue {
     return ibv_post_send(sends->qp, &request, &refused);
   }
 
+  /// Writes nothing, to nowhere: only an adapter that is there says so. Neither address nor key counts then (InfiniBand Architecture
+  /// Specification, C9-88). It ends the batch that is open, and no other may be under way. There must be room. 0, or what verbs
+  /// returned when it refused.
+  [[nodiscard]] int post_empty_write() noexcept {
+    assert(sends->batches.is_empty());
+    end_batch(sends->tx.space().needed_inline(0));
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr_id = batch_id;
+    ibv_send_wr* refused = nullptr;
+    return ibv_post_send(sends->qp, &request, &refused);
+  }
+
   /// Accounts for a packet in registered memory that is going to be posted. Gives its wr_id.
   [[nodiscard]] std::uint64_t take_registered_room(Fragment& fragment) noexcept {
     SendQueue& queue = *sends;
@@ -232,12 +246,18 @@ struct LinkQueue {
       (void)queue.tx.take_unsignaled(bytes);
       return IBV_SEND_INLINE;
     }
+    end_batch(bytes);
+    return IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+  }
+
+  /// With an operation that takes so many bytes, and is signalled.
+  void end_batch(std::uint64_t bytes) noexcept {
+    SendQueue& queue = *sends;
     queue.unsignaled = 0;
     if (kept) {
       kept->end_batch();
     }
     queue.batches.push(queue.tx.take_signaled(bytes, &queue));
-    return IBV_SEND_INLINE | IBV_SEND_SIGNALED;
   }
 
   [[nodiscard]] int post(int pieces, std::uint64_t id, unsigned flags) noexcept {

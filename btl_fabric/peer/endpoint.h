@@ -260,6 +260,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool has_left_for(std::chrono::milliseconds time) const noexcept;
   /// True when no completion of this endpoint can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
+  /// Nothing has been heard of the peer for a while.
+  void ask_whether_there() noexcept;
   // Healing, for Endpoints (endpoint_healing.cc)
   [[nodiscard]] bool is_healing() const noexcept { return healing_ != nullptr; }
   /// One of its links that had broken is drained.

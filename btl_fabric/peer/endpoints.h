@@ -157,6 +157,7 @@ class Endpoints final : private PathEvents {
   void reap_links();
 
   void on(const cpc::RoomWanted& upcall) noexcept;
+  void on(const cpc::KeepAliveDue& upcall) noexcept;
   /// Asks the peers of idle links whether those may go, as many as are wanted.
   void make_room();
   /// Links that are going, or whose peers have just been asked.
@@ -215,8 +216,9 @@ class Endpoints final : private PathEvents {
   std::vector<Endpoint*> healing_;  ///< those with a link that has broken
   bool is_ending_ = false;          ///< the upper layer is gone
   bool has_chores_ = false;  ///< something is ending (one of the next two, or a send queue of X queues), or is to rest
-  std::size_t links_wanted_ = 0;  ///< by connections that wait until others have gone
-  std::uint64_t idle_round_ = 0;  ///< of looking at which are idle
+  std::size_t links_wanted_ = 0;        ///< by connections that wait until others have gone
+  std::uint64_t idle_round_ = 0;        ///< of looking at which are idle
+  std::uint64_t keep_alive_round_ = 0;  ///< the one in which silent peers were last asked whether they are there
   std::chrono::steady_clock::time_point next_round_;
   // In the order of creation: links go before the path that they are of, and the loopback's queue pairs before anything.
   std::optional<PacketPath> path_;

@@ -12,7 +12,8 @@ namespace fabric {
 void Endpoints::handle(const cpc::Upcall& upcall) noexcept {
   std::visit(
       [this](const auto& told) {
-        if constexpr (requires { told.connections; }) {
+        using Upcall = std::decay_t<decltype(told)>;
+        if constexpr (std::is_same_v<Upcall, cpc::RoomWanted> || std::is_same_v<Upcall, cpc::KeepAliveDue>) {
           on(told);
         } else if constexpr (requires { told.key; }) {
           // A peer that connects with X queues again may come through the queue pair by which it said goodbye.

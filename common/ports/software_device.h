@@ -13,11 +13,23 @@ namespace fabric {
   return vendor_id == kSiw;
 }
 
-/// By ibv_device_attr::vendor_id. Sources: Linux 6.1, drivers/infiniband/sw, rxe/rxe_param.h (RXE_VENDOR_ID, also softhca's) and
-/// siw/siw.h (SIW_VENDOR_ID).
-[[nodiscard]] constexpr bool is_software_device(std::uint32_t vendor_id) noexcept {
+/// The kernel's rxe, or softhca, which has its number.
+[[nodiscard]] constexpr bool is_soft_roce(std::uint32_t vendor_id) noexcept {
   constexpr std::uint32_t kRxe = 0xffffff;
-  return vendor_id == kRxe || is_soft_iwarp(vendor_id);
+  return vendor_id == kRxe;
+}
+
+/// By ibv_device_attr::vendor_id. Sources: Linux 6.1, drivers/infiniband/sw, rxe/rxe_param.h (RXE_VENDOR_ID) and siw/siw.h
+/// (SIW_VENDOR_ID).
+[[nodiscard]] constexpr bool is_software_device(std::uint32_t vendor_id) noexcept {
+  return is_soft_roce(vendor_id) || is_soft_iwarp(vendor_id);
+}
+
+/// Times that the device sends a packet again before the connection fails, if `wanted` (0 to 7) are asked for. Soft RoCE takes 7 for
+/// "for ever", and would never notice that a peer is gone. Source: Linux 6.1, rxe/rxe_comp.c, COMPST_ERROR_RETRY.
+[[nodiscard]] constexpr std::uint8_t finite_retries(std::uint32_t vendor_id, std::uint8_t wanted) noexcept {
+  constexpr std::uint8_t kForEver = 7;
+  return is_soft_roce(vendor_id) && wanted >= kForEver ? kForEver - 1 : wanted;
 }
 
 }  // namespace fabric

@@ -227,8 +227,11 @@ struct RoomWanted {
   std::uint16_t local_port = 0;
   std::size_t connections = 0;
 };
+/// ConnectionSettings::keepalive_ms are over: peers of which nothing has been heard since the last time are to be asked whether they
+/// are there. Said again only when it has been taken.
+struct KeepAliveDue {};
 using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, QueuePairsGone, AsyncEvent,
-                            Shortage, RoomWanted>;
+                            Shortage, RoomWanted, KeepAliveDue>;
 
 }  // namespace fabric::cpc
 

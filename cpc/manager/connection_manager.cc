@@ -49,12 +49,14 @@ class ConnectionManager::Impl {
   [[nodiscard]] const CpcServices& services() const noexcept { return services_; }
 
   EventQueue<Upcall> upcalls;
+  std::atomic<bool> keep_alive_is_said = false;  ///< and has not been taken
 
  private:
   [[nodiscard]] Status set_up(event_base* loop);
   void tear_down();
   void handle_inputs();
   void tick() noexcept;
+  void say_keep_alive();
   void handle(const AddPort& input);
   void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
@@ -69,6 +71,7 @@ class ConnectionManager::Impl {
   ConnectionEnvironment environment_;
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
   std::optional<Timer> ticks_;
+  std::optional<Timer> keep_alive_;
   std::optional<AsyncEvents> async_events_;
   std::optional<XrcSenders> senders_;
   Connections connections_{environment_};
@@ -95,6 +98,10 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   environment_.opener = [this](CpcKind kind) { return services_.opener(kind); };
   environment_.say = [this](Upcall upcall) { upcalls.push(std::move(upcall)); };
   ticks_.emplace(loop, [this] { tick(); });
+  if (settings_.keepalive_ms > 0) {
+    keep_alive_.emplace(loop, [this] { say_keep_alive(); });
+    keep_alive_->start(settings_.keepalive_ms);
+  }
   async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
   services_.start({loop, &settings_,
                    [this](std::unique_ptr<Channel> channel, Message request) {
@@ -109,6 +116,7 @@ void ConnectionManager::Impl::tear_down() {
   senders_.reset();
   async_events_.reset();
   ticks_.reset();
+  keep_alive_.reset();
   services_.stop();
 }
 
@@ -120,6 +128,13 @@ void ConnectionManager::Impl::put(Input input) {
 void ConnectionManager::Impl::tick() noexcept {
   if (settings_.tick()) {
     ticks_->start(settings_.tick_ms);
+  }
+}
+
+void ConnectionManager::Impl::say_keep_alive() {
+  keep_alive_->start(settings_.keepalive_ms);
+  if (!keep_alive_is_said.exchange(true, std::memory_order_relaxed)) {
+    upcalls.push(KeepAliveDue{});
   }
 }
 
@@ -187,6 +202,7 @@ void ConnectionManager::submit(Command command) {
 }
 std::vector<Upcall> ConnectionManager::take_upcalls() {
   std::vector<Upcall> taken = impl_->upcalls.take();
+  impl_->keep_alive_is_said.store(false, std::memory_order_relaxed);
   if (impl_->upcalls.take_loss()) {
     try {
       taken.emplace_back(Shortage{"out of memory", true});

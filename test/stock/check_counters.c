@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads the component's counters as any MPI program would, through MPI_T, around traffic whose amount it knows:
-//   mpirun -np 2 check_counters [--one-sided | --at-once | --in-turns] [NAME=LEAST | NAME=LEAST-MOST]...
+//   mpirun -np 2 check_counters [--one-sided | --at-once | --in-turns | --idle] [NAME=LEAST | NAME=LEAST-MOST]...
 // With --one-sided each process adds to a number of the other one 100 times, and writes and reads 4 KiB of its memory 100 times. Prints every counter that is not zero, summed over the processes. Status 1 if what was counted is not what was done, or
 // a named sum is out of its range.
 #include <mpi.h>
@@ -21,7 +21,8 @@ enum {
   crossing_count = 100,
   block_size = 4096,
   one_sided_count = 100,
-  turns = 1000
+  turns = 1000,
+  idle_seconds = 5
 };
 
 static const char prefix[] = "btl_fabric_";
@@ -183,6 +184,18 @@ static void take_turns(void) {
   }
 }
 
+// One message both ways, and then both only wait, for a while.
+static void wait_for_nothing(void) {
+  unsigned char message[small_size] = {0}, answer[small_size];
+  MPI_Sendrecv(message, small_size, MPI_BYTE, !rank, 1, answer, small_size, MPI_BYTE, !rank, 1, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  for (const double end = MPI_Wtime() + idle_seconds; MPI_Wtime() < end;) {
+    int is_there;
+    MPI_Iprobe(!rank, 2, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+    if (is_there) fail("a message has come that nobody has sent");
+  }
+}
+
 static int expect(int good, const char* what) {
   if (!good) printf("wrong: rank %d: %s\n", rank, what);
   return !good;
@@ -226,7 +239,8 @@ int main(int argc, char** argv) {
   const int one_sided = argc > 1 && strcmp(argv[1], "--one-sided") == 0;
   const int at_once = argc > 1 && strcmp(argv[1], "--at-once") == 0;
   const int in_turns = argc > 1 && strcmp(argv[1], "--in-turns") == 0;
-  const int is_other = one_sided || at_once || in_turns;
+  const int idle = argc > 1 && strcmp(argv[1], "--idle") == 0;
+  const int is_other = one_sided || at_once || in_turns || idle;
   int size, provided, bad, any;
   MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
   MPI_Init(&argc, &argv);
@@ -235,7 +249,7 @@ int main(int argc, char** argv) {
   if (size != 2) fail("it takes two processes");
   find_counters();
   meet();
-  one_sided ? access_windows() : at_once ? cross() : in_turns ? take_turns() : exchange();
+  one_sided ? access_windows() : at_once ? cross() : in_turns ? take_turns() : idle ? wait_for_nothing() : exchange();
   read_counters();
   bad = is_other ? 0 : check_traffic();
   bad += expect(value_of("windows_bound") == value_of("windows_invalidated"), "a memory window was left open");

@@ -8,6 +8,8 @@
  *                        the kernel is concerned, without MPI_Finalize
  *   check_death waits    the same as after, but rank 0 only waits for a message
  *                        from it first, for two seconds, and then sends
+ *   check_death listens  the same as after, but rank 0 only waits for a message
+ *                        from it, and sends nothing
  * Wants mpirun --enable-recovery, or mpirun ends the job before rank 0 hears of
  * it, and at least 2 processes; the others wait. What tells rank 0 is its
  * transport, which ends the job: if that takes more than a minute, this prints
@@ -37,11 +39,12 @@ int main(int argc, char** argv) {
   }
   double start = MPI_Wtime();
   if (rank == 0) sleep(1);
-  if (rank == 0 && strcmp(when, "waits") == 0) {
+  if (rank == 0 && (strcmp(when, "waits") == 0 || strcmp(when, "listens") == 0)) {
     MPI_Request request;
     int done = 0;
+    const double most = strcmp(when, "waits") == 0 ? 3 : 60;
     MPI_Irecv(message, 64, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &request);
-    while (!done && MPI_Wtime() - start < 3) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    while (!done && MPI_Wtime() - start < most) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   }
   while (rank == 0 && MPI_Wtime() - start < 60) {
     MPI_Send(message, 64, MPI_BYTE, 1, 3, MPI_COMM_WORLD);

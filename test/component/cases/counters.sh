@@ -16,6 +16,10 @@ counts() {
 case_counters() {
   counts -- connections_failed=0-0 connections_made=1 registrations=1 unknown_peers_refused=0-0
 }
+case_counters_of_silence() { # both are asked in four of the five seconds, or nearly so
+  counts --mca btl_fabric_keepalive 1 -- --idle keepalives=4 connections_failed=0-0 &&
+    counts --mca btl_fabric_keepalive 0 -- --idle keepalives=0-0
+}
 case_counters_of_messages() { # 3000 of 64 bytes each, the first of which wait for the connection
   counts -- messages_received=3000 bytes_received=192000 bytes_sent=192000 messages_sent_inline=1 waits_for_connection=1 &&
     counts --mca btl_fabric_max_inline_data 0 --mca btl_fabric_coalesce_size 0 -- \

@@ -29,6 +29,10 @@ case_death_before_contact() { dies before; }
 case_death_after_contact() { dies after; }
 case_death_without_finalize() { dies leaves; }
 case_death_while_waited_for() { dies waits; }
+# Who sends nothing learns of it because the peer's adapter is asked now and then.
+case_death_of_who_is_listened_to() {
+  OMPI_MCA_btl_fabric_keepalive=1 dies listens
+}
 # What an upper layer that goes on without a dead peer is told of its messages: those under way, and those that wait for the
 # connection, for a credit or for room in the send queue.
 messages_to_a_dead_peer() { # QUEUES METHOD...

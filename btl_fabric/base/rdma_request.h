@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,8 @@ struct RdmaRequest {
   int status = OPAL_SUCCESS;         ///< of the whole, so far
   bool is_piece = false;
 
+  std::chrono::steady_clock::time_point repeated_since{};  ///< over one link after the other; zero: never
+
   // For the callback
   mca_btl_base_rdma_completion_fn_t callback = nullptr;
   void* local_address = nullptr;
@@ -54,6 +57,7 @@ struct RdmaRequest {
     op = MCA_BTL_ATOMIC_ADD;
     serial = pieces_to_come = 0;
     status = OPAL_SUCCESS;
+    repeated_since = {};
     callback = nullptr;
     local_address = context = data = nullptr;
     local_handle = nullptr;

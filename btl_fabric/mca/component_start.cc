@@ -292,7 +292,7 @@ Status Component::start_connections() {
   std::vector<const cpc::PortContext*> contexts;
   for (const auto& module : modules_) {
     module->endpoints().set_observers(trace_.get(), std::chrono::milliseconds(params().goodbye_timeout),
-                                      std::chrono::seconds(params().heal_timeout));
+                                      module->heal_timeout());
     connections_->add_port(module->context());
     contexts.push_back(&module->context());
   }

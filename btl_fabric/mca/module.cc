@@ -16,6 +16,7 @@
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
 #include "common/ports/port_paths.h"
+#include "common/ports/software_device.h"
 #include "common/ports/write_order.h"
 
 namespace fabric {
@@ -170,6 +171,10 @@ Result<PathQueues> Module::make_queues() const {
   return made;
 }
 
+std::chrono::seconds Module::heal_timeout() const noexcept {
+  return std::chrono::seconds(loses_requests(port_.device->attributes.vendor_id) ? 0 : params().heal_timeout);
+}
+
 EagerRdma Module::eager_rdma() const noexcept {
   const ibv_device_attr& device = port_.device->attributes;
   if (params().eager_rdma == 0 || port_.address.link == Transport::kIwarp) {
@@ -218,7 +223,7 @@ void Module::make_path(PathQueues queues) {
   if (params().coalesce_first >= 0) {
     settings.coalesce_first = static_cast<std::uint32_t>(params().coalesce_first);
   }
-  settings.heals = params().heal_timeout > 0;
+  settings.heals = heal_timeout().count() > 0;
   if (queues.rings) {
     settings.eager_rdma = eager_rdma();
     settings.eager_rdma_threshold = static_cast<std::uint32_t>(params().eager_rdma_threshold);

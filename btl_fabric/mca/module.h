@@ -4,6 +4,7 @@
 // context. Open MPI knows the modules of the first context only.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -78,6 +79,8 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] Endpoint* self_endpoint(opal_proc_t* self);
 
   /// Takes an asynchronous event of its device.
+  /// btl_fabric_heal_timeout, or 0 where the device cannot have connections made anew.
+  [[nodiscard]] std::chrono::seconds heal_timeout() const noexcept;
   void handle(const cpc::AsyncEvent& event) noexcept;
 
   /// Where errors go, in all contexts; set by the PML on the module of the first.

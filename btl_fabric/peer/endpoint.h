@@ -25,6 +25,7 @@ namespace fabric {
 class Endpoint;
 class Endpoints;
 struct EndpointHealing;
+struct Obstacle;
 
 /// The key of the endpoint that a connection belongs to: X queues have one for each direction.
 [[nodiscard]] inline cpc::ConnectionKey endpoint_key(cpc::ConnectionKey key) noexcept {
@@ -172,6 +173,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Status send_cts();
   void say_goodbye();
   void set_carrier(Link* link) noexcept;
+  [[nodiscard]] Status connect();
   void start();
   void fail_all();
   void drop_all() noexcept;
@@ -182,6 +184,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   // What becomes of a link that has broken (endpoint_healing.cc)
   void prepare_to_heal();
   void break_off(const EndpointCause& cause);
+  [[nodiscard]] Status connect_again();
+  [[nodiscard]] bool makes_progress();
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
@@ -266,6 +270,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool is_healing() const noexcept { return healing_ != nullptr; }
   /// One of its links that had broken is drained.
   void take_what_is_left(Link& broken);
+  /// Connects again, if a pause is over.
+  void go_on_connecting(std::chrono::steady_clock::time_point now);
   /// All of them, and whatever else was ending.
   void go_on_healing();
   /// The peer says what it has taken.
@@ -311,7 +317,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
       counts_;                ///< of all its links, by place, and of the ring; null where none is made anew
   bool owes_counts_ = false;  ///< the peer wants to know them
   std::unique_ptr<EndpointHealing>
-      healing_;  ///< from the break of a link until what it has not delivered is sent again
+      healing_;                         ///< from the break of a link until what it has not delivered is sent again
+  std::unique_ptr<Obstacle> obstacle_;  ///< of the last time that one was
   std::unique_ptr<EndpointLink> link_;
   RoomListing room_;  ///< of the carrier; goes before it
 };

@@ -71,23 +71,10 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
   switch (action) {
     case EndpointAction::kNone:
       return {};
-    case EndpointAction::kConnect: {
-      (void)link();
-      if (is_self_) {
-        return owner_.connect_self();
-      }
-      const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
-      cpc::PeerTarget target = target_;
-      if (is_healing()) {
-        target.was_there = true;
-        target.retry_time_ms = static_cast<unsigned>(std::min<std::int64_t>(owner_.heal_timeout().count(), UINT_MAX));
-      }
-      owner_.submit(cpc::Connect{key(outgoing()), number, std::move(target)});
-      directions_.open(outgoing(), number);
-      has_asked_ = true;
-      owner_.connect_other_ports(*this);
-      return {};
-    }
+    case EndpointAction::kConnect:
+      return connect();
+    case EndpointAction::kConnectAgain:
+      return connect_again();
     case EndpointAction::kPostReceives:
       return link().post_receives(*cause.queue_pairs);
     case EndpointAction::kSendCts:
@@ -155,6 +142,24 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
 }
 
 // ---- Set-up
+
+Status Endpoint::connect() {
+  (void)link();
+  if (is_self_) {
+    return owner_.connect_self();
+  }
+  const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
+  cpc::PeerTarget target = target_;
+  if (is_healing()) {
+    target.was_there = true;
+    target.retry_time_ms = static_cast<unsigned>(std::min<std::int64_t>(owner_.heal_timeout().count(), UINT_MAX));
+  }
+  owner_.submit(cpc::Connect{key(outgoing()), number, std::move(target)});
+  directions_.open(outgoing(), number);
+  has_asked_ = true;
+  owner_.connect_other_ports(*this);
+  return {};
+}
 
 void Endpoint::take(const cpc::Linked& linked) {
   handshake_ = linked.handshake;

@@ -3,19 +3,22 @@
 // What an endpoint does when a link has broken that may be made anew; see "Healing" in endpoint_table.h.
 #include "btl_fabric/peer/endpoint_healing.h"
 
+#include <algorithm>
 #include <new>
+#include <optional>
 
 #include "btl_fabric/path/link_healing.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "common/ports/software_device.h"
 
 namespace fabric {
 
 namespace {
 
 /// The next attempt may do better. Not so what the program, the protocol or this host has done wrong.
-bool may_pass(const LinkFailure& failure) noexcept {
+bool may_pass(const LinkFailure& failure, std::uint32_t vendor_id) noexcept {
   if (failure.kind == LinkFailure::Kind::kDeviceEvent) {
     return failure.event == IBV_EVENT_QP_FATAL;
   }
@@ -31,6 +34,8 @@ bool may_pass(const LinkFailure& failure) noexcept {
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR:
       return true;
+    case IBV_WC_LOC_QP_OP_ERR:  // of rxe: its interface is down (Linux 6.1, rxe/rxe_req.c, rxe_xmit_packet() has failed)
+      return is_soft_roce(vendor_id);
     default:
       return false;
   }
@@ -46,7 +51,7 @@ std::string what_failed(const LinkFailure& failure) {
 bool Endpoint::may_heal(const EndpointCause& cause) const noexcept {
   const std::chrono::milliseconds time = owner_.heal_timeout();
   return time.count() > 0 && counts_ != nullptr && !owner_.is_ending() && !has_healed_for(time) && !cause.is_final &&
-         !cause.is_reported && (cause.failure == nullptr || may_pass(*cause.failure)) &&
+         !cause.is_reported && (cause.failure == nullptr || may_pass(*cause.failure, owner_.port().limits.vendor_id)) &&
          (!link_ || LinkHealing(*link_).is_whole());
 }
 
@@ -99,6 +104,28 @@ void Endpoint::break_off(const EndpointCause& cause) {
     take_down_link();
   }
   forget_connections();
+}
+
+/// A peer, or a way to it, that is not there now is left alone for a while, and for longer each time.
+Status Endpoint::connect_again() {
+  constexpr std::chrono::milliseconds kLongest{2000};
+  constexpr unsigned kMostDoublings = 10;
+  const unsigned attempt = healing_->attempts++;
+  if (attempt == 0) {
+    return connect();
+  }
+  const auto pause = owner_.heal_pause() * (1U << std::min(attempt - 1, kMostDoublings));
+  healing_->connect_at = std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(pause, kLongest);
+  return {};
+}
+
+void Endpoint::go_on_connecting(std::chrono::steady_clock::time_point now) {
+  if (healing_->connect_at && now >= *healing_->connect_at) {
+    healing_->connect_at.reset();
+    if (!directions_.is_open(outgoing())) {  // else the peer has begun
+      apply(EndpointEvent::kPauseOver);
+    }
+  }
 }
 
 void Endpoint::exchange_counts() {
@@ -156,7 +183,38 @@ void Endpoint::go_on_healing() {
     give_up_healing("Over the next connection the peer said that it has taken other messages than can be");
     return;
   }
+  if (!makes_progress()) {
+    give_up_healing(
+        "Over one connection after the other the same message, or read or write, did not arrive: the way to the peer does not take it");
+    return;
+  }
   LinkHealing(*link_).resend(healing_->backlog);
+}
+
+/// True unless what goes first of what is sent again, of a queue or of reads and writes, has done so for longer than heal_timeout, over
+/// one link after the other. A packet that is larger than a switch on the way takes, for example, breaks them all.
+bool Endpoint::makes_progress() {
+  const auto now = std::chrono::steady_clock::now();
+  auto oldest = now;
+  std::vector<std::optional<std::uint32_t>> first;
+  for (const auto& packets : healing_->backlog.queues) {
+    first.push_back(packets.empty() ? std::nullopt : std::optional(packets.front().number));
+  }
+  bool is_stuck = obstacle_ != nullptr;
+  for (std::size_t place = 0, stuck = 0; obstacle_ && place < first.size(); ++place) {
+    stuck += first[place] && first[place] == obstacle_->first[place] ? 1 : 0;
+    is_stuck = stuck > 0;
+  }
+  if (is_stuck) {
+    oldest = obstacle_->since;
+  } else {
+    obstacle_ = std::make_unique<Obstacle>(Obstacle{now, std::move(first)});
+  }
+  for (RdmaRequest* one = healing_->backlog.requests.front(); one != nullptr; one = one->next) {
+    one->repeated_since = one->repeated_since.time_since_epoch().count() == 0 ? now : one->repeated_since;
+    oldest = std::min(oldest, one->repeated_since);
+  }
+  return now - oldest <= owner_.heal_timeout();
 }
 
 void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {

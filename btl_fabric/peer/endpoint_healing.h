@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,16 @@ struct EndpointHealing {
   Backlog backlog{};
   std::vector<std::uint32_t>
       taken{};  ///< by the peer, by place, and of the ring; empty: it has not said so over the newest link
-  bool is_resending = false;        ///< over the newest link
-  std::uint64_t resent_before = 0;  ///< Counters::packets_resent
+  bool is_resending = false;                                          ///< over the newest link
+  std::uint64_t resent_before = 0;                                    ///< Counters::packets_resent
+  unsigned attempts = 0;                                              ///< to connect
+  std::optional<std::chrono::steady_clock::time_point> connect_at{};  ///< it waits for that
+};
+
+/// What had to be sent again first when a link had broken, which the next one has perhaps not brought to the peer either.
+struct Obstacle {
+  std::chrono::steady_clock::time_point since;
+  std::vector<std::optional<std::uint32_t>> first;  ///< its number, by queue
 };
 
 }  // namespace fabric

@@ -51,8 +51,9 @@ enum class EndpointEvent : std::uint8_t {
   kRestAsked,       ///< The peer asks whether the link may go, and sends nothing until it hears an answer.
   kRestDeclined,    ///< The answer: the peer needs the link.
   kResumed,         ///< What a link before has not delivered is sent again.
+  kPauseOver,       ///< It is time to try again to connect, after a link that has broken.
 };
-inline constexpr std::size_t kEndpointEvents = 18;
+inline constexpr std::size_t kEndpointEvents = 19;
 
 /// What is so at the time of the event.
 struct EndpointGuards {
@@ -84,6 +85,7 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
 enum class EndpointAction : std::uint8_t {
   kNone,
   kConnect,        ///< Ask the progress thread for a connection; connect the loopback if the peer is this process.
+  kConnectAgain,   ///< The same after a link has broken: at once the first time, and then after a pause (kPauseOver).
   kPostReceives,   ///< Post every receive of the link.
   kSendCts,        ///< On each queue that CTS goes over.
   kTellPeerSpoke,  ///< Once.
@@ -105,21 +107,21 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 22;
+inline constexpr std::size_t kEndpointActions = 23;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
     "Idle",  "Connecting", "CtsSent", "CtsAwaited",   "Resuming", "Resting", "Parting",
     "Clear", "Connected",  "Self",    "AboutToLeave", "Leaving",  "Failed",  "Closing"};
 inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
-    "SendWanted",     "ReceivesWanted", "Linked",     "Made",       "CtsArrived",   "PeerSpoke",
-    "GoodbyeArrived", "GoodbyeDone",    "Superseded", "SenderGone", "Lost",         "SetUpFailed",
-    "LinkFailed",     "Removed",        "RestWanted", "RestAsked",  "RestDeclined", "Resumed"};
+    "SendWanted",  "ReceivesWanted", "Linked",       "Made",    "CtsArrived",  "PeerSpoke",  "GoodbyeArrived",
+    "GoodbyeDone", "Superseded",     "SenderGone",   "Lost",    "SetUpFailed", "LinkFailed", "Removed",
+    "RestWanted",  "RestAsked",      "RestDeclined", "Resumed", "PauseOver"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",         "Connect",    "PostReceives",   "SendCts",        "TellPeerSpoke", "Start",
-    "BeginToLeave", "SayGoodbye", "AskToRest",      "DeclineRest",    "PutOffRest",    "Resume",
-    "StopSending",  "Retire",     "BreakOff",       "ExchangeCounts", "Report",        "Note",
-    "FailAll",      "DropAll",    "CloseDirection", "CloseAll"};
+    "None",   "Connect",      "ConnectAgain", "PostReceives",   "SendCts",        "TellPeerSpoke",
+    "Start",  "BeginToLeave", "SayGoodbye",   "AskToRest",      "DeclineRest",    "PutOffRest",
+    "Resume", "StopSending",  "Retire",       "BreakOff",       "ExchangeCounts", "Report",
+    "Note",   "FailAll",      "DropAll",      "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

@@ -42,9 +42,12 @@ class Endpoints final : private PathEvents {
   void set_contexts(std::vector<Endpoints*> contexts, mca_btl_base_module_t* upper_module);
   /// `trace`: hears of every transition; null: nobody does. `goodbye_timeout`: the longest wait for a goodbye to arrive.
   /// `heal_timeout`: for so long a link that has broken is tried to be made anew; 0: not at all.
+  /// `heal_pause`: between the first two attempts at that; twice as long, up to two seconds, before each further one.
   void set_observers(cpc::Trace* trace, std::chrono::milliseconds goodbye_timeout,
-                     std::chrono::milliseconds heal_timeout = {}) noexcept {
+                     std::chrono::milliseconds heal_timeout = {},
+                     std::chrono::milliseconds heal_pause = std::chrono::milliseconds(100)) noexcept {
     trace_ = trace;
+    heal_pause_ = heal_pause;
     goodbye_timeout_ = goodbye_timeout;
     heal_timeout_ = heal_timeout;
   }
@@ -112,6 +115,7 @@ class Endpoints final : private PathEvents {
   void take_down(std::unique_ptr<EndpointLink> link) noexcept;
   // Of links that have broken (endpoints_healing.cc)
   [[nodiscard]] std::chrono::milliseconds heal_timeout() const noexcept { return heal_timeout_; }
+  [[nodiscard]] std::chrono::milliseconds heal_pause() const noexcept { return heal_pause_; }
   void begin_healing(Endpoint& endpoint);
   void end_healing(Endpoint& endpoint) noexcept;
   void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
@@ -213,6 +217,7 @@ class Endpoints final : private PathEvents {
   cpc::Trace* trace_ = nullptr;
   std::chrono::milliseconds goodbye_timeout_{0};
   std::chrono::milliseconds heal_timeout_{0};
+  std::chrono::milliseconds heal_pause_{0};
   std::vector<Endpoint*> healing_;  ///< those with a link that has broken
   bool is_ending_ = false;          ///< the upper layer is gone
   bool has_chores_ = false;  ///< something is ending (one of the next two, or a send queue of X queues), or is to rest

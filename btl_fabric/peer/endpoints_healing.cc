@@ -17,8 +17,16 @@ void Endpoints::end_healing(Endpoint& endpoint) noexcept {
   std::erase(healing_, &endpoint);
 }
 
-/// What the peer does not answer in time is given up.
+/// What the peer does not answer in time is given up, and who waits to connect again does when it is time.
 void Endpoints::watch_healing() {
+  if (healing_.empty()) {
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < healing_.size(); ++i) {
+    Endpoint& endpoint = *healing_[i];
+    guarded(&endpoint, [&] { endpoint.go_on_connecting(now); });
+  }
   const auto late = std::find_if(healing_.begin(), healing_.end(),
                                  [this](const Endpoint* one) { return one->has_healed_for(heal_timeout_); });
   if (late != healing_.end()) {

@@ -165,6 +165,7 @@ void Endpoints::on(const cpc::Failed& upcall) {
   endpoint->directions_.end(upcall.key.direction);  // the progress thread closes it by itself
   endpoint->apply(EndpointEvent::kSetUpFailed, {.text = upcall.reason,
                                                 .history = upcall.history,
+                                                .is_final = upcall.is_final,
                                                 .was_wanted = upcall.was_wanted,
                                                 .direction = upcall.key.direction});
 }

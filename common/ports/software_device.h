@@ -32,4 +32,10 @@ namespace fabric {
   return is_soft_roce(vendor_id) && wanted >= kForEver ? kForEver - 1 : wanted;
 }
 
+/// What is posted on a queue pair that has failed never completes there, so nobody knows when all has. Source: Linux 6.1,
+/// siw/siw_verbs.c, siw_post_send(): only requests of the kernel's own are flushed.
+[[nodiscard]] constexpr bool loses_requests(std::uint32_t vendor_id) noexcept {
+  return is_soft_iwarp(vendor_id);
+}
+
 }  // namespace fabric

@@ -146,6 +146,7 @@ void Connection::on_refusal(Message refusal) {
     case RefuseReason::kOtherVersion:
       break;
   }
+  is_unwanted_ = refusal.reason == RefuseReason::kNotWanted;
   incarnations_.note(refusal.newest);
   std::string detail = "the peer refuses: " + refusal.text;
   incoming_ = std::move(refusal);
@@ -239,9 +240,8 @@ Guards Connection::guards() const {
                             incoming_->xrc.target_qpn != queue_pairs_->ends().front().qpn;
   guards.same_ends = incoming_ && !remote_ends_.empty() && incoming_->ends == remote_ends_ &&
                      incoming_->address == remote_address_ && !other_target;
-  const bool is_gone = target_ && target_->was_there && unheard_ >= kMostUnheard;
   const unsigned retry_time_ms = std::max(environment_.settings->retry_time_ms, target_ ? target_->retry_time_ms : 0);
-  guards.time_left = !is_gone && spent_ms_ + next_pause_ms() <= retry_time_ms;
+  guards.time_left = !peer_has_ended() && spent_ms_ + next_pause_ms() <= retry_time_ms;
   guards.channel_up = channel_ != nullptr;
   guards.exchanges = exchanges_;
   guards.wanted = wanted_;

@@ -156,8 +156,12 @@ class Connection final : private ChannelHandler {
   unsigned pauses_ = 0;  ///< since the peer was last heard of
   /// A port may have been taken down and up again at the wrong moment.
   static constexpr unsigned kMostUnheard = 4;
-  unsigned unheard_ = 0;   ///< attempts one after the other in which nobody listened
-  unsigned spent_ms_ = 0;  ///< in them, and in attempts that did not get through
+  unsigned unheard_ = 0;  ///< attempts one after the other in which nobody listened
+  [[nodiscard]] bool peer_has_ended() const noexcept {
+    return target_ && target_->was_there && unheard_ >= kMostUnheard;
+  }
+  bool is_unwanted_ = false;  ///< the peer has refused for good
+  unsigned spent_ms_ = 0;     ///< in them, and in attempts that did not get through
 
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Channel> new_channel_;  ///< only within request_arrived()

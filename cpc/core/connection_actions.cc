@@ -325,7 +325,7 @@ void Connection::tell_failed() {
   if (attempt_ > 1) {
     reason += " (attempt " + std::to_string(attempt_) + ")";
   }
-  environment_.say(Failed{key_, link_, std::move(reason), history_.text(), wanted_});
+  environment_.say(Failed{key_, link_, std::move(reason), history_.text(), wanted_, peer_has_ended() || is_unwanted_});
 }
 
 Message Connection::own_ends(MessageType type) const {

@@ -45,7 +45,7 @@ MainHalf::MainHalf(const MainEnvironment& environment)
   room_ = made.completion_queues->reserve(512).value();
   endpoints_.make_path(settings, std::move(made), rdma_, targets_, counters_);
   endpoints_.set_contexts({&endpoints_}, &module_);
-  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout());
+  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout(), std::chrono::milliseconds(0));
   opal_proc_for_name = &proc_for_name;
 }
 
@@ -202,9 +202,9 @@ void MainHalf::leave() {
 }
 
 void MainHalf::end_goodbyes() {
-  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0), heal_timeout());
+  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0), heal_timeout(), std::chrono::milliseconds(0));
   progress();
-  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout());
+  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout(), std::chrono::milliseconds(0));
 }
 
 bool MainHalf::is_connected(std::uint8_t peer) const {

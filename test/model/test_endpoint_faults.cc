@@ -175,7 +175,7 @@ START_TEST(what_has_broken_is_not_made_anew) {
     const bool breaks =
         std::find(step.actions.begin(), step.actions.end(), EndpointAction::kBreakOff) != step.actions.end();
     if (breaks) {
-      std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kConnect, EndpointAction::kNone);
+      std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kConnectAgain, EndpointAction::kNone);
     }
     return step;
   };
@@ -188,6 +188,7 @@ START_TEST(what_is_under_way_is_not_kept) {
   bent_endpoint_step = [](EndpointState state, EndpointEvent event, const EndpointGuards& guards) {
     EndpointStep step = table_endpoint_step(state, event, guards);
     std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kBreakOff, EndpointAction::kRetire);
+    std::replace(step.actions.begin(), step.actions.end(), EndpointAction::kConnectAgain, EndpointAction::kConnect);
     return step;
   };
   expect_fault_of("what is under way is not kept", breaking(with({1, 0})), "a message fails");

@@ -83,7 +83,7 @@ START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
       ck_assert(cell.event == kRemoved || cell.state == kLeaving || cell.state == kAboutToLeave);
     }
     if (cell.does(Action::kBreakOff)) {  // what the peer may not have is kept, and a connection is made for it
-      ck_assert(cell.guards.heals && cell.step.next == kConnecting && cell.does(Action::kConnect));
+      ck_assert(cell.guards.heals && cell.step.next == kConnecting && cell.does(Action::kConnectAgain));
     }
     if (cell.state == kResuming && cell.does(Action::kRetire)) {
       ck_assert(!cell.guards.missed);

@@ -30,6 +30,11 @@ void lose(EndpointsBench& bench) {
   drain(bench);
   ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
 }
+/// The same, once more.
+void lose_again(EndpointsBench& bench) {
+  bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+  drain(bench);
+}
 /// The next connection is there.
 void connect_again(EndpointsBench& bench) {
   ++bench.link;
@@ -143,6 +148,69 @@ START_TEST(who_is_asked_answers) {
 }
 END_TEST
 
+/// The next connection cannot be made: it is tried again, after a pause, as long as there is time.
+START_TEST(set_up_that_fails_is_tried_again) {
+  using std::chrono::milliseconds;
+  for (const bool is_final : {false, true}) {
+    EndpointsBench bench;
+    bench.endpoints.set_observers(nullptr, std::chrono::hours(1), milliseconds(400), milliseconds(1));
+    bench.send_and_connect();
+    ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+    lose(bench);
+    const std::size_t before = bench.said<cpc::Connect>();
+    for (unsigned attempt = 1; attempt <= 5; ++attempt) {
+      ++bench.link;
+      bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, is_final});
+      bench.tell(cpc::Flushing{bench.key(), bench.link});
+      bench.endpoints.progress();
+      if (is_final) {
+        break;
+      }
+      ck_assert_uint_eq(bench.reports, 0);
+      std::this_thread::sleep_for(milliseconds(attempt == 1 ? 2 : 40));
+      bench.endpoints.progress();
+      ck_assert_uint_eq(bench.said<cpc::Connect>(), before + attempt);
+    }
+    if (!is_final) {
+      std::this_thread::sleep_for(milliseconds(400));
+      bench.endpoints.progress();
+    }
+    expect_given_up(bench);
+  }
+}
+END_TEST
+
+/// A message that breaks each connection that it is sent over is not sent for ever; one after the other that break theirs are.
+START_TEST(what_never_arrives_is_given_up) {
+  using std::chrono::milliseconds;
+  for (const bool arrives : {false, true}) {
+    EndpointsBench bench;
+    begin(bench, milliseconds(100));
+    const auto start = std::chrono::steady_clock::now();
+    std::uint32_t sent = 1;
+    while (bench.reports == 0 && std::chrono::steady_clock::now() - start < milliseconds(400)) {
+      std::this_thread::sleep_for(milliseconds(10));
+      lose_again(bench);
+      connect_again(bench);
+      counts_arrive(bench, arrives ? sent : 0, 0);
+      if (arrives) {
+        while (!bench.pair(1).sends.empty()) {  // the write, which would be next
+          bench.device.complete_send(bench.pair(1));
+        }
+        bench.endpoints.progress();
+        ck_assert_int_ge(bench.send(), 0);
+        ++sent;
+      }
+    }
+    if (arrives) {
+      ck_assert_uint_eq(bench.reports, 0);
+    } else {
+      expect_given_up(bench);
+    }
+  }
+}
+END_TEST
+
 }  // namespace fabric::test
 
 int main() {
@@ -150,5 +218,6 @@ int main() {
   return run_suite(
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
-       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers});
+       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
+       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up});
 }

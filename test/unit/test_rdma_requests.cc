@@ -22,9 +22,10 @@ auto renewed_part(const RdmaOperation& one) {
 
 auto renewed_part(const RdmaRequest& one) {
   const auto& [operation, link, next, stranded, as_message, is_32_bit, op, is_swap, serial, pieces_to_come, status,
-               is_piece, callback, local_address, local_handle, context, data] = one;
+               is_piece, repeated_since, callback, local_address, local_handle, context, data] = one;
   return std::tuple(renewed_part(operation), link, next, stranded, as_message, is_32_bit, op, is_swap, serial,
-                    pieces_to_come, status, is_piece, callback, local_address, local_handle, context, data);
+                    pieces_to_come, status, is_piece, repeated_since, callback, local_address, local_handle, context,
+                    data);
 }
 
 void use(RdmaOperation& one) {
@@ -72,6 +73,7 @@ START_TEST(a_renewed_request_is_as_new) {
   one.op = MCA_BTL_ATOMIC_XOR;
   one.serial = one.pieces_to_come = 1;
   one.status = OPAL_ERROR;
+  one.repeated_since = std::chrono::steady_clock::now();
   one.callback = call_back;
   one.local_address = one.context = one.data = &something;
   one.local_handle = reinterpret_cast<mca_btl_base_registration_handle_t*>(&something);

@@ -59,6 +59,31 @@ case_heals_counters() {
   breaks 'error status=RETRY_EXC_ERR op=send every=20'
   counts --mca btl_fabric_heal_timeout 60 -- connections_healed=1 packets_resent=1
 }
+# An interface that is down for five seconds, in the middle of a job: nothing is lost. (By oob: whether rxe's communication manager gets
+# an answer through afterwards is not sure.)
+case_heals_a_link_that_was_down() {
+  case $dev_a in rxe*) ;; *) echo 'SKIP only soft RoCE has an interface that this can take down'; exit 77 ;; esac
+  stock check_soak || return 1
+  rm -f out
+  (
+    until grep -qs 'each has spoken' out; do sleep 0.1; done
+    ip link set va down
+    sleep 5
+    ip link set va up
+  ) &
+  check=$programs/check_soak OMPI_MCA_btl_fabric_heal_timeout=60 OMPI_MCA_btl_fabric_timeout=14 OMPI_MCA_btl_fabric_cpc_include=oob \
+    fabric_pair if_include="$dev_a" if_include="$dev_b" 12 && says 'as they were sent' && says 'made anew after'
+  local status=$?
+  kill $! 2> /dev/null
+  ip link set va up
+  return $status
+}
+# A message that the way to the peer does not take breaks every connection that it is sent over: that is told in the end.
+case_heals_not_for_ever() {
+  breaks 'error status=RETRY_EXC_ERR min_bytes=40000'
+  fabric 2 --mca btl_fabric_heal_timeout 3 --mca btl_fabric_timeout 14 "$check" $small
+  refuses $? && says 'the way to the peer does not take it'
+}
 # A peer whose process has died is not waited for: its host answers that nobody listens there. (On iWARP a full backlog looks alike.)
 case_heals_no_dead_peer() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a timeout that is this short'; exit 77 ;; esac

@@ -32,6 +32,7 @@ struct meeting {
   _Atomic uint32_t closed[most_peers][most_peers];  // [process][peer]: rounds after which it has closed
   _Atomic uint32_t over[most_peers];                // nothing more to do
   _Atomic uint32_t gone[most_peers];                // about to kill itself
+  _Atomic uint32_t ready;                           // so many can receive: nobody sends before all can
 };
 
 struct peer {
@@ -261,6 +262,9 @@ int main(int argc, char** argv) {
   btl = fabric_module();
   btl->btl_register_error(btl, failed);
   for (uint32_t p = 0; p < size; p++) peers[p].proc = process_of(p);
+
+  atomic_fetch_add(&meeting->ready, 1);
+  while (atomic_load(&meeting->ready) < size) sched_yield();
 
   double last = MPI_Wtime();
   while (!everybody_is_over()) {

@@ -43,14 +43,14 @@ bool LinkHealing::is_whole() const noexcept {
 }
 
 bool LinkHealing::keeps() const noexcept {
-  const bool may_break =
-      link_.is_up() || link_.state_ == Link::State::kResting || link_.state_ == Link::State::kResuming;
+  const bool may_break = link_.is_up() || link_.state_ == Link::State::kResting ||
+                         link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kLeaving;
   return link_.state_ == Link::State::kBroken || (may_break && link_.path_.settings().heals && !link_.is_xrc_);
 }
 
 void LinkHealing::break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
   link_.stop(Link::State::kBroken);
-  link_.rests_to_say_ = 0;
+  link_.rests_to_say_ = link_.goodbyes_to_say_ = 0;
   link_.owes_counts_ = link_.owes_stay_ = link_.owes_ring_left_ = false;
   if (const Backlog* const rest = std::exchange(link_.backlog_, nullptr); rest != nullptr) {
     for (std::size_t place = 0; place < link_.queues_.size(); ++place) {  // they have their numbers still

@@ -56,6 +56,7 @@ class EndpointLink final : public Link {
   cpc::ConnectionKey key{};
   cpc::LinkNumber number = 0;
   bool is_flushed = false;
+  std::chrono::steady_clock::time_point flushed_at;  ///< or flushed again
   std::unique_ptr<EndpointLink> next;
 };
 
@@ -186,6 +187,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void break_off(const EndpointCause& cause);
   [[nodiscard]] Status connect_again();
   [[nodiscard]] bool makes_progress();
+  [[nodiscard]] bool has_lost_nothing() const noexcept;
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();

@@ -19,12 +19,14 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
           .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || is_healing()),
           .crossed = has_asked_ && !cause.was_wanted,
+          .theirs = !has_asked_ && !cause.was_wanted,
           .is_self = is_self_,
           .other_way = cause.direction == cpc::Direction::kIncoming,
           .heard = has_heard_,
           .idle = is_idle(),
           .heals = may_heal(cause),
           .healing = is_healing(),
+          .nothing_lost = has_lost_nothing(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
@@ -218,6 +220,7 @@ void Endpoint::retire() noexcept {
   has_heard_ = rest_is_put_off_ = false;
   if (state_ == EndpointState::kIdle) {
     has_asked_ = false;
+    stop_healing(true);  // there was nothing to be sent again
   }
   if (link_ && link_->state() == Link::State::kOpening && directions_.is_open(cpc::Direction::kIncoming)) {
     directions_.forget(cpc::Direction::kOutgoing);

@@ -59,6 +59,16 @@ bool Endpoint::has_healed_for(std::chrono::milliseconds time) const noexcept {
   return is_healing() && std::chrono::steady_clock::now() - healing_->since >= time;
 }
 
+/// What links that have broken have sent is known to have arrived, and nothing waits.
+bool Endpoint::has_lost_nothing() const noexcept {
+  if (!is_healing() || ending_links_ > 0 || has_waiting()) {
+    return false;
+  }
+  const Backlog& rest = healing_->backlog;
+  return rest.requests.empty() && rest.replies.empty() && rest.ring.empty() &&
+         std::all_of(rest.queues.begin(), rest.queues.end(), [](const auto& packets) { return packets.empty(); });
+}
+
 /// Each link of an endpoint whose links may be made anew.
 void Endpoint::prepare_to_heal() {
   if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {

@@ -60,25 +60,29 @@ struct EndpointGuards {
   bool may_speak_first = true;  ///< of kLinked: false on the passive side of an iWARP connection
   bool missed = false;          ///< somebody waits: for the peer, or for what has failed
   bool crossed = false;  ///< of kSetUpFailed: only the peer had asked, and our Connect is answered by a newer one
+  bool theirs = false;   ///< of kSetUpFailed: only the peer had asked, and no Connect of ours is on its way
   bool is_self = false;
   bool other_way = false;  ///< X queues: it is about the connection by which only the peer sends
   bool heard = false;      ///< a message of the peer has come over the link, which carries both ways: it is connected
   bool idle = false;       ///< nothing of ours is under way over the link, nothing waits, and we owe no answer
   bool heals =
       false;  ///< the connection may be made anew: it has broken for a reason that may pass, and there is time left
-  bool healing = false;   ///< a link has broken, and what it may not have delivered is to be sent again
-  bool receives = false;  ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
+  bool healing = false;       ///< a link has broken, and what it may not have delivered is to be sent again
+  bool nothing_lost = false;  ///< the same, but all of it is known to have arrived
+  bool receives = false;      ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
     {&EndpointGuards::may_speak_first, "may speak first"},
     {&EndpointGuards::missed, "missed"},
     {&EndpointGuards::crossed, "crossed"},
+    {&EndpointGuards::theirs, "theirs"},
     {&EndpointGuards::is_self, "self"},
     {&EndpointGuards::other_way, "other way"},
     {&EndpointGuards::heard, "heard"},
     {&EndpointGuards::idle, "idle"},
     {&EndpointGuards::heals, "heals"},
     {&EndpointGuards::healing, "healing"},
+    {&EndpointGuards::nothing_lost, "nothing lost"},
     {&EndpointGuards::receives, "receives"},
 });
 

@@ -47,7 +47,7 @@
 
 namespace fabric {
 
-using EndpointTable = StateTable<EndpointState, EndpointEvent, EndpointAction, 3>;
+using EndpointTable = StateTable<EndpointState, EndpointEvent, EndpointAction, 4>;
 using EndpointStep = EndpointTable::Step;
 
 namespace endpoint_detail {
@@ -62,12 +62,14 @@ using enum EndpointAction;
 inline constexpr When kMaySpeakFirst = on(&EndpointGuards::may_speak_first);
 inline constexpr When kMissed = on(&EndpointGuards::missed);
 inline constexpr When kCrossed = on(&EndpointGuards::crossed);
+inline constexpr When kTheirs = on(&EndpointGuards::theirs);
 inline constexpr When kIsSelf = on(&EndpointGuards::is_self);
 inline constexpr When kOtherWay = on(&EndpointGuards::other_way);
 inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kHeals = on(&EndpointGuards::heals);
 inline constexpr When kIsHealing = on(&EndpointGuards::healing);
+inline constexpr When kNothingLost = on(&EndpointGuards::nothing_lost);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -121,13 +123,14 @@ struct Rows : EndpointTable {
   go(kResting, kRestDeclined, kAlways, kConnected, {kResume}),
   go(kResting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
   go(kResting, kGoodbyeArrived, kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
-  go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, !kMissed, kIdle, {kCloseAll, kRetire}),
-  go(kParting, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kMissed, kConnecting,
-     {kCloseAll, kRetire, kConnect}),
+  go(kParting, {kGoodbyeDone, kGoodbyeArrived}, !kMissed, kIdle, {kCloseAll, kRetire}),
+  go(kParting, {kGoodbyeDone, kGoodbyeArrived}, kMissed, kConnecting, {kCloseAll, kRetire, kConnect}),
+  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && !kMissed, kIdle, {kCloseAll, kRetire}),
+  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && kMissed, kConnecting, {kCloseAll, kRetire, kConnect}),
   go(kResting, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire}),
   go(kResting, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kConnect}),
-  go(kParting, kSuperseded, !kMissed, kIdle,       {kRetire}),
-  go(kParting, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
+  go(kParting, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire}),
+  go(kParting, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kConnect}),
   go(kResting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave, kSayGoodbye}),
   go(kParting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave}),
   ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kSelf}, kRestWanted, "there is no link that carries"),
@@ -173,7 +176,9 @@ struct Rows : EndpointTable {
   go(kIdle,       kSetUpFailed, !kOtherWay && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   go(kConnecting, kSetUpFailed, !kOtherWay && kCrossed, kConnecting, {kNote, kCloseDirection, kRetire}),
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
-  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && !kIsHealing, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && !kIsHealing && kTheirs, kConnecting,
+     {kNote, kCloseDirection, kRetire, kConnect}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && !kIsHealing && !kTheirs, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kConnected,  kSetUpFailed, !kOtherWay && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kIdle, kLost, !kMissed, kIdle,   {kNote, kCloseAll, kRetire}),
   go(kIdle, kLost, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
@@ -192,9 +197,10 @@ struct Rows : EndpointTable {
   go(kSelf, kLinkFailed, kAlways, kFailed, {kReport, kFailAll}),
 
   // ---- A link that has carried breaks, and the next one goes on where it has ended
-  go({kResting, kConnected}, {kLost, kLinkFailed}, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go({kResting, kConnected}, kSuperseded, kHeals, kConnecting, {kBreakOff, kConnectAgain}),
-  go(kResting,   kSetUpFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  // (Parting: the peer may wait for the goodbye that is lost.)
+  go({kResting, kParting, kConnected}, {kLost, kLinkFailed}, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  go({kResting, kParting, kConnected}, kSuperseded, kHeals, kConnecting, {kBreakOff, kConnectAgain}),
+  go({kResting, kParting}, kSetUpFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
   go(kConnected, kSetUpFailed, !kOtherWay && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
   go(kResuming, kResumed, kAlways, kConnected, {kStart}),
   // The next one cannot be made now.
@@ -211,8 +217,8 @@ struct Rows : EndpointTable {
   go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kResuming, kSuperseded, kHeals,  kConnecting, {kBreakOff, kConnectAgain}),
   go(kResuming, kSuperseded, !kHeals, kFailed, {kReport, kFailAll}),
-  go(kResuming, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
-  go(kResuming, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, kGoodbyeArrived, kNothingLost,  kIdle,   {kCloseAll, kRetire}),
+  go(kResuming, kGoodbyeArrived, !kNothingLost, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kResuming, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
   error({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected, kSelf}, kResumed, "nothing is to be sent again"),
   ignored({kAboutToLeave, kLeaving, kFailed, kClosing}, kResumed, "it does not matter any more"),

@@ -258,6 +258,7 @@ void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   ++ending.endpoint.ending_links_;
   handshakes_.erase(ending.endpoint.handshake_.serial);
   if (ending.is_flushed) {
+    ending.flushed_at = std::chrono::steady_clock::now();
     ending.post_drain_markers();
   }
   ending.next = std::move(ending_);
@@ -266,9 +267,18 @@ void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
 }
 
 void Endpoints::reap_links() {
+  if (!ending_) {
+    return;
+  }
+  constexpr std::chrono::milliseconds kPatience{50};
+  const auto now = std::chrono::steady_clock::now();
   for (std::unique_ptr<EndpointLink>* at = &ending_; *at;) {
     EndpointLink& one = **at;
     if (!one.is_flushed || !one.is_drained()) {
+      if (one.is_flushed && now - one.flushed_at > kPatience) {
+        one.flushed_at = now;
+        one.flush_again();
+      }
       at = &one.next;
       continue;
     }

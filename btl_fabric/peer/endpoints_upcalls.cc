@@ -175,6 +175,7 @@ void Endpoints::on(const cpc::Flushing& upcall) {
   for (EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
     if (one->key == key && one->number == number) {
       one->is_flushed = true;
+      one->flushed_at = std::chrono::steady_clock::now();
       one->post_drain_markers();
       return;
     }

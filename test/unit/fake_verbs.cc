@@ -258,6 +258,10 @@ int ibv_destroy_cq(ibv_cq* queue) {
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* /*attributes*/) {
   return &FakeDevice::of(pd->context).make_shared_queue().verbs;
 }
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* /*attributes*/, int /*mask*/) {
+  ++static_cast<fabric::test::FakeQueuePair*>(qp->qp_context)->modified;
+  return 0;
+}
 int ibv_modify_srq(ibv_srq* /*srq*/, ibv_srq_attr* /*attributes*/, int /*mask*/) {
   return 0;
 }

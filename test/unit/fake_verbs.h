@@ -52,6 +52,7 @@ struct FakeQueuePair {
   FakeReceives receives;
   std::vector<FakeSend> all_sends;  ///< ever posted
   bool is_destroyed = false;        ///< nothing may be posted any more
+  unsigned modified = 0;            ///< times that ibv_modify_qp() was called for it
 };
 
 struct FakeSharedQueue {

@@ -211,6 +211,31 @@ START_TEST(what_never_arrives_is_given_up) {
 }
 END_TEST
 
+/// Receives that were posted after the queue pair had been moved to the error state are not flushed by every device.
+START_TEST(what_was_posted_late_is_flushed_again) {
+  EndpointsBench bench;
+  begin(bench);
+  FakeQueuePair& pair = bench.pair();
+  bench.endpoints.queue_pair_failed(pair.verbs.qp_num, IBV_EVENT_QP_FATAL);
+  bench.tell(cpc::Flushing{bench.key(), bench.link});
+  while (!pair.sends.empty()) {
+    bench.device.fail_send(pair, IBV_WC_WR_FLUSH_ERR);
+  }
+  bench.device.flush(bench.pair(1));
+  while (bench.endpoints.progress() > 0) {
+  }
+  ck_assert_uint_eq(pair.modified, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  bench.endpoints.progress();
+  ck_assert_uint_eq(pair.modified, 1);
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 0);
+  bench.device.flush(pair);
+  while (bench.endpoints.progress() > 0) {
+  }
+  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
+}
+END_TEST
+
 }  // namespace fabric::test
 
 int main() {
@@ -219,5 +244,5 @@ int main() {
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
        counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
-       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up});
+       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again});
 }

@@ -359,7 +359,8 @@ START_TEST(connections_that_break_end_in_order) {
   expect_no_fault_of("queue pairs and channels break", losing);
   Options leaving = breaking(with({1, 1}), 1);
   leaving.plans[0].leaves = leaving.plans[1].leaves = 1;
-  expect_no_fault_of("queue pairs break while processes end", leaving);
+  // Not all of these either: nobody leaves MPI_Finalize before everybody's messages have ended, and here some do.
+  model::expect_no_fault_on(model::kMostWanders, "queue pairs break while processes end", leaving);
 }
 END_TEST
 

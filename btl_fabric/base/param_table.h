@@ -273,9 +273,10 @@ inline constexpr std::array kParamTable = {
         "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
         "atomic operation of the device that is under way when the connection breaks is an error all the same"),
     number_param(
-        "keepalive", &Params::keepalive, 20, 0, 86400, 5,
+        "keepalive", &Params::keepalive, -1, -1, 86400, 5,
         "Seconds of silence after which a peer's adapter is asked whether it is there, so that who only waits for messages "
-        "learns that the peer or the way to it is gone. 0: never"),
+        "learns that the peer or the way to it is gone. 0: never. -1: 20 with heal_timeout; never without it, when an idle "
+        "connection outlives a break that nobody notices"),
     number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                  "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),
     text_param(

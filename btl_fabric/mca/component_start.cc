@@ -21,6 +21,9 @@ namespace fabric {
 
 namespace {
 
+/// Seconds between two questions whether a silent peer is there, if connections are made anew.
+constexpr int kKeepAlive = 20;
+
 /// The processors that this process is bound to, or null.
 hwloc_const_cpuset_t binding_of(hwloc_topology_t topology, hwloc_bitmap_t storage) {
   if (topology == nullptr || hwloc_get_cpubind(topology, storage, HWLOC_CPUBIND_PROCESS) != 0) {
@@ -276,7 +279,8 @@ Status Component::start_connections() {
     return failure("the kernel gives no random numbers for the job token");
   }
   settings.retry_time_ms = static_cast<unsigned>(values.connect_retry_time);
-  settings.keepalive_ms = static_cast<unsigned>(values.keepalive) * 1000;
+  const int keepalive = values.keepalive >= 0 ? values.keepalive : values.heal_timeout > 0 ? kKeepAlive : 0;
+  settings.keepalive_ms = static_cast<unsigned>(keepalive) * 1000;
   settings.connect_timeout_ms = static_cast<unsigned>(values.connect_timeout);
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);

@@ -214,6 +214,7 @@ class VerbsSide : private VerbsPort {
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
   void on(const cpc::RoomWanted&) {}
+  void on(const cpc::KeepAliveDue&) {}
 
   void on(const ibv_wc& completion) {
     const bool good = completion.status == IBV_WC_SUCCESS;

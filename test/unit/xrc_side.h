@@ -185,6 +185,7 @@ class XrcSide : private VerbsPort {
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
   void on(const cpc::RoomWanted&) {}
+  void on(const cpc::KeepAliveDue&) {}
 
   void on(const ibv_wc& completion) {
     ck_assert_msg(completion.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(completion.status));

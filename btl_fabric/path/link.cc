@@ -277,16 +277,6 @@ void Link::post_drain_markers() noexcept {
   }
 }
 
-[[gnu::cold]] void Link::flush_again() noexcept {
-  for (LinkQueue& queue : queues_) {
-    if (queue.qp != nullptr && queue.receives.posted() > 0) {
-      ibv_qp_attr error{};
-      error.qp_state = IBV_QPS_ERR;
-      (void)ibv_modify_qp(queue.qp, &error, IBV_QP_STATE);  // a device that refuses this flushes by itself
-    }
-  }
-}
-
 bool Link::has_waiting() const noexcept {
   return rdma_.outstanding() > 0 ||
          std::any_of(queues_.begin(), queues_.end(), [](const LinkQueue& queue) { return !queue.waiting.empty(); });

@@ -96,9 +96,6 @@ class Link : public RoomSource {
   void post_drain_markers() noexcept;
   /// True when no completion of this link can come any more.
   [[nodiscard]] bool is_drained() const noexcept;
-  /// Moves the queue pairs to the error state once more. What was posted after they had been moved there is flushed too then: by
-  /// rxe not otherwise (Linux 6.1, librxe posts receives without a call of the kernel's).
-  void flush_again() noexcept;
 
  private:
   // RoomSource, while messages go over the link

@@ -60,6 +60,16 @@ void LinkHealing::break_off(FragmentQueue& messages, RdmaRequestQueue& requests)
   link_.take_waiting(messages, requests);
 }
 
+[[gnu::cold]] void LinkHealing::flush_again() noexcept {
+  for (LinkQueue& queue : link_.queues_) {
+    if (queue.qp != nullptr && queue.receives.posted() > 0) {
+      ibv_qp_attr error{};
+      error.qp_state = IBV_QPS_ERR;
+      (void)ibv_modify_qp(queue.qp, &error, IBV_QP_STATE);  // a device that refuses this flushes by itself
+    }
+  }
+}
+
 void LinkHealing::take_ring() noexcept {
   if (link_.ring_in_.is_open()) {
     (void)link_.take_from_ring();

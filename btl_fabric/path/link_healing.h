@@ -34,6 +34,9 @@ class LinkHealing {
   [[nodiscard]] bool keeps() const noexcept;
   /// Nothing more is posted, and nobody hears of what is under way. Gives what has not been posted.
   void break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept;
+  /// Moves the queue pairs to the error state once more. What was posted after they had been moved there is flushed too then: by
+  /// rxe not otherwise (Linux 6.1, librxe posts receives without a call of the kernel's).
+  void flush_again() noexcept;
   /// It is drained: takes what the peer has written to its ring.
   void take_ring() noexcept;
   /// After that: puts what the peer may not have before what is there already.

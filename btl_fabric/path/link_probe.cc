@@ -5,7 +5,8 @@ namespace fabric {
 
 bool LinkProbe::is_needed() const noexcept {
   const LinkQueue& queue = link_.rdma_queue();
-  const bool may_ask = link_.is_up() || link_.state() == Link::State::kResting;
+  const bool may_ask =
+      link_.is_up() || link_.state() == Link::State::kResting || link_.state() == Link::State::kResuming;
   return may_ask && link_.is_quiet() && queue.sends->batches.is_empty() && queue.sends->has_room();
 }
 

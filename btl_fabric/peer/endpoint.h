@@ -278,6 +278,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void go_on_healing();
   /// The peer says what it has taken.
   void hear_counts(Link& link, std::span<const std::byte> counts);
+  /// The queue pairs of both sides are up, and the peer's main thread has not said what it must: it computes. If the peer dies meanwhile
+  /// the connection breaks.
+  [[nodiscard]] bool waits_for_a_peer_that_is_there() const noexcept;
   /// There is no time left for it.
   [[nodiscard]] bool has_healed_for(std::chrono::milliseconds time) const noexcept;
 

@@ -69,6 +69,11 @@ bool Endpoint::has_lost_nothing() const noexcept {
          std::all_of(rest.queues.begin(), rest.queues.end(), [](const auto& packets) { return packets.empty(); });
 }
 
+bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
+  return state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited ||
+         (state_ == EndpointState::kResuming && ending_links_ == 0 && is_healing() && healing_->taken.empty());
+}
+
 /// Each link of an endpoint whose links may be made anew.
 void Endpoint::prepare_to_heal() {
   if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {

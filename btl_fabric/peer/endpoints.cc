@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "btl_fabric/path/link_healing.h"
 #include "common/ports/gid_choice.h"
 #include "cpc/core/choose.h"
 #include "cpc/registry/registry.h"
@@ -277,7 +278,7 @@ void Endpoints::reap_links() {
     if (!one.is_flushed || !one.is_drained()) {
       if (one.is_flushed && now - one.flushed_at > kPatience) {
         one.flushed_at = now;
-        one.flush_again();
+        LinkHealing(one).flush_again();
       }
       at = &one.next;
       continue;

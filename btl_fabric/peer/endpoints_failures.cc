@@ -103,9 +103,11 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
   Endpoint& endpoint = endpoint_of(link);
   // What is flushed and nobody waits for tells nothing new: it follows an error of ours, whose own completion comes before, an
   // event of the device, or the end of the connection, of which the progress thread tells after this. But on iWARP each
-  // queue pair is a TCP connection: goodbye over it has come before it is flushed.
+  // queue pair is a TCP connection: goodbye over it has come before it is flushed. And where connections are made anew, what nobody waits
+  // for may have been lost too.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
-    if (port_.address.link == Transport::kIwarp && !has_said_goodbye(link, failure.qpn)) {
+    const bool tells = port_.address.link == Transport::kIwarp || (heal_timeout_.count() > 0 && !endpoint.is_xrc_);
+    if (tells && !has_said_goodbye(link, failure.qpn)) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
       });

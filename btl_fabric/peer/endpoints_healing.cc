@@ -27,8 +27,9 @@ void Endpoints::watch_healing() {
     Endpoint& endpoint = *healing_[i];
     guarded(&endpoint, [&] { endpoint.go_on_connecting(now); });
   }
-  const auto late = std::find_if(healing_.begin(), healing_.end(),
-                                 [this](const Endpoint* one) { return one->has_healed_for(heal_timeout_); });
+  const auto late = std::find_if(healing_.begin(), healing_.end(), [this](const Endpoint* one) {
+    return one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there();
+  });
   if (late != healing_.end()) {
     Endpoint& endpoint = **late;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(heal_timeout_).count();

@@ -29,7 +29,8 @@ void Endpoints::on(const cpc::KeepAliveDue& /*upcall*/) noexcept try {
 }
 
 void Endpoint::ask_whether_there() noexcept {
-  const bool waits_for_peer = state_ == EndpointState::kConnected || state_ == EndpointState::kResting;
+  const bool waits_for_peer =
+      state_ == EndpointState::kConnected || state_ == EndpointState::kResting || state_ == EndpointState::kResuming;
   if (waits_for_peer && link_ && LinkProbe(*link_).is_needed()) {
     ++owner_.path().counters().keepalives;
     LinkProbe(*link_).send();

@@ -211,6 +211,37 @@ START_TEST(what_never_arrives_is_given_up) {
 }
 END_TEST
 
+/// Nobody waits for what is flushed, and no event comes before it: still something may have been lost with the queue pair.
+START_TEST(a_queue_pair_that_is_flushed_has_broken) {
+  EndpointsBench bench;
+  begin(bench);
+  const std::size_t before = bench.said<cpc::Connect>();
+  bench.device.fail_receive(bench.pair(), IBV_WC_WR_FLUSH_ERR);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), before + 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// The peer's main thread computes: its progress thread has brought the connection up.
+START_TEST(a_peer_that_computes_is_waited_for) {
+  EndpointsBench bench;
+  begin(bench, std::chrono::milliseconds(20));
+  lose(bench);
+  connect_again(bench);
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.reports, 0);
+  counts_arrive(bench, 1, 0);
+  while (!bench.pair(1).sends.empty()) {
+    bench.device.complete_send(bench.pair(1));
+  }
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.requests_ended, 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
 /// Receives that were posted after the queue pair had been moved to the error state are not flushed by every device.
 START_TEST(what_was_posted_late_is_flushed_again) {
   EndpointsBench bench;
@@ -244,5 +275,6 @@ int main() {
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
        counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
-       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again});
+       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
+       a_queue_pair_that_is_flushed_has_broken, a_peer_that_computes_is_waited_for});
 }

@@ -44,6 +44,15 @@ case_heals_rma() {
       says 'checks passed' && says 'made anew after' || { echo "executed=$executed"; return 1; }
   done
 }
+# The first that is heard of it is that requests have been flushed.
+case_heals_what_is_flushed() {
+  local executed
+  for executed in no yes; do
+    breaks "error status=WR_FLUSH_ERR executed=$executed op=send prob=0.003"
+    fabric 2 --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 "$check" $small && says 'checks passed' &&
+      says 'made anew after' || { echo "executed=$executed"; return 1; }
+  done
+}
 # What was written into the peer's memory, and seen there or not, goes over a queue the second time.
 case_heals_eager_rdma() {
   [ $link != iwarp ] || { echo 'SKIP iWARP has no eager RDMA'; exit 77; }

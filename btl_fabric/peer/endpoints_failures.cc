@@ -106,7 +106,9 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
   // queue pair is a TCP connection: goodbye over it has come before it is flushed. And where connections are made anew, what nobody waits
   // for may have been lost too.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
-    const bool tells = port_.address.link == Transport::kIwarp || (heal_timeout_.count() > 0 && !endpoint.is_xrc_);
+    // Of one that is being set up the progress thread says why.
+    const bool heals = heal_timeout_.count() > 0 && !endpoint.is_xrc_ && link.state() != Link::State::kOpening;
+    const bool tells = port_.address.link == Transport::kIwarp || heals;
     if (tells && !has_said_goodbye(link, failure.qpn)) {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});

@@ -223,6 +223,22 @@ START_TEST(a_queue_pair_that_is_flushed_has_broken) {
 }
 END_TEST
 
+/// But of one that is being set up the progress thread says why it cannot be, which may be final.
+START_TEST(a_set_up_that_is_flushed_waits_for_its_reason) {
+  EndpointsBench bench;
+  begin(bench);
+  lose(bench);
+  ++bench.link;
+  bench.post_receives();
+  const std::size_t before = bench.said<cpc::Connect>();
+  bench.device.fail_receive(bench.pair(), IBV_WC_WR_FLUSH_ERR);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), before);
+  bench.tell(cpc::Failed{bench.key(), bench.link, "it has ended", "", true, true});
+  expect_given_up(bench);
+}
+END_TEST
+
 /// The peer's main thread computes: its progress thread has brought the connection up.
 START_TEST(a_peer_that_computes_is_waited_for) {
   EndpointsBench bench;
@@ -276,5 +292,6 @@ int main() {
       {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
        counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
        set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
-       a_queue_pair_that_is_flushed_has_broken, a_peer_that_computes_is_waited_for});
+       a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
+       a_peer_that_computes_is_waited_for});
 }

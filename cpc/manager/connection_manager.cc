@@ -133,8 +133,13 @@ void ConnectionManager::Impl::tick() noexcept {
 
 void ConnectionManager::Impl::say_keep_alive() {
   keep_alive_->start(settings_.keepalive_ms);
-  if (!keep_alive_is_said.exchange(true, std::memory_order_relaxed)) {
+  if (keep_alive_is_said.exchange(true, std::memory_order_relaxed)) {
+    return;
+  }
+  try {
     upcalls.push(KeepAliveDue{});
+  } catch (const std::bad_alloc&) {  // the next time will do
+    keep_alive_is_said.store(false, std::memory_order_relaxed);
   }
 }
 

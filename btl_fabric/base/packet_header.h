@@ -26,18 +26,19 @@ enum class PacketKind : std::uint8_t {
   kRest = 9,         ///< the last message on a queue until the peer answers: it may say goodbye, or kStay
   kStay = 10,        ///< the answer that the link is needed
   kCounts = 11,      ///< PacketCounts::taken of each queue, after a link has broken
+  kDetour = 12,      ///< a DetourHeader, and what it says: for another endpoint of the peer, whose own link has broken
 };
-inline constexpr PacketKind kLastPacketKind = PacketKind::kCounts;
+inline constexpr PacketKind kLastPacketKind = PacketKind::kDetour;
 
 /// It is about the link that carries it, and about no other.
 [[nodiscard]] constexpr bool is_about_link(PacketKind kind) noexcept {
-  return kind == PacketKind::kGoodbye || kind >= PacketKind::kRing;
+  return kind == PacketKind::kGoodbye || (kind >= PacketKind::kRing && kind != PacketKind::kDetour);
 }
 
 /// It is sent again if it is lost with a link, and both sides count it.
 [[nodiscard]] constexpr bool is_counted(PacketKind kind) noexcept {
   return kind == PacketKind::kMessage || kind == PacketKind::kMessages || kind == PacketKind::kAtomic ||
-         kind == PacketKind::kAtomicReply;
+         kind == PacketKind::kAtomicReply || kind == PacketKind::kDetour;
 }
 
 /// Packets of a queue that are counted, since there is the endpoint; the numbers go round. A queue pair keeps their order, so

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
+#include "btl_fabric/base/registration.h"
 #include "common/rdma/rdma_planner.h"
 #include "common/rdma/verbs_rdma.h"
 
@@ -40,6 +41,10 @@ struct RdmaRequest {
 
   std::chrono::steady_clock::time_point repeated_since{};  ///< over one link after the other; zero: never
 
+  // Where several ports may carry it: for another one than `operation` is for. Only of reads and writes, and if `local` is not null.
+  Registration* local = nullptr;
+  mca_btl_base_registration_handle_t remote;
+
   // For the callback
   mca_btl_base_rdma_completion_fn_t callback = nullptr;
   void* local_address = nullptr;
@@ -58,6 +63,7 @@ struct RdmaRequest {
     serial = pieces_to_come = 0;
     status = OPAL_SUCCESS;
     repeated_since = {};
+    local = nullptr;
     callback = nullptr;
     local_address = context = data = nullptr;
     local_handle = nullptr;
@@ -79,6 +85,13 @@ class RdmaRequestQueue {
     request->next = nullptr;
     (head_ == nullptr ? head_ : tail_->next) = request;
     tail_ = request;
+    ++count_;
+  }
+  /// Back where it was.
+  void push_front(RdmaRequest* request) noexcept {
+    request->next = head_;
+    (head_ == nullptr ? tail_ : head_) = request;
+    head_ = request;
     ++count_;
   }
   /// Nobody is called back when they end.

@@ -219,10 +219,13 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
 }
 
 /// For large reads and writes that go over several devices at once; each kMostDevices of them are by themselves.
+/// Where connections are made anew all memory is large: what cannot go through one device goes through another.
 Status Component::share_large_memory() {
-  if (params().stripe_size == 0) {
+  const bool heals = params().heal_timeout > 0;
+  if (params().stripe_size == 0 && !heals) {
     return {};
   }
+  const std::size_t least = heals ? 1 : static_cast<std::size_t>(params().stripe_size);
   std::vector<RegistrationCache*> all;
   for (const auto& module : modules_) {
     if (all.empty() || all.back() != &module->cache()) {
@@ -236,7 +239,7 @@ Status Component::share_large_memory() {
     if (together.size() < 2) {
       continue;
     }
-    auto shared = RegistrationCache::share_large(together, static_cast<std::size_t>(params().stripe_size));
+    auto shared = RegistrationCache::share_large(together, least);
     if (!shared) {
       return tl::unexpected(shared.error());
     }

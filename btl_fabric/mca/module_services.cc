@@ -34,6 +34,14 @@ void ModuleServices::connect_other_ports(const ProcessName& peer, unsigned conte
   Component::get().connect_ports(peer, context);
 }
 
+Endpoint* ModuleServices::way_beside(const Endpoint& endpoint) const noexcept {
+  return Component::get().way_beside(endpoint);
+}
+
+Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept {
+  return Component::get().endpoint_through(port, peer);
+}
+
 void ModuleServices::submit(cpc::Command command) {
   Component::get().connections().submit(std::move(command));
 }
@@ -63,6 +71,10 @@ void ModuleServices::report_connection_failed(const Endpoint& endpoint, const st
 
 void ModuleServices::report_healed(const Endpoint& endpoint, const std::string& how) noexcept {
   say([&] { fabric::report_healed(module_, endpoint, how); });
+}
+
+void ModuleServices::report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept {
+  say([&] { fabric::report_detour(module_, endpoint, why, way); });
 }
 
 void ModuleServices::report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept {

@@ -18,10 +18,13 @@ class ModuleServices final : public EndpointServices {
   [[nodiscard]] std::string port_name() const override;
   void submit(cpc::Command command) override;
   void connect_other_ports(const ProcessName& peer, unsigned context) noexcept override;
+  [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
+  [[nodiscard]] Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept override;
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;
   void report_healed(const Endpoint& endpoint, const std::string& how) noexcept override;
+  void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept override;
   void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
                                 const std::string& history) noexcept override;
   void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept override;

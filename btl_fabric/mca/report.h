@@ -69,6 +69,7 @@ void report_queues_differ(const opal_proc_t& proc, const std::string& ours, cons
 /// Verbosely: a connection that only the peer wanted.
 void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);
 void report_healed(const Module& module, const Endpoint& endpoint, const std::string& how);
+void report_detour(const Module& module, const Endpoint& endpoint, const std::string& why, const Endpoint& way);
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
                               const std::string& history);
 void report_transfer_failed(const Module& module, const Endpoint& endpoint, const ibv_wc& completion);

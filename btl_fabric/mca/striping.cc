@@ -101,6 +101,8 @@ void fill(const Rail& rail, const Endpoint& lead, const Transfer& transfer, std:
                         rail.memory->access};
   operation.remote_address = transfer.remote_address + offset;
   operation.rkey = rail.key->rkey;
+  rail.request->local = &transfer.local;
+  rail.request->remote = transfer.remote;
   operation.reads_back = rail.endpoint->owner().port().pd != lead.owner().port().pd;
 }
 

@@ -25,8 +25,10 @@ struct Backlog {
   std::vector<std::deque<Packet>> queues;  ///< by place in the endpoint's subset; in order
   std::deque<Packet> ring;                 ///< was written to the peer's ring
   bool is_ring_settled = false;            ///< the peer has none of those
-  RdmaRequestQueue requests;               ///< have not ended
-  std::vector<AtomicReply> replies;        ///< to the peer's atomics, owed
+  std::deque<Packet>
+      unnumbered;             ///< the peer has none of these either, and they get new numbers: LinkHealing::unnumber()
+  RdmaRequestQueue requests;  ///< have not ended
+  std::vector<AtomicReply> replies;  ///< to the peer's atomics, owed
 };
 
 }  // namespace fabric

@@ -196,7 +196,7 @@ class Link : public RoomSource {
   void send_credits(LinkQueue& queue) noexcept;
   [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
   /// One of the component's own, of up to kMostOwn bytes, that nobody waits for; there is room. False if there is no buffer now.
-  static constexpr std::size_t kMostOwn = (kMaxQueues + 1) * sizeof(std::uint32_t);
+  static constexpr std::size_t kMostOwn = (kMaxQueues + 2) * sizeof(std::uint32_t);
   [[nodiscard]] bool post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte> body) noexcept;
   /// Verbs did not take a request of a queue.
   void post_refused(LinkQueue& queue, int error_number) noexcept;
@@ -260,6 +260,7 @@ class Link : public RoomSource {
   std::size_t rests_to_say_ = 0;       ///< over so many queues, the last ones
   bool owes_stay_ = false;             ///< there was no buffer to say so
   bool owes_counts_ = false;           ///< there was no buffer to say so
+  std::uint32_t counts_number_ = 0;    ///< LinkHealing::tell_counts()
   bool has_told_counts_ = false;       ///< or owes them
   Backlog* backlog_ = nullptr;         ///< what is to be sent again
   std::uint32_t target_qpn_ = 0;

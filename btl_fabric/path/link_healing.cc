@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 #include "btl_fabric/base/ring_message.h"
@@ -139,9 +140,18 @@ void LinkHealing::begin() noexcept {
   link_.state_ = Link::State::kResuming;
 }
 
-void LinkHealing::tell_counts() noexcept {
+void LinkHealing::tell_counts(std::uint32_t number) noexcept {
+  link_.counts_number_ = number;
   link_.owes_counts_ = link_.has_told_counts_ = true;
   say_counts();
+}
+
+void LinkHealing::write_counts(std::byte* to, std::span<const PacketCounts> counts, std::uint32_t number) noexcept {
+  for (const PacketCounts& one : counts) {
+    store_be(to, one.taken);
+    to += sizeof(std::uint32_t);
+  }
+  store_be(to, number);
 }
 
 bool LinkHealing::has_told() const noexcept {
@@ -149,7 +159,7 @@ bool LinkHealing::has_told() const noexcept {
 }
 
 void LinkHealing::say_counts() noexcept {
-  const std::size_t size = counts_of(link_) * sizeof(std::uint32_t);
+  const std::size_t size = counts_size(counts_of(link_));
   LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
   const bool may_speak =
       link_.is_up() || link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kResting;
@@ -158,12 +168,7 @@ void LinkHealing::say_counts() noexcept {
     return;
   }
   std::array<std::byte, Link::kMostOwn> body;
-  std::byte* at = body.data();
-  for (const LinkQueue& one : link_.queues_) {
-    store_be(at, one.counts->taken);
-    at += sizeof(std::uint32_t);
-  }
-  store_be(at, link_.ring_counts_->taken);
+  write_counts(body.data(), {link_.queues_.front().counts, counts_of(link_)}, link_.counts_number_);
   if (!queue.is_shared) {
     queue.credits.take_credit();
   }
@@ -176,17 +181,18 @@ void LinkHealing::say_counts() noexcept {
   }
 }
 
-bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept {
-  assert(taken.size() == counts_of(link_));
-  backlog.queues.resize(link_.queues_.size());
+bool LinkHealing::drop_arrived(Backlog& backlog, std::span<PacketCounts> counts, std::span<const std::uint32_t> taken,
+                               const UpperHandles& upper) noexcept {
+  assert(taken.size() == counts.size());
+  const std::size_t queues = counts.size() - 1;
+  backlog.queues.resize(queues);
   bool is_possible = true;
   FragmentQueue arrived;
   for (std::size_t place = 0; place < taken.size(); ++place) {
-    const bool is_ring = place == link_.queues_.size();
+    const bool is_ring = place == queues;
     std::deque<Backlog::Packet>& packets = is_ring ? backlog.ring : backlog.queues[place];
-    const PacketCounts& counts = is_ring ? *link_.ring_counts_ : *link_.queues_[place].counts;
     if (is_ring && backlog.is_ring_settled) {
-      is_possible = is_possible && counts.sent == taken[place];
+      is_possible = is_possible && counts[place].sent == taken[place];
       continue;
     }
     while (!packets.empty() && is_before(packets.front().number, taken[place])) {
@@ -200,15 +206,25 @@ bool LinkHealing::drop_arrived(Backlog& backlog, std::span<const std::uint32_t> 
     for (const Backlog::Packet& packet : packets) {
       is_possible = is_possible && packet.number == next++;
     }
-    is_possible = is_possible && next == counts.sent;
+    is_possible = is_possible && next == counts[place].sent;
   }
   backlog.is_ring_settled = true;  // what is left of it goes by queues, and gets its numbers there
-  link_.ring_counts_->sent = taken.back();
-  const UpperHandles upper = link_.upper_;
+  counts.back().sent = taken.back();
   while (!arrived.empty()) {  // a callback may fail the endpoint, and the backlog with it
     end_send(upper, arrived.pop_front(), OPAL_SUCCESS);
   }
   return is_possible;
+}
+
+void LinkHealing::unnumber(Backlog& backlog, std::span<PacketCounts> counts) noexcept {
+  for (std::size_t place = 0; place < backlog.queues.size(); ++place) {
+    std::deque<Backlog::Packet>& packets = backlog.queues[place];
+    counts[place].sent -= static_cast<std::uint32_t>(packets.size());
+    std::move(packets.begin(), packets.end(), std::back_inserter(backlog.unnumbered));
+    packets.clear();
+  }
+  std::move(backlog.ring.begin(), backlog.ring.end(), std::back_inserter(backlog.unnumbered));
+  backlog.ring.clear();
 }
 
 void LinkHealing::resend(Backlog& backlog) noexcept {
@@ -217,7 +233,7 @@ void LinkHealing::resend(Backlog& backlog) noexcept {
     link_.queues_[place].counts->sent -= static_cast<std::uint32_t>(again);
     link_.path_.counters().packets_resent += again;
   }
-  link_.path_.counters().packets_resent += backlog.ring.size();
+  link_.path_.counters().packets_resent += backlog.ring.size() + backlog.unnumbered.size();
   link_.backlog_ = &backlog;
   send_more();
 }
@@ -230,7 +246,7 @@ void LinkHealing::send_more() noexcept {
   if (link_.state_ != Link::State::kResuming) {
     return;  // one was refused
   }
-  if (!is_all || !send_as_many(link_.backlog_->ring, nullptr)) {
+  if (!is_all || !send_as_many(link_.backlog_->unnumbered, nullptr) || !send_as_many(link_.backlog_->ring, nullptr)) {
     link_.path_.retry_later(link_);
     return;
   }
@@ -238,12 +254,15 @@ void LinkHealing::send_more() noexcept {
   link_.path_.events().resent(link_);
 }
 
+std::size_t LinkHealing::queue_index_for(const Backlog::Packet& packet) const noexcept {
+  return packet.fragment != nullptr ? packet.fragment->queue
+                                    : link_.path_.queue_for(packet.copy.size() - PacketHeader::kSize);
+}
+
 /// As there is room for, over a queue, or (null) over the one for each one's size. True if none is left.
 bool LinkHealing::send_as_many(std::deque<Backlog::Packet>& packets, LinkQueue* queue) noexcept {
   while (!packets.empty()) {
-    LinkQueue& through = queue != nullptr
-                             ? *queue
-                             : link_.queue(link_.path_.queue_for(packets.front().copy.size() - PacketHeader::kSize));
+    LinkQueue& through = queue != nullptr ? *queue : link_.queue(queue_index_for(packets.front()));
     if (!link_.make_room(through)) {
       return false;
     }
@@ -283,6 +302,7 @@ void LinkHealing::send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept
 }
 
 void LinkHealing::end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper, bool quietly) noexcept {
+  backlog.queues.push_back(std::move(backlog.unnumbered));
   for (std::deque<Backlog::Packet>& packets : backlog.queues) {
     while (!packets.empty()) {
       Fragment* const fragment = packets.front().fragment;

@@ -55,11 +55,21 @@ class LinkHealing {
   void use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept;
   /// It is up, but sends only what the next three do.
   void begin() noexcept;
-  /// Tells the peer what has been taken, which is final but for what comes by this link.
-  void tell_counts() noexcept;
+  /// Tells the peer what has been taken, which is final but for what comes by this link. `number`: of telling, counted up, so that what
+  /// is told by another way (peer/endpoint_detour.cc) and comes late is known to be old.
+  void tell_counts(std::uint32_t number) noexcept;
+  /// The body of such a message, of `counts` counts: those, and the number.
+  [[nodiscard]] static constexpr std::size_t counts_size(std::size_t counts) noexcept {
+    return (counts + 1) * sizeof(std::uint32_t);
+  }
+  static void write_counts(std::byte* to, std::span<const PacketCounts> counts, std::uint32_t number) noexcept;
   [[nodiscard]] bool has_told() const noexcept;
-  /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, in the order of the counts. False if that cannot be.
-  [[nodiscard]] bool drop_arrived(Backlog& backlog, std::span<const std::uint32_t> taken) noexcept;
+  /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, in the order of the endpoint's `counts`. False
+  /// if that cannot be. For all its links, and for none.
+  [[nodiscard]] static bool drop_arrived(Backlog& backlog, std::span<PacketCounts> counts,
+                                         std::span<const std::uint32_t> taken, const UpperHandles& upper) noexcept;
+  /// After that, with no link that carries: what is left may go by other ways, and its numbers are given to others.
+  static void unnumber(Backlog& backlog, std::span<PacketCounts> counts) noexcept;
   /// Sends what is left again, with the next calls of progress(); PathEvents::resent() says when all is posted. The backlog stays
   /// until then, or until this link is broken off.
   void resend(Backlog& backlog) noexcept;
@@ -74,6 +84,7 @@ class LinkHealing {
  private:
   [[nodiscard]] bool send_as_many(std::deque<Backlog::Packet>& packets, LinkQueue* queue) noexcept;
   void send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept;
+  [[nodiscard]] std::size_t queue_index_for(const Backlog::Packet& packet) const noexcept;
 
   Link& link_;
 };

@@ -176,8 +176,35 @@ LinkRdma::Started LinkRdma::borrow_for(RdmaRequest* request) noexcept {
   return Started::kLater;
 }
 
-LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
+bool LinkRdma::describe(RdmaRequest& request, AtomicMessage& message) noexcept {
   if (atomics_->under_way == atomics_->places.size()) {
+    return false;
+  }
+  std::uint32_t place = 0;
+  while (atomics_->places[place] != nullptr) {
+    ++place;
+  }
+  request.serial = atomics_->next_serial++;
+  message.place = place;
+  message.serial = request.serial;
+  message.address = request.operation.remote_address;
+  message.rkey = request.operation.rkey;
+  message.op = static_cast<std::uint16_t>(request.is_swap ? 0 : request.op);
+  message.is_32_bit = request.is_32_bit;
+  message.operand = request.operation.operand;
+  message.compare = request.operation.compare;
+  return true;
+}
+
+void LinkRdma::await_reply(RdmaRequest* request, std::uint32_t place) noexcept {
+  ++path_.counters().atomics_by_message;
+  atomics_->places[place] = request;
+  ++atomics_->under_way;
+}
+
+LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
+  AtomicMessage message;
+  if (!describe(*request, message)) {
     return Started::kLater;
   }
   Fragment* fragment = path_.get_send(path_.queue_for(AtomicMessage::kSize));
@@ -185,29 +212,13 @@ LinkRdma::Started LinkRdma::send_message(RdmaRequest* request) noexcept {
     path_.retry_later(link_);
     return Started::kLater;
   }
-  std::size_t place = 0;
-  while (atomics_->places[place] != nullptr) {
-    ++place;
-  }
-  request->serial = atomics_->next_serial++;
-  AtomicMessage message;
-  message.place = static_cast<std::uint32_t>(place);
-  message.serial = request->serial;
-  message.address = request->operation.remote_address;
-  message.rkey = request->operation.rkey;
-  message.op = static_cast<std::uint16_t>(request->is_swap ? 0 : request->op);
-  message.is_32_bit = request->is_32_bit;
-  message.operand = request->operation.operand;
-  message.compare = request->operation.compare;
   message.write(fragment->packet + PacketHeader::kSize);
-  ++path_.counters().atomics_by_message;
   // Only then is it one of those under way: if it is refused, everything of the link ends while it is sent, but this is
   // the caller's still.
   if (!link_.send_internal(*fragment, PacketKind::kAtomic, AtomicMessage::kSize)) {
     return Started::kFailed;
   }
-  atomics_->places[place] = request;
-  ++atomics_->under_way;
+  await_reply(request, message.place);
   return Started::kYes;
 }
 

@@ -19,6 +19,7 @@
 namespace fabric {
 
 class PacketPath;
+struct AtomicMessage;
 struct AtomicReply;
 
 /// What a queue pair bounds: of a link's own, or of the one that X queues share.
@@ -89,6 +90,11 @@ class LinkRdma {
     std::size_t under_way = 0;
     std::uint32_t next_serial = 1;
   };
+
+  /// What a request says to the peer that goes as a message, and takes a place for its answer; false if there is none. Either
+  /// await_reply() follows, or nothing has happened.
+  [[nodiscard]] bool describe(RdmaRequest& request, AtomicMessage& message) noexcept;
+  void await_reply(RdmaRequest* request, std::uint32_t place) noexcept;
 
   enum class Started {
     kYes,

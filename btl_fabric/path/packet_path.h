@@ -118,6 +118,12 @@ class PacketPath {
   /// A send buffer of a queue, or null. Goes back by put_back().
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return queues_.send_pools[queue]->get(); }
 
+  /// An atomic that has come as a message.
+  [[nodiscard]] AtomicReply execute(const AtomicMessage& message) noexcept {
+    ++counters().atomics_executed;
+    return parts_.targets.execute(message);
+  }
+
   /// Posts the first receives of all shared queues, if that has not been done.
   [[nodiscard]] Status start_shared_queues();
   /// A device says that a shared receive queue runs low. Nothing happens if it is none of ours.

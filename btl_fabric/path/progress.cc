@@ -201,6 +201,8 @@ void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<co
     is_good = take_atomic(queue, body);
   } else if (kind == PacketKind::kAtomicReply) {
     is_good = take_atomic_reply(queue, body);
+  } else if (kind == PacketKind::kDetour) {
+    is_good = events().detour_arrived(link, body);
   } else if (link.ring_in_.is_open()) {
     (void)link.take_from_ring();
   }
@@ -294,9 +296,7 @@ bool PacketPath::take_atomic(LinkQueue& queue, std::span<const std::byte> body) 
   if (!message.read(body.data(), body.size())) {
     return false;
   }
-  const AtomicReply reply = parts_.targets.execute(message);
-  ++counters().atomics_executed;
-  queue.link.reply(reply);
+  queue.link.reply(execute(message));
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "btl_fabric/base/detour_header.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/path/link.h"
@@ -150,6 +151,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// A piece has ended, or (OPAL_ERR_*) could not be started. With the last one the caller is told, once, of the first error.
   void end_piece(RdmaRequest* whole, int status) noexcept;
 
+  /// A request may have to go through another port, and should say by what.
+  [[nodiscard]] bool may_need_another_port() const noexcept { return heals_; }
+
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
 
@@ -184,13 +188,31 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void forget_connections() noexcept;
   // What becomes of a link that has broken (endpoint_healing.cc)
   void prepare_to_heal();
+  [[nodiscard]] std::span<PacketCounts> counts() const noexcept { return {counts_.get(), subset.count() + 1}; }
   void break_off(const EndpointCause& cause);
   [[nodiscard]] Status connect_again();
-  [[nodiscard]] bool makes_progress();
+  [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);
   [[nodiscard]] bool has_lost_nothing() const noexcept;
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
+  // The same by another way (endpoint_detour.cc)
+  [[nodiscard]] bool may_settle() const noexcept;
+  [[nodiscard]] bool say_aside(Endpoint& way, DetourHeader::What what, std::span<const std::byte> body) noexcept;
+  void tell_counts_aside(Endpoint& way);
+  void answer_aside();
+  void settle();
+  enum class Carried {
+    kYes,
+    kLater,  ///< there is no room or no buffer now
+    kNever,  ///< it has to wait for a link of this endpoint
+  };
+  void carry_aside(Endpoint& way);
+  [[nodiscard]] Carried carry_copy(Endpoint& way, std::span<const std::byte> packet) noexcept;
+  [[nodiscard]] Carried carry_message(Endpoint& way, const Fragment& fragment) noexcept;
+  [[nodiscard]] Carried carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,
+                              std::span<const std::byte> second) noexcept;
+  [[nodiscard]] Carried carry_request(Endpoint& way, RdmaRequest& request);
   void give_up_healing(const std::string& why);
   /// Ends what was to be sent again, with an error, or so that nobody hears of it.
   void stop_healing(bool quietly) noexcept;
@@ -277,12 +299,20 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// All of them, and whatever else was ending.
   void go_on_healing();
   /// The peer says what it has taken.
-  void hear_counts(Link& link, std::span<const std::byte> counts);
+  void hear_counts(Link& link, std::span<const std::byte> body);
   /// The queue pairs of both sides are up, and the peer's main thread has not said what it must: it computes. If the peer dies meanwhile
   /// the connection breaks.
   [[nodiscard]] bool waits_for_a_peer_that_is_there() const noexcept;
   /// There is no time left for it.
   [[nodiscard]] bool has_healed_for(std::chrono::milliseconds time) const noexcept;
+
+  // Another way, while no link can be made, for Endpoints (endpoint_detour.cc)
+  /// Goes on with it.
+  void go_on_detour(std::chrono::steady_clock::time_point now);
+  /// The peer says by another way what it has taken. False if it cannot be.
+  [[nodiscard]] bool hear_counts_aside(std::span<const std::byte> body, bool wants_ours);
+  [[nodiscard]] bool hear_atomic_aside(std::span<const std::byte> body);
+  [[nodiscard]] bool hear_reply_aside(std::span<const std::byte> body);
 
   /// Once drained: the link goes, and the progress thread hears Destroy.
   void destroy();
@@ -303,6 +333,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   bool has_asked_ = false;  ///< our Connect is on its way, or joined to what the peer has begun
   const bool exchanges_cts_;
   const bool is_xrc_;
+  const bool heals_;  ///< its links are made anew when they break
   bool may_speak_first_ = true;
   unsigned cts_received_ = 0;     ///< of handshake_.queues
   std::uint64_t last_used_ = 0;   ///< Endpoints::idle_round_ of
@@ -319,11 +350,16 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   RdmaRequestQueue waiting_rdma_;
   std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
   std::unique_ptr<PacketCounts[]>
-      counts_;                ///< of all its links, by place, and of the ring; null where none is made anew
-  bool owes_counts_ = false;  ///< the peer wants to know them
+      counts_;                      ///< of all its links, by place, and of the ring; null where none is made anew
+  bool owes_counts_ = false;        ///< the peer wants to know them
+  bool owes_counts_aside_ = false;  ///< the same, by another port
+  std::uint32_t tellings_ = 0;      ///< of them, by whatever way
+  std::uint32_t newest_heard_ = 0;  ///< of the peer's tellings
   std::unique_ptr<EndpointHealing>
       healing_;                         ///< from the break of a link until what it has not delivered is sent again
   std::unique_ptr<Obstacle> obstacle_;  ///< of the last time that one was
+  std::chrono::steady_clock::time_point healed_at_;  ///< the last time
+  unsigned short_lives_ = 0;                         ///< of links that were made anew, one after the other
   std::unique_ptr<EndpointLink> link_;
   RoomListing room_;  ///< of the carrier; goes before it
 };

@@ -17,6 +17,12 @@ namespace fabric {
 
 namespace {
 
+/// After this another port is taken for what does not get through.
+constexpr std::chrono::seconds kPatience{1};
+
+/// A link that has not lasted longer is likely to break again.
+constexpr std::chrono::seconds kShortLife{2};
+
 /// The next attempt may do better. Not so what the program, the protocol or this host has done wrong.
 bool may_pass(const LinkFailure& failure, std::uint32_t vendor_id) noexcept {
   if (failure.kind == LinkFailure::Kind::kDeviceEvent) {
@@ -56,7 +62,7 @@ bool Endpoint::may_heal(const EndpointCause& cause) const noexcept {
 }
 
 bool Endpoint::has_healed_for(std::chrono::milliseconds time) const noexcept {
-  return is_healing() && std::chrono::steady_clock::now() - healing_->since >= time;
+  return is_healing() && std::chrono::steady_clock::now() - std::max(healing_->since, healing_->carried_at) >= time;
 }
 
 /// What links that have broken have sent is known to have arrived, and nothing waits.
@@ -65,7 +71,7 @@ bool Endpoint::has_lost_nothing() const noexcept {
     return false;
   }
   const Backlog& rest = healing_->backlog;
-  return rest.requests.empty() && rest.replies.empty() && rest.ring.empty() &&
+  return rest.requests.empty() && rest.replies.empty() && rest.ring.empty() && rest.unnumbered.empty() &&
          std::all_of(rest.queues.begin(), rest.queues.end(), [](const auto& packets) { return packets.empty(); });
 }
 
@@ -76,7 +82,7 @@ bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
 
 /// Each link of an endpoint whose links may be made anew.
 void Endpoint::prepare_to_heal() {
-  if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {
+  if (!heals_ || is_self_) {
     return;
   }
   if (counts_ == nullptr) {
@@ -95,6 +101,7 @@ void Endpoint::break_off(const EndpointCause& cause) {
   if (!is_healing()) {
     healing_ = std::make_unique<EndpointHealing>();
     healing_->since = std::chrono::steady_clock::now();
+    short_lives_ = healing_->since - healed_at_ < kShortLife ? short_lives_ + 1 : 0;
     healing_->resent_before = owner_.path().counters().packets_resent;
     healing_->why =
         cause.failure != nullptr ? describe_queue(cause.failure->qpn) + ": " + what_failed(*cause.failure) : cause.text;
@@ -121,11 +128,13 @@ void Endpoint::break_off(const EndpointCause& cause) {
   forget_connections();
 }
 
-/// A peer, or a way to it, that is not there now is left alone for a while, and for longer each time.
+/// A peer, or a way to it, that is not there now is left alone for a while, and for longer each time; so is a way that has broken soon
+/// after the last times too, if there is another one.
 Status Endpoint::connect_again() {
   constexpr std::chrono::milliseconds kLongest{2000};
   constexpr unsigned kMostDoublings = 10;
-  const unsigned attempt = healing_->attempts++;
+  const unsigned attempt =
+      healing_->attempts++ + (short_lives_ > 0 && owner_.way_beside(*this) != nullptr ? short_lives_ : 0);
   if (attempt == 0) {
     return connect();
   }
@@ -144,6 +153,9 @@ void Endpoint::go_on_connecting(std::chrono::steady_clock::time_point now) {
 }
 
 void Endpoint::exchange_counts() {
+  if (is_healing()) {  // what this link brings, another way is to be told anew
+    healing_->is_settled = healing_->is_told_aside = false;
+  }
   LinkHealing(link()).begin();
   go_on_healing();
 }
@@ -172,25 +184,29 @@ void Endpoint::give_up_healing(const std::string& why) {
 }
 
 void Endpoint::go_on_healing() {
-  if (ending_links_ > 0 || !link_) {
+  if (ending_links_ > 0) {
     return;  // what has been taken is not final
+  }
+  answer_aside();
+  if (!link_) {
+    return;
   }
   if (owes_counts_) {
     owes_counts_ = false;
-    LinkHealing(*link_).tell_counts();
+    LinkHealing(*link_).tell_counts(++tellings_);
   }
   if (!is_healing() || state_ != EndpointState::kResuming) {
     return;
   }
   if (!LinkHealing(*link_).has_told()) {
-    LinkHealing(*link_).tell_counts();
+    LinkHealing(*link_).tell_counts(++tellings_);
   }
   if (state_ != EndpointState::kResuming || healing_->taken.empty() || healing_->is_resending) {
     return;
   }
   healing_->is_resending = true;
   const Link* const newest = link_.get();
-  const bool is_possible = LinkHealing(*link_).drop_arrived(healing_->backlog, healing_->taken);
+  const bool is_possible = LinkHealing::drop_arrived(healing_->backlog, counts(), healing_->taken, upper());
   if (!is_healing() || link_.get() != newest || state_ != EndpointState::kResuming) {
     return;  // a callback has made progress, and something else has happened
   }
@@ -198,7 +214,13 @@ void Endpoint::go_on_healing() {
     give_up_healing("Over the next connection the peer said that it has taken other messages than can be");
     return;
   }
-  if (!makes_progress()) {
+  const bool has_way = owner_.way_beside(*this) != nullptr;
+  if (!makes_progress(has_way ? std::min<std::chrono::milliseconds>(kPatience, owner_.heal_timeout())
+                              : owner_.heal_timeout())) {
+    if (has_way) {  // it is left alone, until the other port has carried what it does not
+      apply(EndpointEvent::kLinkFailed, {.text = "the same message, or read or write, did not arrive again"});
+      return;
+    }
     give_up_healing(
         "Over one connection after the other the same message, or read or write, did not arrive: the way to the peer does not take it");
     return;
@@ -206,9 +228,9 @@ void Endpoint::go_on_healing() {
   LinkHealing(*link_).resend(healing_->backlog);
 }
 
-/// True unless what goes first of what is sent again, of a queue or of reads and writes, has done so for longer than heal_timeout, over
-/// one link after the other. A packet that is larger than a switch on the way takes, for example, breaks them all.
-bool Endpoint::makes_progress() {
+/// True unless what goes first of what is sent again, of a queue or of reads and writes, has done so for longer than `time`, over one
+/// link after the other. A packet that is larger than a switch on the way takes, for example, breaks them all.
+bool Endpoint::makes_progress(std::chrono::milliseconds time) {
   const auto now = std::chrono::steady_clock::now();
   auto oldest = now;
   std::vector<std::optional<std::uint32_t>> first;
@@ -229,22 +251,22 @@ bool Endpoint::makes_progress() {
     one->repeated_since = one->repeated_since.time_since_epoch().count() == 0 ? now : one->repeated_since;
     oldest = std::min(oldest, one->repeated_since);
   }
-  return now - oldest <= owner_.heal_timeout();
+  return now - oldest <= time;
 }
 
-void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {
-  if (counts.size() != LinkHealing::counts_of(link) * sizeof(std::uint32_t)) {
-    const LinkFailure failure{
-        .kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = counts};
+void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
+  if (body.size() != LinkHealing::counts_size(counts().size())) {
+    const LinkFailure failure{.kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = body};
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
     return;
   }
+  newest_heard_ = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
   if (!is_healing()) {
     owes_counts_ = !LinkHealing(link).has_told();
   } else {
     healing_->taken.clear();
-    for (std::size_t place = 0; place < LinkHealing::counts_of(link); ++place) {
-      healing_->taken.push_back(load_be<std::uint32_t>(counts.data() + place * sizeof(std::uint32_t)));
+    for (std::size_t place = 0; place < counts().size(); ++place) {
+      healing_->taken.push_back(load_be<std::uint32_t>(body.data() + place * sizeof(std::uint32_t)));
     }
   }
   go_on_healing();
@@ -254,6 +276,7 @@ void Endpoint::hear_counts(Link& link, std::span<const std::byte> counts) {
 RdmaRequestQueue Endpoint::end_healing() {
   const std::unique_ptr<EndpointHealing> done = std::move(healing_);
   owner_.end_healing(*this);
+  healed_at_ = std::chrono::steady_clock::now();
   LinkHealing(link()).owe(std::move(done->backlog.replies));
   const auto took =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - done->since);

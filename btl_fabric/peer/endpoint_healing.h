@@ -26,6 +26,15 @@ struct EndpointHealing {
   std::uint64_t resent_before = 0;                                    ///< Counters::packets_resent
   unsigned attempts = 0;                                              ///< to connect
   std::optional<std::chrono::steady_clock::time_point> connect_at{};  ///< it waits for that
+
+  // By another way (endpoint_detour.cc)
+  std::vector<std::uint32_t> taken_aside{};  ///< what the peer has said so, not handled yet; empty: nothing
+  std::uint32_t number_aside = 0;            ///< of that
+  bool is_settled = false;                   ///< what is left has no numbers any more: it goes by whatever way there is
+  bool is_told_aside = false;                ///< the peer has been told what we have taken, or will be
+  std::optional<std::chrono::steady_clock::time_point> told_aside{};  ///< it was, or another port was looked for
+  std::chrono::steady_clock::time_point carried_at{};                 ///< nothing has had to wait so far; zero: never
+  std::uint64_t carried = 0;                                          ///< messages, reads and writes
 };
 
 /// What had to be sent again first when a link had broken, which the next one has perhaps not brought to the peer either.

@@ -31,6 +31,11 @@ class EndpointServices {
   /// that they know, and a message for one that is not connected waits until both processes are inside MPI again.
   virtual void connect_other_ports(const ProcessName& peer, unsigned context) noexcept = 0;
 
+  /// Another endpoint to the same peer, in the same context, whose link carries; null: there is none now.
+  [[nodiscard]] virtual Endpoint* way_beside(const Endpoint& endpoint) const noexcept = 0;
+  /// The endpoint to a peer through this process's port `port`, which is a number from the peer; null: there is none.
+  [[nodiscard]] virtual Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept = 0;
+
   /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
   virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
 
@@ -40,6 +45,8 @@ class EndpointServices {
   virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept = 0;
   /// A connection had broken, and has been made anew with nothing lost.
   virtual void report_healed(const Endpoint& endpoint, const std::string& how) noexcept = 0;
+  /// What is sent over one goes by another meanwhile.
+  virtual void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept = 0;
   virtual void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
                                         const std::string& history) noexcept = 0;
   virtual void report_link_failed(const Endpoint& endpoint, const LinkFailure& failure) noexcept = 0;

@@ -121,6 +121,10 @@ class Endpoints final : private PathEvents {
   void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
                      std::uint64_t resent) noexcept;
   void watch_healing();
+  [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept { return services_.way_beside(endpoint); }
+  void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept {
+    services_.report_detour(endpoint, why, way);
+  }
   [[nodiscard]] Status connect_self();
   /// Reads, writes and atomics of its links that are being taken down, whose callbacks are to come.
   [[nodiscard]] std::uint32_t rdma_of_ending_links(const Endpoint& endpoint) const noexcept;
@@ -189,6 +193,7 @@ class Endpoints final : private PathEvents {
   void rest_asked(Link& link) noexcept override;
   void rest_declined(Link& link) noexcept override;
   void counts_arrived(Link& link, std::span<const std::byte> counts) noexcept override;
+  bool detour_arrived(Link& link, std::span<const std::byte> body) noexcept override;
   void resent(Link& link) noexcept override;
   void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
   void handshake_completed(const ibv_wc& completion) noexcept override;

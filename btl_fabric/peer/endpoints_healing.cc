@@ -27,6 +27,10 @@ void Endpoints::watch_healing() {
     Endpoint& endpoint = *healing_[i];
     guarded(&endpoint, [&] { endpoint.go_on_connecting(now); });
   }
+  for (std::size_t i = 0; i < healing_.size(); ++i) {
+    Endpoint& endpoint = *healing_[i];
+    guarded(&endpoint, [&] { endpoint.go_on_detour(now); });
+  }
   const auto late = std::find_if(healing_.begin(), healing_.end(), [this](const Endpoint* one) {
     return one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there();
   });
@@ -43,6 +47,38 @@ void Endpoints::counts_arrived(Link& link, std::span<const std::byte> counts) no
   if (endpoint.is_current(link)) {
     guarded(&endpoint, [&] { endpoint.hear_counts(link, counts); });
   }
+}
+
+bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noexcept {
+  const Endpoint& way = static_cast<EndpointLink&>(link).endpoint;
+  DetourHeader header;
+  if (!header.read(body.data(), body.size())) {
+    return false;
+  }
+  Endpoint* const meant = services_.endpoint_through(header.to_port, way.key().peer);
+  if (meant == nullptr) {
+    return true;  // Open MPI has taken it away
+  }
+  if (meant->key().remote_port != header.from_port || meant->owner().number_of_context() != number_) {
+    return false;
+  }
+  const std::span<const std::byte> rest = body.subspan(DetourHeader::kSize);
+  bool is_good = true;
+  meant->owner_.guarded(meant, [&] {
+    switch (header.what) {
+      case DetourHeader::What::kCounts:
+      case DetourHeader::What::kCountsAndYours:
+        is_good = meant->hear_counts_aside(rest, header.what == DetourHeader::What::kCountsAndYours);
+        break;
+      case DetourHeader::What::kAtomic:
+        is_good = meant->hear_atomic_aside(rest);
+        break;
+      case DetourHeader::What::kAtomicReply:
+        is_good = meant->hear_reply_aside(rest);
+        break;
+    }
+  });
+  return is_good;
 }
 
 void Endpoints::resent(Link& link) noexcept {

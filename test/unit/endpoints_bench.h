@@ -192,6 +192,8 @@ class EndpointsBench final : private EndpointServices {
   unsigned upper_layer_told = 0;
   unsigned other_ports_wanted = 0;
   bool submits = true;
+  Endpoint* beside = nullptr;   ///< of another port
+  Endpoint* through = nullptr;  ///< whom the peer means
   std::function<void()> on_sent;
 
  private:
@@ -210,6 +212,12 @@ class EndpointsBench final : private EndpointServices {
     ++reports;
   }
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*why*/) noexcept override {}
+  void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
+                     const Endpoint& /*way*/) noexcept override {}
+  Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return beside; }
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) const noexcept override {
+    return through;
+  }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {
     ++other_ports_wanted;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "btl_fabric/base/detour_header.h"
 #include "btl_fabric/path/immediate_sends.h"
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/path_events.h"
@@ -227,6 +228,7 @@ class PathBench final : private PathEvents {
   int rests_declined = 0;
   int links_resent = 0;
   std::vector<std::vector<std::byte>> counts_heard;
+  std::vector<std::vector<std::byte>> detours_heard;
   unsigned cts = 0;
   unsigned handshakes = 0;
   unsigned unknown = 0;
@@ -274,6 +276,10 @@ class PathBench final : private PathEvents {
   void rest_declined(Link& /*link*/) noexcept override { ++rests_declined; }
   void counts_arrived(Link& /*link*/, std::span<const std::byte> counts) noexcept override {
     counts_heard.emplace_back(counts.begin(), counts.end());
+  }
+  bool detour_arrived(Link& /*link*/, std::span<const std::byte> body) noexcept override {
+    detours_heard.emplace_back(body.begin(), body.end());
+    return body.size() >= DetourHeader::kSize;
   }
   void resent(Link& /*link*/) noexcept override { ++links_resent; }
   void cts_received(LinkQueue& /*queue*/, std::span<const std::byte> /*packet*/) noexcept override { ++cts; }

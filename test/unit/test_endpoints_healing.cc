@@ -41,12 +41,13 @@ void connect_again(EndpointsBench& bench) {
   bench.post_receives();
   bench.connected();
 }
-/// The peer says what it has of each queue; it has no ring.
+/// The peer says what it has of each queue, for the first time; it has no ring.
 void counts_arrive(EndpointsBench& bench, std::uint32_t first, std::uint32_t second) {
-  std::vector<std::byte> packet(PacketHeader::kSize + 3 * sizeof first);
+  std::vector<std::byte> packet(PacketHeader::kSize + 4 * sizeof first);
   PacketHeader{PacketKind::kCounts, 0, {}}.write(packet.data());
   store_be(packet.data() + PacketHeader::kSize, first);
   store_be(packet.data() + PacketHeader::kSize + sizeof first, second);
+  store_be(packet.data() + PacketHeader::kSize + 3 * sizeof first, std::uint32_t{1});
   bench.device.receive(bench.pair(), packet);
   bench.endpoints.progress();
 }

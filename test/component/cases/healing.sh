@@ -87,6 +87,54 @@ case_heals_a_link_that_was_down() {
   ip link set va up
   return $status
 }
+# both_ports_but_one NP KIB SECONDS [UP] : check_soak over both devices, and the port of the first goes down, for good or for UP seconds.
+both_ports_but_one() {
+  local pid status
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a port that goes down when it is told to'; exit 77 ;; esac
+  stock check_soak || return 1
+  rm -f out
+  trap 'ctl port-up 0 0 1' EXIT
+  (
+    until grep -qs 'each has spoken' out; do sleep 0.1; done
+    ctl port-down 0 0 1
+    [ -z "$4" ] || { sleep "$4"; ctl port-up 0 0 1; }
+  ) &
+  pid=$!
+  fabric "$1" --mca btl_base_verbose 1 --mca btl_fabric_if_include "$dev_a,$dev_b" --mca btl_fabric_heal_timeout 3 \
+    --mca btl_fabric_timeout 12 "$programs/check_soak" "$3" "$2"
+  status=$?
+  kill $pid 2> /dev/null
+  ctl port-up 0 0 1
+  return $status
+}
+# What it has left, and all that is sent meanwhile, goes by the other one, for longer than heal_timeout.
+case_heals_by_another_port() {
+  local kib
+  for kib in 16 4000; do
+    both_ports_but_one 2 $kib 6 '' && says 'what is sent goes by' && says 'as they were sent' || return 1
+  done
+}
+case_heals_by_another_port_for_a_while() {
+  both_ports_but_one 3 64 9 1 && says 'what is sent goes by' && says 'made anew after' && says 'as they were sent'
+}
+# Reads, writes and the component's own atomics too. A port that never works does not end the job, whatever the peer has executed.
+case_heals_rma_by_another_port() {
+  local executed program
+  stock check_accumulate || return 1
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed device=0"
+    for program in "$programs/check_accumulate" "$check --rma --max 65536"; do
+      # shellcheck disable=SC2086 # several words
+      fabric 3 --mca btl_base_verbose 1 --mca btl_fabric_if_include "$dev_a,$dev_b" --mca btl_fabric_heal_timeout 3 \
+        --mca btl_fabric_device_atomics 0 --mca osc rdma $program && says 'checks passed' && says 'what is sent goes by' ||
+        { echo "executed=$executed: $program"; return 1; }
+    done
+  done
+}
+case_counters_of_another_port() {
+  breaks 'error status=RETRY_EXC_ERR device=0 op=send'
+  counts --mca btl_fabric_if_include "$dev_a,$dev_b" --mca btl_fabric_stripe_size 0 --mca btl_fabric_heal_timeout 60 -- carried_by_other_ports=1
+}
 # A message that the way to the peer does not take breaks every connection that it is sent over: that is told in the end.
 case_heals_not_for_ever() {
   breaks 'error status=RETRY_EXC_ERR min_bytes=40000'

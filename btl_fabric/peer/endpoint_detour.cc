@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Another way: while the link of an endpoint cannot be made anew, what it has left, and what is sent meanwhile, goes through another
+// port to the same peer. An endpoint there has a link that carries, and delivers once, whatever becomes of it. What this one's
+// last link has brought is told that way first (DetourHeader), as it is over a new link. After that messages go as messages of the
+// other endpoint, reads and writes as pieces of it; atomics that go as messages name the endpoint, since their targets and
+// answers are known there. Atomics of the device wait: two devices may not know of each other's. Attempts to make the link anew go
+// on, and with the first that succeeds everything goes over it again.
+//
+// Each telling of counts has a number, whichever way it goes. One that comes late, after a newer one over the endpoint's own link,
+// is known by it.
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "btl_fabric/base/atomic_message.h"
+#include "btl_fabric/path/link_healing.h"
+#include "btl_fabric/path/packet_path.h"
+#include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoint_healing.h"
+#include "btl_fabric/peer/endpoints.h"
+#include "common/rdma/single_requests.h"
+
+namespace fabric {
+
+namespace {
+
+/// The peer is asked again, and other ports are looked for again, after this.
+constexpr std::chrono::seconds kPatience{1};
+
+/// Messages that are handed to it are posted at once.
+bool has_room(Endpoint& way) noexcept {
+  Link* const link = way.carrier();
+  return link != nullptr && std::all_of(link->queues().begin(), link->queues().end(),
+                                        [](const LinkQueue& queue) { return queue.waiting.empty(); });
+}
+
+/// A copy of a packet's body for it: `first` and then `second`. False if there is no buffer now, or it is closed.
+bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,
+               std::span<const std::byte> second) noexcept {
+  PacketPath& path = way.owner().path();
+  const std::size_t size = first.size() + second.size();
+  Fragment* const fragment = path.get_send(path.queue_for(size));
+  if (fragment == nullptr) {
+    return false;
+  }
+  std::byte* const body = fragment->packet + PacketHeader::kSize;
+  std::copy(first.begin(), first.end(), body);
+  std::copy(second.begin(), second.end(), body + first.size());
+  fragment->kind = kind;
+  fragment->tag = tag;
+  fragment->segments[0].seg_len = size;
+  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+  fragment->des_cbfunc = nullptr;
+  fragment->callback_due = false;
+  if (way.send(*fragment) < 0) {
+    put_back(fragment);
+    return false;
+  }
+  return true;
+}
+
+/// Longer messages than the other port takes wait for this one.
+bool is_too_long(const Endpoint& way, std::size_t size) noexcept {
+  const PacketPath& path = way.owner().path();
+  return path.queue_for(size) == path.receive_queues().count();
+}
+
+std::span<const std::byte> body_of(const Fragment& fragment) noexcept {
+  return {fragment.packet + PacketHeader::kSize, fragment.segments[0].seg_len};
+}
+std::span<const std::byte> user_memory_of(const Fragment& fragment) noexcept {
+  if (fragment.user_memory == nullptr) {
+    return {};
+  }
+  return {static_cast<const std::byte*>(fragment.segments[1].seg_addr.pval), fragment.segments[1].seg_len};
+}
+
+}  // namespace
+
+/// What the broken link has brought is final, and no other has taken its place.
+bool Endpoint::may_settle() const noexcept {
+  return is_healing() && ending_links_ == 0 &&
+         (state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent ||
+          state_ == EndpointState::kCtsAwaited);
+}
+
+void Endpoint::go_on_detour(std::chrono::steady_clock::time_point now) {
+  if (!may_settle()) {
+    return;
+  }
+  Endpoint* const way = owner_.way_beside(*this);
+  if (way == nullptr) {
+    if (!healing_->told_aside || now - *healing_->told_aside >= kPatience) {
+      healing_->told_aside = now;
+      owner_.connect_other_ports(*this);
+    }
+    return;
+  }
+  settle();
+  if (!may_settle()) {
+    return;  // a callback has made progress
+  }
+  if (!healing_->is_told_aside || (!healing_->is_settled && now - *healing_->told_aside >= kPatience)) {
+    tell_counts_aside(*way);
+    healing_->told_aside = now;
+  }
+  if (healing_->is_settled) {
+    carry_aside(*way);
+  }
+}
+
+bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const std::byte> body) noexcept {
+  std::array<std::byte, DetourHeader::kSize> header;
+  DetourHeader{key_.remote_port, key_.local_port, what}.write(header.data());
+  return hand_over(way, PacketKind::kDetour, 0, header, body);
+}
+
+/// The peer answers, if we do not know what it has taken.
+void Endpoint::tell_counts_aside(Endpoint& way) {
+  std::vector<std::byte> body(LinkHealing::counts_size(counts().size()));
+  LinkHealing::write_counts(body.data(), counts(), tellings_ + 1);
+  const bool is_settled = is_healing() && healing_->is_settled;
+  if (say_aside(way, is_settled ? DetourHeader::What::kCounts : DetourHeader::What::kCountsAndYours, body)) {
+    ++tellings_;
+    if (is_healing()) {
+      healing_->is_told_aside = true;
+    }
+  }
+}
+
+bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_ours) {
+  if (counts_ == nullptr || state_ > EndpointState::kConnected) {
+    return true;  // nothing has ever come by this one, or nothing is to come any more
+  }
+  if (body.size() != LinkHealing::counts_size(counts().size())) {
+    return false;
+  }
+  const auto number = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
+  if (static_cast<std::int32_t>(number - newest_heard_) <= 0) {
+    return true;  // it has told us more since, by the link itself
+  }
+  if (carrier_ != nullptr || state_ == EndpointState::kResting || state_ == EndpointState::kParting ||
+      state_ == EndpointState::kClear) {
+    apply(EndpointEvent::kLost, {.text = "the peer says that the connection has broken"});
+  }
+  if (is_healing()) {
+    healing_->number_aside = number;
+    healing_->taken_aside.clear();
+    for (std::size_t place = 0; place < counts().size(); ++place) {
+      healing_->taken_aside.push_back(load_be<std::uint32_t>(body.data() + place * sizeof(std::uint32_t)));
+    }
+    if (wants_ours) {
+      healing_->is_told_aside = false;
+    }
+    return true;
+  }
+  owes_counts_aside_ = wants_ours;
+  answer_aside();
+  return true;
+}
+
+/// Nothing of ours is lost, since nothing was under way; but the peer wants to know whether what it has sent has arrived. A newer link
+/// that is about to carry has brought nothing.
+void Endpoint::answer_aside() {
+  const bool is_final = ending_links_ == 0 && !is_healing() && carrier_ == nullptr &&
+                        (state_ <= EndpointState::kCtsAwaited || state_ == EndpointState::kClear);
+  Endpoint* const way = owes_counts_aside_ && is_final ? owner_.way_beside(*this) : nullptr;
+  if (way != nullptr) {
+    owes_counts_aside_ = false;
+    tell_counts_aside(*way);
+  }
+}
+
+/// What the peer has said so is so: what is left has no numbers from now on.
+void Endpoint::settle() {
+  if (healing_->taken_aside.empty()) {
+    return;
+  }
+  const std::vector<std::uint32_t> taken = std::move(healing_->taken_aside);
+  healing_->taken_aside.clear();
+  if (static_cast<std::int32_t>(healing_->number_aside - newest_heard_) <= 0) {
+    return;
+  }
+  newest_heard_ = healing_->number_aside;
+  const EndpointHealing* const same = healing_.get();
+  if (!LinkHealing::drop_arrived(healing_->backlog, counts(), taken, upper())) {
+    give_up_healing("By another port the peer said that it has taken other messages than can be");
+    return;
+  }
+  if (healing_.get() != same || !may_settle()) {
+    return;  // a callback has made progress, and something else has happened
+  }
+  LinkHealing::unnumber(healing_->backlog, counts());
+  healing_->is_settled = true;
+}
+
+/// As much as the other port takes now. In order, but for what goes round something that has to wait.
+void Endpoint::carry_aside(Endpoint& way) {
+  Backlog& backlog = healing_->backlog;
+  const EndpointHealing* const same = healing_.get();
+  const std::uint64_t before = healing_->carried;
+  const auto goes_on = [&] { return healing_.get() == same && may_settle() && has_room(way); };
+  bool is_blocked = false;
+  while (goes_on() && !backlog.replies.empty()) {
+    std::array<std::byte, AtomicReply::kSize> body;
+    backlog.replies.front().write(body.data());
+    if (!say_aside(way, DetourHeader::What::kAtomicReply, body)) {
+      break;
+    }
+    backlog.replies.erase(backlog.replies.begin());
+    ++healing_->carried;
+  }
+  while (goes_on() && !backlog.unnumbered.empty() && !is_blocked) {
+    Backlog::Packet& packet = backlog.unnumbered.front();
+    Fragment* const fragment = packet.fragment;
+    const Carried carried = fragment != nullptr ? carry_message(way, *fragment) : carry_copy(way, packet.copy);
+    is_blocked = carried == Carried::kNever;
+    if (carried != Carried::kYes) {
+      break;
+    }
+    backlog.unnumbered.pop_front();
+    ++healing_->carried;
+    if (fragment != nullptr) {
+      end_send(upper(), fragment, OPAL_SUCCESS);
+    }
+  }
+  while (goes_on() && backlog.unnumbered.empty() && !waiting_.empty() && !is_blocked) {
+    Fragment* const fragment = waiting_.front();
+    const Carried carried = carry_message(way, *fragment);
+    is_blocked = carried == Carried::kNever;
+    if (carried != Carried::kYes) {
+      break;
+    }
+    (void)waiting_.pop_front();
+    ++healing_->carried;
+    end_send(upper(), fragment, OPAL_SUCCESS);
+  }
+  for (RdmaRequestQueue* const requests : {&backlog.requests, &waiting_rdma_}) {
+    while (healing_.get() == same && may_settle() && way.takes_pieces() && !requests->empty() && !is_blocked) {
+      RdmaRequest* const request = requests->pop_front();
+      const Carried carried = carry_request(way, *request);
+      is_blocked = carried == Carried::kNever;
+      if (carried != Carried::kYes) {
+        requests->push_front(request);
+        break;
+      }
+      ++healing_->carried;
+    }
+    if (healing_.get() != same || !requests->empty()) {
+      break;
+    }
+  }
+  if (healing_.get() != same) {
+    return;
+  }
+  if (!is_blocked) {
+    healing_->carried_at = std::chrono::steady_clock::now();
+  }
+  owner_.path().counters().carried_by_other_ports += healing_->carried - before;
+  if (before == 0 && healing_->carried > 0) {
+    owner_.report_detour(*this, healing_->why, way);
+  }
+}
+
+Endpoint::Carried Endpoint::carry_copy(Endpoint& way, std::span<const std::byte> packet) noexcept {
+  PacketHeader header;
+  const bool is_ours = header.read(packet.data(), packet.size());
+  assert(is_ours);
+  (void)is_ours;
+  return carry(way, header.kind, header.tag, packet.subspan(PacketHeader::kSize), {});
+}
+
+Endpoint::Carried Endpoint::carry_message(Endpoint& way, const Fragment& fragment) noexcept {
+  return carry(way, fragment.kind, fragment.tag, body_of(fragment), user_memory_of(fragment));
+}
+
+Endpoint::Carried Endpoint::carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag,
+                                  std::span<const std::byte> first, std::span<const std::byte> second) noexcept {
+  if (kind == PacketKind::kAtomic || kind == PacketKind::kAtomicReply) {
+    const auto what = kind == PacketKind::kAtomic ? DetourHeader::What::kAtomic : DetourHeader::What::kAtomicReply;
+    return say_aside(way, what, first) ? Carried::kYes : Carried::kLater;
+  }
+  if (is_too_long(way, first.size() + second.size())) {
+    return Carried::kNever;
+  }
+  return hand_over(way, kind, tag, first, second) ? Carried::kYes : Carried::kLater;
+}
+
+Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
+  if (request.as_message) {
+    AtomicMessage message;
+    std::array<std::byte, AtomicMessage::kSize> body;
+    if (!link().rdma().describe(request, message)) {
+      return Carried::kLater;
+    }
+    message.write(body.data());
+    if (!has_room(way) || !say_aside(way, DetourHeader::What::kAtomic, body)) {
+      return Carried::kLater;
+    }
+    link().rdma().await_reply(&request, message.place);
+    return Carried::kYes;
+  }
+  const DeviceKey* const key = request.local != nullptr ? request.remote.key_for(way.key().remote_port) : nullptr;
+  if (key == nullptr || is_atomic(request.operation.kind)) {
+    return Carried::kNever;
+  }
+  RdmaRequestPool& requests = way.owner().path().rdma().requests;
+  RdmaRequest* const piece = requests.get(way.owner().port().address.link);
+  if (piece == nullptr) {
+    return Carried::kLater;
+  }
+  const LocalMemory& memory = request.operation.local[0];
+  const DeviceMemory* const there = request.local->with(way.owner().port().pd);
+  piece->operation.kind = request.operation.kind;
+  piece->operation.pieces = 1;
+  piece->operation.local[0] = {memory.address, memory.length, there != nullptr ? there->mr : nullptr,
+                               there != nullptr ? there->access : 0};
+  piece->operation.remote_address = request.operation.remote_address;
+  piece->operation.rkey = key->rkey;
+  piece->operation.reads_back = way.owner().port().pd != owner_.port().pd;
+  adopt_piece(*piece, request);
+  begin_pieces(request, 1);
+  if (way.submit(piece) != OPAL_SUCCESS) {
+    requests.put(piece);
+    request.pieces_to_come = 0;
+    --in_pieces_;
+    return Carried::kLater;
+  }
+  return Carried::kYes;
+}
+
+// ---- What the peer's endpoint says to this one by another way
+
+bool Endpoint::hear_atomic_aside(std::span<const std::byte> body) {
+  AtomicMessage message;
+  if (!message.read(body.data(), body.size())) {
+    return false;
+  }
+  const AtomicReply reply = owner_.path().execute(message);
+  if (is_healing()) {
+    healing_->backlog.replies.push_back(reply);
+  } else {
+    LinkHealing(link()).owe({reply});
+  }
+  return true;
+}
+
+bool Endpoint::hear_reply_aside(std::span<const std::byte> body) {
+  if (state_ > EndpointState::kConnected) {
+    return true;  // whoever waited for it has been told
+  }
+  AtomicReply reply;
+  return (link_ || is_healing()) && reply.read(body.data(), body.size()) && link().rdma().replied(reply);
+}
+
+}  // namespace fabric

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// An endpoint whose link has broken, and another port to the same peer, which carries what is left meanwhile.
+#include <chrono>
+#include <initializer_list>
+#include <vector>
+
+#include "btl_fabric/base/detour_header.h"
+#include "test/unit/check_main.h"
+#include "test/unit/endpoints_bench.h"
+
+namespace fabric::test {
+namespace {
+
+/// The first has just lost its link, with a message and a write under way; the other carries.
+struct Ports {
+  EndpointsBench other;
+  EndpointsBench broken;
+
+  Ports() {
+    other.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+    other.send_and_connect();
+    broken.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+    broken.send_and_connect();
+    ck_assert_int_eq(broken.submit(), OPAL_SUCCESS);
+    broken.beside = &other.endpoint();
+    other.through = &broken.endpoint();
+    lose();
+  }
+
+  void lose() {
+    broken.endpoints.queue_pair_failed(broken.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+    broken.tell(cpc::Flushing{EndpointsBench::key(), broken.link});
+    broken.flush();
+    progress();
+  }
+  void progress() {
+    while (broken.endpoints.progress() + other.endpoints.progress() > 0) {
+    }
+  }
+  /// The next connection is there, and the peer says over it, as its telling `number`, that it has nothing.
+  void connect_again(std::uint32_t number) {
+    ++broken.link;
+    broken.post_receives();
+    broken.connected();
+    broken.device.receive(broken.pair(), packet_of(PacketKind::kCounts, {0, 0, 0, number}));
+    progress();
+  }
+  /// The peer says over the other port, as its telling `number`, what it has of the first queue, and nothing of the rest.
+  void counts_come_aside(std::uint32_t first, std::uint32_t number,
+                         DetourHeader::What what = DetourHeader::What::kCounts) {
+    say_aside(what, {first, 0, 0, number});
+  }
+  void say_aside(DetourHeader::What what, std::initializer_list<std::uint32_t> words) {
+    std::vector<std::byte> packet = packet_of(PacketKind::kDetour, {0, static_cast<std::uint32_t>(what)});
+    for (const std::uint32_t word : words) {
+      packet.resize(packet.size() + sizeof word);
+      store_be(packet.data() + packet.size() - sizeof word, word);
+    }
+    other.device.receive(other.pair(), packet);
+    progress();
+  }
+
+  /// Packets of a kind that the other port has sent.
+  std::size_t sent_aside(PacketKind kind) {
+    std::size_t count = 0;
+    for (const FakeSend& one : other.pair().all_sends) {
+      count += one.opcode == IBV_WR_SEND && !one.bytes.empty() && one.bytes[0] == static_cast<std::byte>(kind) ? 1 : 0;
+    }
+    return count;
+  }
+  std::vector<std::byte> last_aside() { return other.pair().all_sends.back().bytes; }
+
+ private:
+  static std::vector<std::byte> packet_of(PacketKind kind, std::initializer_list<std::uint32_t> words) {
+    std::vector<std::byte> packet(PacketHeader::kSize + words.size() * sizeof(std::uint32_t));
+    PacketHeader{kind, 0, {}}.write(packet.data());
+    std::byte* at = packet.data() + PacketHeader::kSize;
+    for (const std::uint32_t word : words) {
+      store_be(at, word);
+      at += sizeof word;
+    }
+    return packet;
+  }
+};
+
+/// Messages that the other port has sent for itself.
+constexpr std::size_t kOfItsOwn = 1;
+
+}  // namespace
+
+START_TEST(the_peer_is_told_and_asked_by_another_port) {
+  Ports ports;
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), 1);
+  const std::vector<std::byte> packet = ports.last_aside();
+  DetourHeader header;
+  ck_assert(header.read(packet.data() + PacketHeader::kSize, packet.size() - PacketHeader::kSize));
+  ck_assert(header.what == DetourHeader::What::kCountsAndYours);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+}
+END_TEST
+
+START_TEST(what_has_not_arrived_goes_by_another_port) {
+  Ports ports;
+  ports.counts_come_aside(0, 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ck_assert_uint_eq(ports.broken.sends_ended.size(), 1);
+  ck_assert_int_eq(ports.broken.sends_ended[0], OPAL_SUCCESS);
+  ck_assert_uint_eq(ports.broken.counters.carried_by_other_ports, 1);
+  // So does what is sent meanwhile.
+  ck_assert_int_eq(ports.broken.send(), OPAL_SUCCESS);
+  ports.progress();
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 2);
+  // The peer cannot be reached there by the write: it has no key for it, and waits.
+  ck_assert_uint_eq(ports.broken.endpoint().rdma_outstanding(), 1);
+}
+END_TEST
+
+START_TEST(what_has_arrived_is_not_sent_again) {
+  Ports ports;
+  ports.counts_come_aside(1, 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+  ck_assert_uint_eq(ports.broken.sends_ended.size(), 1);
+}
+END_TEST
+
+/// It was told before the link was made anew, and what that has brought is not in it.
+START_TEST(what_is_told_late_by_another_port_is_not_believed) {
+  Ports ports;
+  ports.connect_again(2);
+  ck_assert_uint_eq(ports.broken.endpoint().carrier() != nullptr ? 1 : 0, 1);  // the message is sent again over it
+  ports.lose();
+  ports.counts_come_aside(0, 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+  ports.counts_come_aside(1, 3);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);  // the message has arrived
+  ck_assert_int_eq(ports.broken.send(), OPAL_SUCCESS);
+  ports.progress();
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+}
+END_TEST
+
+/// A side that has noticed nothing learns it so, and answers.
+START_TEST(a_break_is_heard_of_by_another_port) {
+  Ports ports;
+  ports.connect_again(1);
+  ck_assert_ptr_nonnull(ports.broken.endpoint().carrier());
+  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  ports.counts_come_aside(0, 2, DetourHeader::What::kCountsAndYours);
+  ck_assert_ptr_null(ports.broken.endpoint().carrier());
+  ports.broken.tell(cpc::Flushing{EndpointsBench::key(), ports.broken.link});
+  ports.broken.flush();
+  ports.progress();
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+}
+END_TEST
+
+/// The one that carries takes it for what it is, and fails.
+START_TEST(nonsense_is_refused) {
+  for (const auto what : {DetourHeader::What::kCounts, DetourHeader::What::kAtomic, DetourHeader::What::kAtomicReply,
+                          static_cast<DetourHeader::What>(9)}) {
+    Ports ports;
+    ports.say_aside(what, {1, 2});
+    ck_assert_uint_eq(ports.other.reports, 1);
+  }
+}
+END_TEST
+
+/// Counts that no honest peer can have.
+START_TEST(impossible_counts_are_refused) {
+  Ports ports;
+  ports.counts_come_aside(5, 1);
+  ck_assert_uint_eq(ports.broken.reports, 1);
+}
+END_TEST
+
+}  // namespace fabric::test
+
+int main() {
+  using namespace fabric::test;
+  return run_suite("endpoints_detour",
+                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+                    what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
+                    a_break_is_heard_of_by_another_port, nonsense_is_refused, impossible_counts_are_refused});
+}

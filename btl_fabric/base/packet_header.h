@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "common/accounting/credit_window.h"
 #include "common/base/wire.h"
@@ -47,6 +48,18 @@ struct PacketCounts {
   std::uint32_t sent = 0;   ///< posted: the number of the next one
   std::uint32_t taken = 0;  ///< come from the peer
 };
+
+/// The body of a PacketKind::kCounts, of `count` counts: what has been taken of each, and the number of the telling.
+[[nodiscard]] constexpr std::size_t counts_size(std::size_t count) noexcept {
+  return (count + 1) * sizeof(std::uint32_t);
+}
+inline void write_counts(std::byte* to, std::span<const PacketCounts> counts, std::uint32_t number) noexcept {
+  for (const PacketCounts& one : counts) {
+    store_be(to, one.taken);
+    to += sizeof(std::uint32_t);
+  }
+  store_be(to, number);
+}
 
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
 /// CTS, which grants nothing, its number), and notes: slots of the receiver's ring that may be written again, and whether a

@@ -90,20 +90,6 @@ Endpoint* Component::endpoint_to(const ProcessName& peer, std::uint64_t remote_p
   return found;
 }
 
-Endpoint* Component::way_beside(const Endpoint& endpoint) const noexcept {
-  for (std::size_t i = endpoint.owner().number_of_context(); i < modules_.size(); i += locks_->contexts()) {
-    Endpoint* const other = modules_[i]->endpoints().endpoint_to(endpoint.key().peer, ~std::uint64_t{0});
-    if (other != nullptr && other != &endpoint && other->carrier() != nullptr) {
-      return other;
-    }
-  }
-  return nullptr;
-}
-
-Endpoint* Component::endpoint_through(std::uint16_t number, const ProcessName& peer) const noexcept {
-  return number < modules_.size() ? modules_[number]->endpoints().endpoint_to(peer, ~std::uint64_t{0}) : nullptr;
-}
-
 void Component::connect_ports(const ProcessName& peer, unsigned context) noexcept {
   for (std::size_t i = context; i < modules_.size(); i += locks_->contexts()) {
     modules_[i]->endpoints().connect(peer);

@@ -94,13 +94,6 @@ class Component {
   /// preferably of `first`. For whoever holds the first context's lock.
   [[nodiscard]] Endpoint* endpoint_to(const ProcessName& peer, std::uint64_t remote_ports, Module& first) noexcept;
 
-  /// Another endpoint to the same peer, in the same context, whose link carries; null: there is none. For whoever holds the lock of
-  /// the endpoint's context.
-  [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept;
-  /// Through the module `number` of the modex; null: there is none. For whoever holds the lock of its context.
-  [[nodiscard]] Endpoint* endpoint_through(std::uint16_t number, const ProcessName& peer) const noexcept;
-  [[nodiscard]] std::string port_named(std::uint16_t number) const { return modules_.at(number)->name(); }
-
   /// Connects every port that is not connected with a peer, in a context. For whoever holds the context's lock.
   void connect_ports(const ProcessName& peer, unsigned context) noexcept;
 

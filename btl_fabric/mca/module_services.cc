@@ -35,11 +35,24 @@ void ModuleServices::connect_other_ports(const ProcessName& peer, unsigned conte
 }
 
 Endpoint* ModuleServices::way_beside(const Endpoint& endpoint) const noexcept {
-  return Component::get().way_beside(endpoint);
+  const Component& component = Component::get();
+  for (std::size_t i = 0; i < component.ports(); ++i) {
+    Module& module = component.port(i).in_context(endpoint.owner().number_of_context());
+    Endpoint* const other = module.endpoints().endpoint_to(endpoint.key().peer, ~std::uint64_t{0});
+    if (other != nullptr && other != &endpoint && other->carrier() != nullptr) {
+      return other;
+    }
+  }
+  return nullptr;
 }
 
 Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept {
-  return Component::get().endpoint_through(port, peer);
+  Component& component = Component::get();
+  const unsigned contexts = component.locks().contexts();
+  if (port / contexts >= component.ports()) {
+    return nullptr;
+  }
+  return component.port(port / contexts).in_context(port % contexts).endpoints().endpoint_to(peer, ~std::uint64_t{0});
 }
 
 void ModuleServices::submit(cpc::Command command) {

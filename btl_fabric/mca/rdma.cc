@@ -162,7 +162,7 @@ int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& cal
   }
   request->operation.kind = kind;
   set_local(endpoint, *request, call.local_address, size, call.local_handle);
-  if (endpoint.may_need_another_port() && call.remote_handle != nullptr) [[unlikely]] {
+  if (endpoint.owner().path().settings().heals && call.remote_handle != nullptr) [[unlikely]] {
     request->local = call.local_handle != nullptr ? registration_of(call.local_handle) : &unregistered;
     request->remote = *call.remote_handle;
   }

@@ -284,7 +284,7 @@ void report_detour(const Module& module, const Endpoint& endpoint, const std::st
       1, opal_btl_base_framework.framework_output,
       "btl:fabric: %s: the connection with %s had broken: %s: what is sent goes by %s until it is made anew",
       module.name().c_str(), describe_peer(endpoint).c_str(), why.c_str(),
-      Component::get().port_named(way.key().local_port).c_str());
+      static_cast<const Module*>(way.owner().upper_module())->name().c_str());
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,

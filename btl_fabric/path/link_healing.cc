@@ -146,14 +146,6 @@ void LinkHealing::tell_counts(std::uint32_t number) noexcept {
   say_counts();
 }
 
-void LinkHealing::write_counts(std::byte* to, std::span<const PacketCounts> counts, std::uint32_t number) noexcept {
-  for (const PacketCounts& one : counts) {
-    store_be(to, one.taken);
-    to += sizeof(std::uint32_t);
-  }
-  store_be(to, number);
-}
-
 bool LinkHealing::has_told() const noexcept {
   return link_.has_told_counts_;
 }

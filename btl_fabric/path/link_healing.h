@@ -58,11 +58,6 @@ class LinkHealing {
   /// Tells the peer what has been taken, which is final but for what comes by this link. `number`: of telling, counted up, so that what
   /// is told by another way (peer/endpoint_detour.cc) and comes late is known to be old.
   void tell_counts(std::uint32_t number) noexcept;
-  /// The body of such a message, of `counts` counts: those, and the number.
-  [[nodiscard]] static constexpr std::size_t counts_size(std::size_t counts) noexcept {
-    return (counts + 1) * sizeof(std::uint32_t);
-  }
-  static void write_counts(std::byte* to, std::span<const PacketCounts> counts, std::uint32_t number) noexcept;
   [[nodiscard]] bool has_told() const noexcept;
   /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, in the order of the endpoint's `counts`. False
   /// if that cannot be. For all its links, and for none.

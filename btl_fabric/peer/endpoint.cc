@@ -28,8 +28,7 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       key_(key),
       target_(std::move(target)),
       exchanges_cts_(target_.cpc.exchanges_cts),
-      is_xrc_(target_.cpc.one_way),
-      heals_(owner.heal_timeout().count() > 0 && !is_xrc_) {}
+      is_xrc_(target_.cpc.one_way) {}
 
 Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
                    unsigned contexts, std::unique_ptr<const SteeringTable> steering)

@@ -151,9 +151,6 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   /// A piece has ended, or (OPAL_ERR_*) could not be started. With the last one the caller is told, once, of the first error.
   void end_piece(RdmaRequest* whole, int status) noexcept;
 
-  /// A request may have to go through another port, and should say by what.
-  [[nodiscard]] bool may_need_another_port() const noexcept { return heals_; }
-
   /// Queue pair numbers of one queue on either side, for messages to users: "QPN 0x000011 -> 0x000012".
   [[nodiscard]] std::string describe_queue(std::uint32_t qpn) const;
 
@@ -333,7 +330,6 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   bool has_asked_ = false;  ///< our Connect is on its way, or joined to what the peer has begun
   const bool exchanges_cts_;
   const bool is_xrc_;
-  const bool heals_;  ///< its links are made anew when they break
   bool may_speak_first_ = true;
   unsigned cts_received_ = 0;     ///< of handshake_.queues
   std::uint64_t last_used_ = 0;   ///< Endpoints::idle_round_ of

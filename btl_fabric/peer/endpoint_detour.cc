@@ -118,8 +118,8 @@ bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const
 
 /// The peer answers, if we do not know what it has taken.
 void Endpoint::tell_counts_aside(Endpoint& way) {
-  std::vector<std::byte> body(LinkHealing::counts_size(counts().size()));
-  LinkHealing::write_counts(body.data(), counts(), tellings_ + 1);
+  std::vector<std::byte> body(counts_size(counts().size()));
+  write_counts(body.data(), counts(), tellings_ + 1);
   const bool is_settled = is_healing() && healing_->is_settled;
   if (say_aside(way, is_settled ? DetourHeader::What::kCounts : DetourHeader::What::kCountsAndYours, body)) {
     ++tellings_;
@@ -133,7 +133,7 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
   if (counts_ == nullptr || state_ > EndpointState::kConnected) {
     return true;  // nothing has ever come by this one, or nothing is to come any more
   }
-  if (body.size() != LinkHealing::counts_size(counts().size())) {
+  if (body.size() != counts_size(counts().size())) {
     return false;
   }
   const auto number = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));

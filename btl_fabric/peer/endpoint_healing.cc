@@ -82,7 +82,7 @@ bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
 
 /// Each link of an endpoint whose links may be made anew.
 void Endpoint::prepare_to_heal() {
-  if (!heals_ || is_self_) {
+  if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {
     return;
   }
   if (counts_ == nullptr) {
@@ -255,7 +255,7 @@ bool Endpoint::makes_progress(std::chrono::milliseconds time) {
 }
 
 void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
-  if (body.size() != LinkHealing::counts_size(counts().size())) {
+  if (body.size() != counts_size(counts().size())) {
     const LinkFailure failure{.kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = body};
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
     return;

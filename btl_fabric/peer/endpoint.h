@@ -308,7 +308,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void go_on_detour(std::chrono::steady_clock::time_point now);
   /// The peer says by another way what it has taken. False if it cannot be.
   [[nodiscard]] bool hear_counts_aside(std::span<const std::byte> body, bool wants_ours);
-  [[nodiscard]] bool hear_atomic_aside(std::span<const std::byte> body);
+  [[nodiscard]] bool hear_atomic_aside(Endpoint& way, std::span<const std::byte> body);
   [[nodiscard]] bool hear_reply_aside(std::span<const std::byte> body);
 
   /// Once drained: the link goes, and the progress thread hears Destroy.

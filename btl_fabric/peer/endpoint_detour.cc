@@ -332,16 +332,23 @@ Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
 
 // ---- What the peer's endpoint says to this one by another way
 
-bool Endpoint::hear_atomic_aside(std::span<const std::byte> body) {
+/// The answer goes back by the way that the message has come, if there is a buffer.
+bool Endpoint::hear_atomic_aside(Endpoint& way, std::span<const std::byte> body) {
   AtomicMessage message;
   if (!message.read(body.data(), body.size())) {
     return false;
   }
   const AtomicReply reply = owner_.path().execute(message);
+  std::array<std::byte, AtomicReply::kSize> answer;
+  reply.write(answer.data());
+  if (say_aside(way, DetourHeader::What::kAtomicReply, answer)) {
+    return true;
+  }
   if (is_healing()) {
     healing_->backlog.replies.push_back(reply);
   } else {
     LinkHealing(link()).owe({reply});
+    connect_if_wanted();
   }
   return true;
 }

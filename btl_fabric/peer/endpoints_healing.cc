@@ -50,7 +50,7 @@ void Endpoints::counts_arrived(Link& link, std::span<const std::byte> counts) no
 }
 
 bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noexcept {
-  const Endpoint& way = static_cast<EndpointLink&>(link).endpoint;
+  Endpoint& way = static_cast<EndpointLink&>(link).endpoint;
   DetourHeader header;
   if (!header.read(body.data(), body.size())) {
     return false;
@@ -71,7 +71,7 @@ bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noex
         is_good = meant->hear_counts_aside(rest, header.what == DetourHeader::What::kCountsAndYours);
         break;
       case DetourHeader::What::kAtomic:
-        is_good = meant->hear_atomic_aside(rest);
+        is_good = meant->hear_atomic_aside(way, rest);
         break;
       case DetourHeader::What::kAtomicReply:
         is_good = meant->hear_reply_aside(rest);

@@ -156,6 +156,19 @@ START_TEST(a_break_is_heard_of_by_another_port) {
 }
 END_TEST
 
+/// Whatever becomes of the link that it was meant for: an answer that waited for that one was lost with it, and the peer waited for ever.
+START_TEST(an_atomic_is_answered_by_the_way_that_it_has_come) {
+  Ports ports;
+  ports.connect_again(1);
+  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  ports.say_aside(DetourHeader::What::kAtomic, {0, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
+  DetourHeader header;
+  ck_assert(header.read(ports.last_aside().data() + PacketHeader::kSize, DetourHeader::kSize));
+  ck_assert(header.what == DetourHeader::What::kAtomicReply);
+}
+END_TEST
+
 /// The one that carries takes it for what it is, and fails.
 START_TEST(nonsense_is_refused) {
   for (const auto what : {DetourHeader::What::kCounts, DetourHeader::What::kAtomic, DetourHeader::What::kAtomicReply,
@@ -182,5 +195,6 @@ int main() {
   return run_suite("endpoints_detour",
                    {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
                     what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
-                    a_break_is_heard_of_by_another_port, nonsense_is_refused, impossible_counts_are_refused});
+                    a_break_is_heard_of_by_another_port, an_atomic_is_answered_by_the_way_that_it_has_come,
+                    nonsense_is_refused, impossible_counts_are_refused});
 }

@@ -319,6 +319,8 @@ Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
   piece->operation.remote_address = request.operation.remote_address;
   piece->operation.rkey = key->rkey;
   piece->operation.reads_back = way.owner().port().pd != owner_.port().pd;
+  piece->local = request.local;  // the other port may break too
+  piece->remote = request.remote;
   adopt_piece(*piece, request);
   begin_pieces(request, 1);
   if (way.submit(piece) != OPAL_SUCCESS) {

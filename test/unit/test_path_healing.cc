@@ -106,5 +106,6 @@ int main() {
   using namespace fabric::test;
   return run_suite("path_healing",
                    {everything_arrives_once_and_in_order, a_count_from_before_the_drain_brings_messages_twice,
-                    a_ring_that_is_not_taken_first_brings_messages_twice, a_packet_that_is_not_kept_is_noticed});
+                    a_ring_that_is_not_taken_first_brings_messages_twice, a_packet_that_is_not_kept_is_noticed},
+                   60 + seeds() / 400.0);
 }

@@ -129,8 +129,8 @@ void LinkHealing::use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics)
 }
 
 void LinkHealing::owe(std::vector<AtomicReply> replies) {
-  if (!replies.empty()) {
-    link_.replies_.insert(link_.replies_.end(), replies.begin(), replies.end());
+  link_.replies_.insert(link_.replies_.end(), replies.begin(), replies.end());
+  if (!link_.replies_.empty()) {  // also those to atomics that came while it could not answer
     link_.path_.retry_later(link_);
   }
 }

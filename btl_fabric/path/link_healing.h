@@ -42,7 +42,7 @@ class LinkHealing {
   /// After that: puts what the peer may not have before what is there already.
   void collect(Backlog& backlog);
   [[nodiscard]] const std::shared_ptr<LinkRdma::Atomics>& atomics() const noexcept;
-  /// Answers that we owe the peer.
+  /// Answers that we owe the peer beside those that the link owes already. From now on they are tried.
   void owe(std::vector<AtomicReply> replies);
 
   // ---- The one that takes its place

@@ -111,6 +111,24 @@ START_TEST(a_message_goes_again_if_the_peer_does_not_have_it) {
 }
 END_TEST
 
+/// The peer has nothing to send again, so it sends an atomic operation first of all.
+START_TEST(an_atomic_that_comes_while_the_rest_is_sent_again_is_answered) {
+  EndpointsBench bench;
+  begin(bench);
+  lose(bench);
+  connect_again(bench);
+  std::vector<std::byte> packet(PacketHeader::kSize + AtomicMessage::kSize);
+  PacketHeader{PacketKind::kAtomic, 0, {}}.write(packet.data());
+  AtomicMessage().write(packet.data() + PacketHeader::kSize);
+  bench.device.receive(bench.pair(), packet);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(posted(bench, PacketKind::kAtomicReply), 0);
+  counts_arrive(bench, 1, 0);
+  bench.endpoints.progress();
+  ck_assert_uint_eq(posted(bench, PacketKind::kAtomicReply), 1);
+}
+END_TEST
+
 /// The peer says that it has more than was sent, or less than is known to have arrived.
 START_TEST(counts_that_cannot_be_are_an_error) {
   EndpointsBench bench;
@@ -291,8 +309,8 @@ int main() {
   return run_suite(
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
-       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
-       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
-       a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
-       a_peer_that_computes_is_waited_for});
+       an_atomic_that_comes_while_the_rest_is_sent_again_is_answered, counts_that_cannot_be_are_an_error,
+       what_takes_too_long_is_given_up, who_is_asked_answers, set_up_that_fails_is_tried_again,
+       what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
+       a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for});
 }

@@ -63,6 +63,11 @@ class RegistrationCache final : private MemoryDevice {
   /// Ends what hold_handle() has begun.
   static void let_go(mca_btl_base_registration_handle_t* handle) noexcept;
 
+  /// So many that each region may be registered with other devices too.
+  [[nodiscard]] bool has_many_regions() const noexcept {
+    constexpr std::int64_t kMany = 1024;
+    return budget_.granted() <= 0 || budget_.granted() >= kMany;
+  }
   /// Registers memory of at least `least` bytes that peers or large reads and writes use with all of `caches`, 2 to kMostDevices,
   /// at once. What is made must go before they do. Before the first handle is held.
   [[nodiscard]] static Result<std::unique_ptr<RegionCache>> share_large(const std::vector<RegistrationCache*>& caches,

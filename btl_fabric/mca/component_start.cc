@@ -219,18 +219,21 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
 }
 
 /// For large reads and writes that go over several devices at once; each kMostDevices of them are by themselves.
-/// Where connections are made anew all memory is large: what cannot go through one device goes through another.
+/// Where connections are made anew all memory is large: what cannot go through one device goes through another. Not where
+/// there are few memory regions.
 Status Component::share_large_memory() {
-  const bool heals = params().heal_timeout > 0;
-  if (params().stripe_size == 0 && !heals) {
-    return {};
-  }
-  const std::size_t least = heals ? 1 : static_cast<std::size_t>(params().stripe_size);
   std::vector<RegistrationCache*> all;
   for (const auto& module : modules_) {
     if (all.empty() || all.back() != &module->cache()) {
       all.push_back(&module->cache());
     }
+  }
+  const bool for_healing = params().heal_timeout > 0 && std::all_of(all.begin(), all.end(), [](const auto* cache) {
+                             return cache->has_many_regions();
+                           });
+  const std::size_t least = for_healing ? 1 : static_cast<std::size_t>(params().stripe_size);
+  if (least == 0) {
+    return {};
   }
   for (std::size_t i = 0; i < all.size(); i += kMostDevices) {
     const std::span<RegistrationCache*> rest(all.begin() + static_cast<std::ptrdiff_t>(i), all.end());

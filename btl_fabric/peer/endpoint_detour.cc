@@ -140,8 +140,9 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
   if (static_cast<std::int32_t>(number - newest_heard_) <= 0) {
     return true;  // it has told us more since, by the link itself
   }
-  if (carrier_ != nullptr || state_ == EndpointState::kResting || state_ == EndpointState::kParting ||
-      state_ == EndpointState::kClear) {
+  // A link that is there has broken at the other end; or it is newer than what is said, and is made once more for nothing.
+  if (carrier_ != nullptr || state_ == EndpointState::kResuming || state_ == EndpointState::kResting ||
+      state_ == EndpointState::kParting || state_ == EndpointState::kClear) {
     apply(EndpointEvent::kLost, {.text = "the peer says that the connection has broken"});
   }
   if (is_healing()) {

@@ -269,6 +269,12 @@ class Process final : private EndpointServices {
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {}
   void report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& why) noexcept override { stop(why); }
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& why) noexcept override { stop(why); }
+  void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
+                     const Endpoint& /*way*/) noexcept override {}
+  Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return nullptr; }
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) const noexcept override {
+    return nullptr;
+  }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void report_connection_failed(const Endpoint& /*endpoint*/, const std::string& why,
                                 const std::string& /*history*/) noexcept override {

@@ -156,6 +156,25 @@ START_TEST(a_break_is_heard_of_by_another_port) {
 }
 END_TEST
 
+/// Neither does it wait over the next link for the counts of a peer that has lost that one already.
+START_TEST(the_break_of_a_link_that_resumes_is_heard_of_too) {
+  Ports ports;
+  ++ports.broken.link;
+  ports.broken.post_receives();
+  ports.broken.connected();
+  ports.progress();
+  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  const std::size_t closed = ports.broken.said<cpc::Close>();
+  ports.counts_come_aside(0, 1, DetourHeader::What::kCountsAndYours);
+  ck_assert_uint_eq(ports.broken.said<cpc::Close>(), closed + 1);
+  ports.broken.tell(cpc::Flushing{EndpointsBench::key(), ports.broken.link});
+  ports.broken.flush();
+  ports.progress();
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+}
+END_TEST
+
 /// Whatever becomes of the link that it was meant for: an answer that waited for that one was lost with it, and the peer waited for ever.
 START_TEST(an_atomic_is_answered_by_the_way_that_it_has_come) {
   Ports ports;
@@ -192,9 +211,10 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite("endpoints_detour",
-                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
-                    what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
-                    a_break_is_heard_of_by_another_port, an_atomic_is_answered_by_the_way_that_it_has_come,
-                    nonsense_is_refused, impossible_counts_are_refused});
+  return run_suite(
+      "endpoints_detour",
+      {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+       what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
+       a_break_is_heard_of_by_another_port, the_break_of_a_link_that_resumes_is_heard_of_too,
+       an_atomic_is_answered_by_the_way_that_it_has_come, nonsense_is_refused, impossible_counts_are_refused});
 }

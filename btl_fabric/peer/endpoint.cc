@@ -127,8 +127,13 @@ int Endpoint::submit_later(RdmaRequest* request) noexcept try {
 }
 
 std::uint32_t Endpoint::rdma_outstanding() noexcept {
-  return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0) +
-         (is_healing() ? healing_->backlog.requests.count() : 0) + owner_.rdma_of_ending_links(*this);
+  std::uint32_t between_links = 0;
+  if (is_healing()) {
+    between_links = healing_->backlog.requests.count();
+    between_links += !link_ && healing_->atomics ? static_cast<std::uint32_t>(healing_->atomics->under_way) : 0;
+  }
+  return waiting_rdma_.count() + (link_ ? link_->rdma().outstanding() : 0) + between_links +
+         owner_.rdma_of_ending_links(*this);
 }
 
 bool Endpoint::takes_pieces() noexcept {

@@ -94,6 +94,23 @@ START_TEST(a_write_is_outstanding_until_it_has_been_repeated) {
 }
 END_TEST
 
+/// So is an atomic that has gone as a message, until the peer answers.
+START_TEST(an_atomic_is_outstanding_between_two_links) {
+  EndpointsBench bench;
+  begin(bench);
+  RdmaRequest* const request = bench.rdma.requests.get(Transport::kInfiniBand);
+  request->as_message = true;
+  ck_assert_int_eq(bench.endpoint().submit(request), OPAL_SUCCESS);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 2);
+  lose(bench);
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 2);
+  bench.tell(cpc::Failed{bench.key(), ++bench.link, "no way to the peer", "", true, false});
+  bench.tell(cpc::Flushing{bench.key(), bench.link});
+  bench.endpoints.progress();
+  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 2);
+}
+END_TEST
+
 START_TEST(a_message_goes_again_if_the_peer_does_not_have_it) {
   for (const bool has_it : {false, true}) {
     EndpointsBench bench;
@@ -308,9 +325,10 @@ int main() {
   using namespace fabric::test;
   return run_suite(
       "endpoints: healing",
-      {a_write_is_outstanding_until_it_has_been_repeated, a_message_goes_again_if_the_peer_does_not_have_it,
-       an_atomic_that_comes_while_the_rest_is_sent_again_is_answered, counts_that_cannot_be_are_an_error,
-       what_takes_too_long_is_given_up, who_is_asked_answers, set_up_that_fails_is_tried_again,
-       what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
-       a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for});
+      {a_write_is_outstanding_until_it_has_been_repeated, an_atomic_is_outstanding_between_two_links,
+       a_message_goes_again_if_the_peer_does_not_have_it, an_atomic_that_comes_while_the_rest_is_sent_again_is_answered,
+       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
+       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
+       a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
+       a_peer_that_computes_is_waited_for});
 }

@@ -32,6 +32,7 @@ struct Fragment : mca_btl_base_descriptor_t {
   PacketKind kind;         ///< of a send: kMessage unless the component itself speaks
   mca_btl_base_tag_t tag;  ///< of a send, while it waits
   bool callback_due;       ///< of a send: call des_cbfunc when it completes
+  std::uint8_t detours;    ///< of a send: ports that could not carry it
   std::uint32_t number;    ///< of a send that is counted: PacketCounts::sent before it
   std::uint64_t carried;   ///< of a send: what its completion frees of the send queue
   LinkQueue* posted_on;    ///< where a request of it is under way; null: nowhere, or on a shared receive queue

@@ -71,6 +71,7 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->is_receive = pool.receives_;
   fragment->kind = PacketKind::kMessage;
   fragment->callback_due = false;
+  fragment->detours = 0;
   fragment->parts = nullptr;
   fragment->carried = 0;
   fragment->posted_on = nullptr;

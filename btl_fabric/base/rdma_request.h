@@ -43,6 +43,7 @@ struct RdmaRequest {
 
   // Where several ports may carry it: for another one than `operation` is for. Only of reads and writes, and if `local` is not null.
   Registration* local = nullptr;
+  std::uint8_t detours = 0;  ///< ports that could not carry it
   mca_btl_base_registration_handle_t remote;
 
   // For the callback
@@ -64,6 +65,7 @@ struct RdmaRequest {
     status = OPAL_SUCCESS;
     repeated_since = {};
     local = nullptr;
+    detours = 0;
     callback = nullptr;
     local_address = context = data = nullptr;
     local_handle = nullptr;

@@ -34,7 +34,8 @@ bool Link::in_burst() const noexcept {
 
 bool Link::join_packet(Fragment& fragment) noexcept {
   const std::size_t size = fragment.segments[0].seg_len;
-  if (!path_.coalesces(size) || fragment.kind != PacketKind::kMessage || fragment.user_memory != nullptr) {
+  if (!path_.coalesces(size) || fragment.kind != PacketKind::kMessage || fragment.user_memory != nullptr ||
+      fragment.detours > 0) {
     return false;
   }
   const std::size_t needed = RecordHeader::room_for(size);

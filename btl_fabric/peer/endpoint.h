@@ -208,7 +208,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Carried carry_copy(Endpoint& way, std::span<const std::byte> packet) noexcept;
   [[nodiscard]] Carried carry_message(Endpoint& way, const Fragment& fragment) noexcept;
   [[nodiscard]] Carried carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,
-                              std::span<const std::byte> second) noexcept;
+                              std::span<const std::byte> second, unsigned detours) noexcept;
   [[nodiscard]] Carried carry_request(Endpoint& way, RdmaRequest& request);
   void give_up_healing(const std::string& why);
   /// Ends what was to be sent again, with an error, or so that nobody hears of it.

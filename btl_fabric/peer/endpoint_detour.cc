@@ -28,6 +28,9 @@ namespace {
 /// The peer is asked again, and other ports are looked for again, after this.
 constexpr std::chrono::seconds kPatience{1};
 
+/// What has broken so many ports is left to the last of them, which gives it up in time: a message that no way to the peer takes.
+constexpr std::uint8_t kMostDetours = 4;
+
 /// Messages that are handed to it are posted at once.
 bool has_room(Endpoint& way) noexcept {
   Link* const link = way.carrier();
@@ -35,9 +38,14 @@ bool has_room(Endpoint& way) noexcept {
                                         [](const LinkQueue& queue) { return queue.waiting.empty(); });
 }
 
+void carried_to_the_end(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
+                        mca_btl_base_descriptor_t* fragment, int /*status*/) {
+  static_cast<Fragment*>(fragment)->detours = 0;
+}
+
 /// A copy of a packet's body for it: `first` and then `second`. False if there is no buffer now, or it is closed.
 bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,
-               std::span<const std::byte> second) noexcept {
+               std::span<const std::byte> second, unsigned detours) noexcept {
   PacketPath& path = way.owner().path();
   const std::size_t size = first.size() + second.size();
   Fragment* const fragment = path.get_send(path.queue_for(size));
@@ -50,10 +58,13 @@ bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span
   fragment->kind = kind;
   fragment->tag = tag;
   fragment->segments[0].seg_len = size;
-  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-  fragment->des_cbfunc = nullptr;
+  fragment->des_flags =
+      MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;  // so that it stays what it is
+  fragment->des_cbfunc = carried_to_the_end;
   fragment->callback_due = false;
+  fragment->detours = static_cast<std::uint8_t>(detours);
   if (way.send(*fragment) < 0) {
+    fragment->detours = 0;
     put_back(fragment);
     return false;
   }
@@ -113,7 +124,7 @@ void Endpoint::go_on_detour(std::chrono::steady_clock::time_point now) {
 bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const std::byte> body) noexcept {
   std::array<std::byte, DetourHeader::kSize> header;
   DetourHeader{key_.remote_port, key_.local_port, what}.write(header.data());
-  return hand_over(way, PacketKind::kDetour, 0, header, body);
+  return hand_over(way, PacketKind::kDetour, 0, header, body, 1);
 }
 
 /// The peer answers, if we do not know what it has taken.
@@ -255,6 +266,7 @@ void Endpoint::carry_aside(Endpoint& way) {
   if (healing_.get() != same) {
     return;
   }
+  healing_->is_blocked = is_blocked;
   if (!is_blocked) {
     healing_->carried_at = std::chrono::steady_clock::now();
   }
@@ -269,23 +281,24 @@ Endpoint::Carried Endpoint::carry_copy(Endpoint& way, std::span<const std::byte>
   const bool is_ours = header.read(packet.data(), packet.size());
   assert(is_ours);
   (void)is_ours;
-  return carry(way, header.kind, header.tag, packet.subspan(PacketHeader::kSize), {});
+  return carry(way, header.kind, header.tag, packet.subspan(PacketHeader::kSize), {}, 1);
 }
 
 Endpoint::Carried Endpoint::carry_message(Endpoint& way, const Fragment& fragment) noexcept {
-  return carry(way, fragment.kind, fragment.tag, body_of(fragment), user_memory_of(fragment));
+  return carry(way, fragment.kind, fragment.tag, body_of(fragment), user_memory_of(fragment), fragment.detours + 1U);
 }
 
 Endpoint::Carried Endpoint::carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag,
-                                  std::span<const std::byte> first, std::span<const std::byte> second) noexcept {
+                                  std::span<const std::byte> first, std::span<const std::byte> second,
+                                  unsigned detours) noexcept {
   if (kind == PacketKind::kAtomic || kind == PacketKind::kAtomicReply) {
     const auto what = kind == PacketKind::kAtomic ? DetourHeader::What::kAtomic : DetourHeader::What::kAtomicReply;
     return say_aside(way, what, first) ? Carried::kYes : Carried::kLater;
   }
-  if (is_too_long(way, first.size() + second.size())) {
+  if (detours > kMostDetours || is_too_long(way, first.size() + second.size())) {
     return Carried::kNever;
   }
-  return hand_over(way, kind, tag, first, second) ? Carried::kYes : Carried::kLater;
+  return hand_over(way, kind, tag, first, second, detours) ? Carried::kYes : Carried::kLater;
 }
 
 Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
@@ -303,7 +316,7 @@ Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
     return Carried::kYes;
   }
   const DeviceKey* const key = request.local != nullptr ? request.remote.key_for(way.key().remote_port) : nullptr;
-  if (key == nullptr || is_atomic(request.operation.kind)) {
+  if (key == nullptr || is_atomic(request.operation.kind) || request.detours >= kMostDetours) {
     return Carried::kNever;
   }
   RdmaRequestPool& requests = way.owner().path().rdma().requests;
@@ -322,6 +335,7 @@ Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
   piece->operation.reads_back = way.owner().port().pd != owner_.port().pd;
   piece->local = request.local;  // the other port may break too
   piece->remote = request.remote;
+  piece->detours = request.detours + 1;
   adopt_piece(*piece, request);
   begin_pieces(request, 1);
   if (way.submit(piece) != OPAL_SUCCESS) {

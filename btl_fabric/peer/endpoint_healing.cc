@@ -214,7 +214,7 @@ void Endpoint::go_on_healing() {
     give_up_healing("Over the next connection the peer said that it has taken other messages than can be");
     return;
   }
-  const bool has_way = owner_.way_beside(*this) != nullptr;
+  const bool has_way = !healing_->is_blocked && owner_.way_beside(*this) != nullptr;
   if (!makes_progress(has_way ? std::min<std::chrono::milliseconds>(kPatience, owner_.heal_timeout())
                               : owner_.heal_timeout())) {
     if (has_way) {  // it is left alone, until the other port has carried what it does not

@@ -116,6 +116,23 @@ START_TEST(what_has_not_arrived_goes_by_another_port) {
 }
 END_TEST
 
+/// A message that breaks every way to the peer would be passed on for ever.
+START_TEST(what_has_broken_many_ports_is_not_passed_on) {
+  for (const std::uint8_t detours : {std::uint8_t{3}, std::uint8_t{4}}) {
+    Ports ports;
+    ports.counts_come_aside(1, 1);
+    Fragment* const fragment = ports.broken.endpoints.path().get_send(0);
+    fragment->segments[0].seg_len = 8;
+    fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    fragment->des_cbfunc = nullptr;
+    fragment->detours = detours;
+    ck_assert_int_eq(ports.broken.endpoint().send(*fragment), OPAL_SUCCESS);
+    ports.progress();
+    ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + (detours < 4 ? 1 : 0));
+  }
+}
+END_TEST
+
 START_TEST(what_has_arrived_is_not_sent_again) {
   Ports ports;
   ports.counts_come_aside(1, 1);
@@ -211,10 +228,10 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite(
-      "endpoints_detour",
-      {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
-       what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
-       a_break_is_heard_of_by_another_port, the_break_of_a_link_that_resumes_is_heard_of_too,
-       an_atomic_is_answered_by_the_way_that_it_has_come, nonsense_is_refused, impossible_counts_are_refused});
+  return run_suite("endpoints_detour",
+                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+                    what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
+                    what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
+                    the_break_of_a_link_that_resumes_is_heard_of_too, an_atomic_is_answered_by_the_way_that_it_has_come,
+                    nonsense_is_refused, impossible_counts_are_refused});
 }

@@ -22,11 +22,12 @@ auto renewed_part(const RdmaOperation& one) {
 
 auto renewed_part(const RdmaRequest& one) {
   const auto& [operation, link, next, stranded, as_message, is_32_bit, op, is_swap, serial, pieces_to_come, status,
-               is_piece, repeated_since, local, remote, callback, local_address, local_handle, context, data] = one;
+               is_piece, repeated_since, local, detours, remote, callback, local_address, local_handle, context, data] =
+      one;
   (void)remote;  // is set with `local`
   return std::tuple(renewed_part(operation), link, next, stranded, as_message, is_32_bit, op, is_swap, serial,
-                    pieces_to_come, status, is_piece, repeated_since, local, callback, local_address, local_handle,
-                    context, data);
+                    pieces_to_come, status, is_piece, repeated_since, local, detours, callback, local_address,
+                    local_handle, context, data);
 }
 
 void use(RdmaOperation& one) {
@@ -76,6 +77,7 @@ START_TEST(a_renewed_request_is_as_new) {
   one.status = OPAL_ERROR;
   one.repeated_since = std::chrono::steady_clock::now();
   one.local = reinterpret_cast<Registration*>(&something);
+  one.detours = 1;
   one.callback = call_back;
   one.local_address = one.context = one.data = &something;
   one.local_handle = reinterpret_cast<mca_btl_base_registration_handle_t*>(&something);

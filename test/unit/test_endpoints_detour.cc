@@ -30,6 +30,9 @@ struct Ports {
 
   void lose() {
     broken.endpoints.queue_pair_failed(broken.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+    drain();
+  }
+  void drain() {
     broken.tell(cpc::Flushing{EndpointsBench::key(), broken.link});
     broken.flush();
     progress();
@@ -86,6 +89,12 @@ struct Ports {
 
 /// Messages that the other port has sent for itself.
 constexpr std::size_t kOfItsOwn = 1;
+
+/// The peer is told the counts, which it was `before` times, and has the message again.
+void expect_answer_and_message(Ports& ports, std::size_t before) {
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
+  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+}
 
 }  // namespace
 
@@ -165,11 +174,8 @@ START_TEST(a_break_is_heard_of_by_another_port) {
   const std::size_t before = ports.sent_aside(PacketKind::kDetour);
   ports.counts_come_aside(0, 2, DetourHeader::What::kCountsAndYours);
   ck_assert_ptr_null(ports.broken.endpoint().carrier());
-  ports.broken.tell(cpc::Flushing{EndpointsBench::key(), ports.broken.link});
-  ports.broken.flush();
-  ports.progress();
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ports.drain();
+  expect_answer_and_message(ports, before);
 }
 END_TEST
 
@@ -184,11 +190,8 @@ START_TEST(the_break_of_a_link_that_resumes_is_heard_of_too) {
   const std::size_t closed = ports.broken.said<cpc::Close>();
   ports.counts_come_aside(0, 1, DetourHeader::What::kCountsAndYours);
   ck_assert_uint_eq(ports.broken.said<cpc::Close>(), closed + 1);
-  ports.broken.tell(cpc::Flushing{EndpointsBench::key(), ports.broken.link});
-  ports.broken.flush();
-  ports.progress();
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ports.drain();
+  expect_answer_and_message(ports, before);
 }
 END_TEST
 

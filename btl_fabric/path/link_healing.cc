@@ -293,7 +293,8 @@ void LinkHealing::send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept
   }
 }
 
-void LinkHealing::end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper, bool quietly) noexcept {
+void LinkHealing::end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper,
+                          std::optional<int> status) noexcept {
   backlog.queues.push_back(std::move(backlog.unnumbered));
   for (std::deque<Backlog::Packet>& packets : backlog.queues) {
     while (!packets.empty()) {
@@ -302,16 +303,16 @@ void LinkHealing::end_all(Backlog& backlog, PacketPath& path, const UpperHandles
       if (fragment == nullptr) {
         continue;
       }
-      if (quietly) {
-        drop_send(fragment);
+      if (status) {
+        end_send(upper, fragment, *status);
       } else {
-        end_send(upper, fragment, OPAL_ERR_UNREACH);
+        drop_send(fragment);
       }
     }
   }
   while (!backlog.requests.empty()) {
     RdmaRequest* const request = backlog.requests.pop_front();
-    request->callback = quietly ? nullptr : request->callback;
+    request->callback = status ? request->callback : nullptr;
     end_request(upper, request, OPAL_ERR_UNREACH, [&path](RdmaRequest* ended) { path.rdma().requests.put(ended); });
   }
   backlog.replies.clear();

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -69,8 +70,10 @@ class LinkHealing {
   /// until then, or until this link is broken off.
   void resend(Backlog& backlog) noexcept;
 
-  /// Ends what is in a backlog that nobody will send, with an error, or (`quietly`) so that nobody hears of it.
-  static void end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper, bool quietly) noexcept;
+  /// Ends what is in a backlog that nobody will send. Whoever waits for a message of it hears `status`; without one nobody hears
+  /// anything. Reads and writes that somebody waits for end with an error.
+  static void end_all(Backlog& backlog, PacketPath& path, const UpperHandles& upper,
+                      std::optional<int> status) noexcept;
 
   // For the packet path
   void say_counts() noexcept;

@@ -195,7 +195,7 @@ bool Endpoint::is_idle() const noexcept {
 void Endpoint::forget_callers() noexcept {
   waiting_.forget_callers();
   waiting_rdma_.forget_callers();
-  stop_healing(true);
+  stop_healing(std::nullopt);
   if (link_) {
     for (LinkQueue& queue : link_->queues()) {
       queue.waiting.forget_callers();

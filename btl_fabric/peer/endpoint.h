@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ class Endpoint;
 class Endpoints;
 struct EndpointHealing;
 struct Obstacle;
+struct PeerCounts;
 
 /// The key of the endpoint that a connection belongs to: X queues have one for each direction.
 [[nodiscard]] inline cpc::ConnectionKey endpoint_key(cpc::ConnectionKey key) noexcept {
@@ -185,11 +187,14 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void forget_connections() noexcept;
   // What becomes of a link that has broken (endpoint_healing.cc)
   void prepare_to_heal();
-  [[nodiscard]] std::span<PacketCounts> counts() const noexcept { return {counts_.get(), subset.count() + 1}; }
+  void begin_healing();
+  void agree_on_counts();
+  [[nodiscard]] std::span<PacketCounts> counts() const noexcept;
+  [[nodiscard]] bool drop_arrived(std::span<const std::uint32_t> taken) noexcept;
   void break_off(const EndpointCause& cause);
   [[nodiscard]] Status connect_again();
   [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);
-  [[nodiscard]] bool has_lost_nothing() const noexcept;
+  [[nodiscard]] bool has_posted_all() const noexcept;
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
@@ -212,7 +217,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Carried carry_request(Endpoint& way, RdmaRequest& request);
   void give_up_healing(const std::string& why);
   /// Ends what was to be sent again, with an error, or so that nobody hears of it.
-  void stop_healing(bool quietly) noexcept;
+  void stop_healing(std::optional<int> status) noexcept;
   /// Nobody is called back any more for what waits.
   void forget_callers() noexcept;
 
@@ -344,13 +349,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   // Sent before the connection was up, in order
   FragmentQueue waiting_;
   RdmaRequestQueue waiting_rdma_;
-  std::uint32_t in_pieces_ = 0;  ///< requests of ours whose pieces are under way
-  std::unique_ptr<PacketCounts[]>
-      counts_;                      ///< of all its links, by place, and of the ring; null where none is made anew
+  std::uint32_t in_pieces_ = 0;     ///< requests of ours whose pieces are under way
+  PeerCounts* counts_ = nullptr;    ///< of all its links; null where none is made anew
   bool owes_counts_ = false;        ///< the peer wants to know them
   bool owes_counts_aside_ = false;  ///< the same, by another port
-  std::uint32_t tellings_ = 0;      ///< of them, by whatever way
-  std::uint32_t newest_heard_ = 0;  ///< of the peer's tellings
   std::unique_ptr<EndpointHealing>
       healing_;                         ///< from the break of a link until what it has not delivered is sent again
   std::unique_ptr<Obstacle> obstacle_;  ///< of the last time that one was

@@ -10,6 +10,7 @@
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoints.h"
 #include "cpc/core/trace.h"
 
@@ -17,7 +18,7 @@ namespace fabric {
 
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
-          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || is_healing()),
+          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || (is_healing() && healing_->has_broken)),
           .crossed = has_asked_ && !cause.was_wanted,
           .theirs = !has_asked_ && !cause.was_wanted,
           .is_self = is_self_,
@@ -26,7 +27,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .idle = is_idle(),
           .heals = may_heal(cause),
           .healing = is_healing(),
-          .nothing_lost = has_lost_nothing(),
+          .posted_all = has_posted_all(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }
 
@@ -78,6 +79,8 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kConnectAgain:
       return connect_again();
     case EndpointAction::kPostReceives:
+      (void)link();
+      agree_on_counts();
       return link().post_receives(*cause.queue_pairs);
     case EndpointAction::kSendCts:
       return send_cts();
@@ -115,6 +118,11 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kRetire:
       retire();
       return {};
+    case EndpointAction::kDoubtCounts:
+      if (counts_ != nullptr) {
+        counts_->is_agreed = false;
+      }
+      return {};
     case EndpointAction::kBreakOff:
       break_off(cause);
       return {};
@@ -150,6 +158,7 @@ Status Endpoint::connect() {
   if (is_self_) {
     return owner_.connect_self();
   }
+  agree_on_counts();
   const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
   cpc::PeerTarget target = target_;
   if (is_healing()) {
@@ -220,7 +229,7 @@ void Endpoint::retire() noexcept {
   has_heard_ = rest_is_put_off_ = false;
   if (state_ == EndpointState::kIdle) {
     has_asked_ = false;
-    stop_healing(true);  // there was nothing to be sent again
+    stop_healing(OPAL_SUCCESS);  // the peer, taking leave, says that it wants nothing more
   }
   if (link_ && link_->state() == Link::State::kOpening && directions_.is_open(cpc::Direction::kIncoming)) {
     directions_.forget(cpc::Direction::kOutgoing);
@@ -271,7 +280,7 @@ void Endpoint::fail_all() {
   if (link_) {
     link_->end_waiting();
   }
-  stop_healing(false);
+  stop_healing(OPAL_ERR_UNREACH);
   while (!waiting_rdma_.empty()) {
     end_request(upper(), waiting_rdma_.pop_front(), OPAL_ERR_UNREACH,
                 [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
@@ -287,7 +296,7 @@ void Endpoint::drop_all() noexcept {
   while (!waiting_.empty()) {
     drop_send(waiting_.pop_front());
   }
-  stop_healing(true);
+  stop_healing(std::nullopt);
   if (link_ && state_ == EndpointState::kClosing) {  // else it goes on to receive
     link_->stop(Link::State::kClosed);
     link_->end_waiting();

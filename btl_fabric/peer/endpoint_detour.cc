@@ -91,7 +91,7 @@ std::span<const std::byte> user_memory_of(const Fragment& fragment) noexcept {
 
 /// What the broken link has brought is final, and no other has taken its place.
 bool Endpoint::may_settle() const noexcept {
-  return is_healing() && ending_links_ == 0 &&
+  return is_healing() && healing_->has_broken && ending_links_ == 0 &&
          (state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent ||
           state_ == EndpointState::kCtsAwaited);
 }
@@ -130,10 +130,10 @@ bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const
 /// The peer answers, if we do not know what it has taken.
 void Endpoint::tell_counts_aside(Endpoint& way) {
   std::vector<std::byte> body(counts_size(counts().size()));
-  write_counts(body.data(), counts(), tellings_ + 1);
+  write_counts(body.data(), counts(), counts_->tellings + 1);
   const bool is_settled = is_healing() && healing_->is_settled;
   if (say_aside(way, is_settled ? DetourHeader::What::kCounts : DetourHeader::What::kCountsAndYours, body)) {
-    ++tellings_;
+    ++counts_->tellings;
     if (is_healing()) {
       healing_->is_told_aside = true;
     }
@@ -148,7 +148,7 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
     return false;
   }
   const auto number = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
-  if (static_cast<std::int32_t>(number - newest_heard_) <= 0) {
+  if (static_cast<std::int32_t>(number - counts_->newest_heard) <= 0) {
     return true;  // it has told us more since, by the link itself
   }
   // A link that is there has broken at the other end; or it is newer than what is said, and is made once more for nothing.
@@ -191,12 +191,12 @@ void Endpoint::settle() {
   }
   const std::vector<std::uint32_t> taken = std::move(healing_->taken_aside);
   healing_->taken_aside.clear();
-  if (static_cast<std::int32_t>(healing_->number_aside - newest_heard_) <= 0) {
+  if (static_cast<std::int32_t>(healing_->number_aside - counts_->newest_heard) <= 0) {
     return;
   }
-  newest_heard_ = healing_->number_aside;
+  counts_->newest_heard = healing_->number_aside;
   const EndpointHealing* const same = healing_.get();
-  if (!LinkHealing::drop_arrived(healing_->backlog, counts(), taken, upper())) {
+  if (!drop_arrived(taken)) {
     give_up_healing("By another port the peer said that it has taken other messages than can be");
     return;
   }

@@ -65,14 +65,9 @@ bool Endpoint::has_healed_for(std::chrono::milliseconds time) const noexcept {
   return is_healing() && std::chrono::steady_clock::now() - std::max(healing_->since, healing_->carried_at) >= time;
 }
 
-/// What links that have broken have sent is known to have arrived, and nothing waits.
-bool Endpoint::has_lost_nothing() const noexcept {
-  if (!is_healing() || ending_links_ > 0 || has_waiting()) {
-    return false;
-  }
-  const Backlog& rest = healing_->backlog;
-  return rest.requests.empty() && rest.replies.empty() && rest.ring.empty() && rest.unnumbered.empty() &&
-         std::all_of(rest.queues.begin(), rest.queues.end(), [](const auto& packets) { return packets.empty(); });
+bool Endpoint::has_posted_all() const noexcept {
+  return is_healing() && !has_waiting() && healing_->backlog.requests.empty() &&
+         owner_.rdma_of_ending_links(*this) == 0;
 }
 
 bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
@@ -85,27 +80,54 @@ void Endpoint::prepare_to_heal() {
   if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {
     return;
   }
-  if (counts_ == nullptr) {
-    counts_ = std::make_unique<PacketCounts[]>(LinkHealing::counts_of(*link_));
-  }
-  LinkHealing(*link_).continue_from(counts_.get());
+  counts_ = &owner_.counts_with(key_.peer, LinkHealing::counts_of(*link_));
+  LinkHealing(*link_).continue_from(counts_->queues.get());
   if (is_healing() && healing_->atomics) {
     LinkHealing(*link_).use_atomics(healing_->atomics);
   }
+}
+
+std::span<PacketCounts> Endpoint::counts() const noexcept {
+  return {counts_->queues.get(), subset.count() + 1};
+}
+
+void Endpoint::begin_healing() {
+  if (!is_healing()) {
+    healing_ = std::make_unique<EndpointHealing>();
+    healing_->since = std::chrono::steady_clock::now();
+    owner_.begin_healing(*this);
+  }
+}
+
+/// A link that is about to be made is to begin with the counts, if the last one has ended in doubt, or that of an endpoint before
+/// this one.
+void Endpoint::agree_on_counts() {
+  if (link_ && counts_ != nullptr && !counts_->is_agreed) {
+    begin_healing();
+  }
+}
+
+/// What the peer says to have taken. Where nobody knows, what it has not taken was not meant to arrive any more.
+bool Endpoint::drop_arrived(std::span<const std::uint32_t> taken) noexcept {
+  for (std::size_t place = 0; !counts_->is_agreed && place < taken.size(); ++place) {
+    counts()[place].sent = taken[place];
+  }
+  counts_->is_agreed = true;
+  return LinkHealing::drop_arrived(healing_->backlog, counts(), taken, upper());
 }
 
 void Endpoint::break_off(const EndpointCause& cause) {
   set_carrier(nullptr);
   cts_received_ = 0;
   has_heard_ = rest_is_put_off_ = has_asked_ = owes_counts_ = false;
-  if (!is_healing()) {
-    healing_ = std::make_unique<EndpointHealing>();
+  begin_healing();
+  if (!healing_->has_broken) {
+    healing_->has_broken = true;
     healing_->since = std::chrono::steady_clock::now();
     short_lives_ = healing_->since - healed_at_ < kShortLife ? short_lives_ + 1 : 0;
     healing_->resent_before = owner_.path().counters().packets_resent;
     healing_->why =
         cause.failure != nullptr ? describe_queue(cause.failure->qpn) + ": " + what_failed(*cause.failure) : cause.text;
-    owner_.begin_healing(*this);
   }
   healing_->taken.clear();
   healing_->is_resending = false;
@@ -172,6 +194,11 @@ void Endpoint::take_what_is_left(Link& broken) try {
         "Nobody can tell whether an atomic operation that was under way has been executed, or there was no memory to keep what was "
         "sent: the connection cannot be made anew");
   }
+  if (state_ != EndpointState::kFailed && !is_healing()) {  // the peer has taken leave
+    Backlog rest;
+    left.collect(rest);
+    LinkHealing::end_all(rest, owner_.path(), upper(), OPAL_SUCCESS);
+  }
   broken.end_waiting();
 } catch (const std::bad_alloc&) {
   broken.end_waiting();
@@ -184,7 +211,8 @@ void Endpoint::give_up_healing(const std::string& why) {
 }
 
 void Endpoint::go_on_healing() {
-  if (ending_links_ > 0) {
+  const bool is_wanted = is_healing() || owes_counts_ || owes_counts_aside_;
+  if (!is_wanted || ending_links_ > 0 || owner_.is_being_closed(key_)) {
     return;  // what has been taken is not final
   }
   answer_aside();
@@ -193,20 +221,20 @@ void Endpoint::go_on_healing() {
   }
   if (owes_counts_) {
     owes_counts_ = false;
-    LinkHealing(*link_).tell_counts(++tellings_);
+    LinkHealing(*link_).tell_counts(++counts_->tellings);
   }
   if (!is_healing() || state_ != EndpointState::kResuming) {
     return;
   }
   if (!LinkHealing(*link_).has_told()) {
-    LinkHealing(*link_).tell_counts(++tellings_);
+    LinkHealing(*link_).tell_counts(++counts_->tellings);
   }
   if (state_ != EndpointState::kResuming || healing_->taken.empty() || healing_->is_resending) {
     return;
   }
   healing_->is_resending = true;
   const Link* const newest = link_.get();
-  const bool is_possible = LinkHealing::drop_arrived(healing_->backlog, counts(), healing_->taken, upper());
+  const bool is_possible = drop_arrived(healing_->taken);
   if (!is_healing() || link_.get() != newest || state_ != EndpointState::kResuming) {
     return;  // a callback has made progress, and something else has happened
   }
@@ -260,7 +288,7 @@ void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
     return;
   }
-  newest_heard_ = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
+  counts_->newest_heard = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
   if (!is_healing()) {
     owes_counts_ = !LinkHealing(link).has_told();
   } else {
@@ -276,19 +304,23 @@ void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
 RdmaRequestQueue Endpoint::end_healing() {
   const std::unique_ptr<EndpointHealing> done = std::move(healing_);
   owner_.end_healing(*this);
-  healed_at_ = std::chrono::steady_clock::now();
   LinkHealing(link()).owe(std::move(done->backlog.replies));
+  if (!done->has_broken) {
+    return done->backlog.requests;
+  }
+  healed_at_ = std::chrono::steady_clock::now();
   const auto took =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - done->since);
   owner_.report_healed(*this, done->why, took, owner_.path().counters().packets_resent - done->resent_before);
   return done->backlog.requests;
 }
 
-void Endpoint::stop_healing(bool quietly) noexcept {
+/// `status`: what whoever waits for the rest hears; none: nobody hears anything.
+void Endpoint::stop_healing(std::optional<int> status) noexcept {
   if (is_healing()) {
     const std::unique_ptr<EndpointHealing> ended = std::move(healing_);
     owner_.end_healing(*this);
-    LinkHealing::end_all(ended->backlog, owner_.path(), upper(), quietly);
+    LinkHealing::end_all(ended->backlog, owner_.path(), upper(), status);
   }
 }
 

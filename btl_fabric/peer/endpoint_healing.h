@@ -10,14 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "btl_fabric/base/packet_header.h"
 #include "btl_fabric/path/backlog.h"
 #include "btl_fabric/path/link.h"
 
 namespace fabric {
 
 struct EndpointHealing {
+  bool has_broken = false;                      ///< a link; else the two sides only tell each other what has arrived
   std::chrono::steady_clock::time_point since;  ///< when the first link broke
-  std::string why;                              ///< it did
+  std::string why{};                            ///< it did
   std::shared_ptr<LinkRdma::Atomics> atomics{};
   Backlog backlog{};
   std::vector<std::uint32_t>
@@ -36,6 +38,15 @@ struct EndpointHealing {
   std::optional<std::chrono::steady_clock::time_point> told_aside{};  ///< it was, or another port was looked for
   std::chrono::steady_clock::time_point carried_at{};                 ///< nothing has had to wait so far; zero: never
   std::uint64_t carried = 0;                                          ///< messages, reads and writes
+};
+
+/// What a process has sent to a peer and taken from it, over all links of its endpoints. It outlives them: Open MPI may take the
+/// peer away and want it again while the peer's endpoint goes on to count.
+struct PeerCounts {
+  std::unique_ptr<PacketCounts[]> queues{};  ///< by place, and of the ring
+  bool is_agreed = true;                     ///< what we have sent has been taken, or is known to have to be sent again
+  std::uint32_t tellings = 0;                ///< of what has been taken, by whatever way
+  std::uint32_t newest_heard = 0;            ///< of the peer's tellings
 };
 
 /// What had to be sent again first when a link had broken, which the next one has perhaps not brought to the peer either.

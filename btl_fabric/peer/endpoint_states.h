@@ -67,9 +67,10 @@ struct EndpointGuards {
   bool idle = false;       ///< nothing of ours is under way over the link, nothing waits, and we owe no answer
   bool heals =
       false;  ///< the connection may be made anew: it has broken for a reason that may pass, and there is time left
-  bool healing = false;       ///< a link has broken, and what it may not have delivered is to be sent again
-  bool nothing_lost = false;  ///< the same, but all of it is known to have arrived
-  bool receives = false;      ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
+  bool healing = false;  ///< a link has broken, and what it may not have delivered is to be sent again
+  bool posted_all =
+      false;  ///< the same, but all that was to be sent has been posted: a peer that takes leave has what it wants of it
+  bool receives = false;  ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
 };
 inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>({
     {&EndpointGuards::may_speak_first, "may speak first"},
@@ -82,7 +83,7 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::idle, "idle"},
     {&EndpointGuards::heals, "heals"},
     {&EndpointGuards::healing, "healing"},
-    {&EndpointGuards::nothing_lost, "nothing lost"},
+    {&EndpointGuards::posted_all, "posted all"},
     {&EndpointGuards::receives, "receives"},
 });
 
@@ -102,6 +103,7 @@ enum class EndpointAction : std::uint8_t {
   kResume,       ///< The link carries again, first of all what has waited.
   kStopSending,  ///< X queues: the link carries again when it is connected anew. What waits stays.
   kRetire,       ///< The link carries nothing more, and goes when what is under way has completed. What waits stays.
+  kDoubtCounts,  ///< Nobody has said whether the last of what we have sent has arrived. The next link begins with that.
   kBreakOff,  ///< The link carries nothing more, and goes when it is drained. What the peer may not have, and what waits, stays.
   kExchangeCounts,  ///< Tell the peer what has arrived; hear the same, and send again what has not.
   kReport,          ///< Tell the user.

@@ -33,7 +33,9 @@
 //
 // Healing. A link that has carried, and breaks for a reason that may pass, is made anew while btl_fabric_heal_timeout lasts: over the
 // next one both sides say what has arrived, and send the rest again (path/link_healing.h). Who loses the link in the middle of that
-// makes another one. Whatever is sent meanwhile waits. A side that has noticed nothing is told by the new connection.
+// makes another one. Whatever is sent meanwhile waits. A side that has noticed nothing is told by the new connection. Where a link ends
+// and nobody has said whether the last of what went over it has arrived, because a process takes leave of the other or only one of them
+// forgets the link, the next one begins with the counts too: else they would be of no use when that one breaks.
 //
 // Nothing times out but the wait for our goodbye: a main thread that computes for a minute answers after a minute.
 #pragma once
@@ -69,7 +71,7 @@ inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kHeals = on(&EndpointGuards::heals);
 inline constexpr When kIsHealing = on(&EndpointGuards::healing);
-inline constexpr When kNothingLost = on(&EndpointGuards::nothing_lost);
+inline constexpr When kPostedAll = on(&EndpointGuards::posted_all);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
 inline constexpr EndpointStep kAfterError{Outcome::kProtocolError, kFailed, {kReport, kFailAll, kCloseAll}, {}};
@@ -125,12 +127,10 @@ struct Rows : EndpointTable {
   go(kResting, kGoodbyeArrived, kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
   go(kParting, {kGoodbyeDone, kGoodbyeArrived}, !kMissed, kIdle, {kCloseAll, kRetire}),
   go(kParting, {kGoodbyeDone, kGoodbyeArrived}, kMissed, kConnecting, {kCloseAll, kRetire, kConnect}),
-  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && !kMissed, kIdle, {kCloseAll, kRetire}),
-  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && kMissed, kConnecting, {kCloseAll, kRetire, kConnect}),
-  go(kResting, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire}),
-  go(kResting, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kConnect}),
-  go(kParting, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire}),
-  go(kParting, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kConnect}),
+  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && !kMissed, kIdle, {kCloseAll, kRetire, kDoubtCounts}),
+  go(kParting, {kLost, kSetUpFailed, kLinkFailed}, !kHeals && kMissed, kConnecting, {kCloseAll, kRetire, kDoubtCounts, kConnect}),
+  go({kResting, kParting}, kSuperseded, !kHeals && !kMissed, kIdle,       {kRetire, kDoubtCounts}),
+  go({kResting, kParting}, kSuperseded, !kHeals && kMissed,  kConnecting, {kRetire, kDoubtCounts, kConnect}),
   go(kResting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave, kSayGoodbye}),
   go(kParting, kRemoved, kAlways, kLeaving, {kDropAll, kBeginToLeave}),
   ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kSelf}, kRestWanted, "there is no link that carries"),
@@ -142,7 +142,7 @@ struct Rows : EndpointTable {
   ignored(kResting, kGoodbyeDone, "none was said"),
 
   // ---- The peer leaves. What waits for it here waits for a newer connection.
-  go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire}),
+  go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire, kDoubtCounts}),
   go({kClear, kConnected}, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   // With X queues the connection that we make may have reached the endpoint that the peer has just given up: another is made.
   go(kConnecting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
@@ -156,7 +156,7 @@ struct Rows : EndpointTable {
   go({kConnecting, kCtsSent, kCtsAwaited}, kSuperseded, kMissed,  kConnecting, {kRetire, kConnect}),
   go(kClear,     kSuperseded, !kMissed,            kIdle,   {kRetire}),
   go(kClear,     kSuperseded, kMissed,             kFailed, {kReport, kFailAll}),
-  go(kConnected, kSuperseded, !kHeals && !kMissed, kIdle,   {kRetire}),
+  go(kConnected, kSuperseded, !kHeals && !kMissed, kIdle,   {kRetire, kDoubtCounts}),
   go(kConnected, kSuperseded, !kHeals && kMissed,  kFailed, {kReport, kFailAll}),
   go(kLeaving, kSuperseded, kAlways, kClosing, {kDropAll, kCloseAll}),
   ignored({kIdle, kSelf}, kSuperseded, "there is no link"),
@@ -213,12 +213,14 @@ struct Rows : EndpointTable {
   go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
   go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
   go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLinkFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kHeals,  kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kResuming, kSuperseded, kHeals,  kConnecting, {kBreakOff, kConnectAgain}),
-  go(kResuming, kSuperseded, !kHeals, kFailed, {kReport, kFailAll}),
-  go(kResuming, kGoodbyeArrived, kNothingLost,  kIdle,   {kCloseAll, kRetire}),
-  go(kResuming, kGoodbyeArrived, !kNothingLost, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kMissed && kHeals,  kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kMissed,           kIdle, {kNote, kCloseAll, kRetire, kDoubtCounts}),
+  go(kResuming, kSuperseded, kMissed && kHeals,  kConnecting, {kBreakOff, kConnectAgain}),
+  go(kResuming, kSuperseded, kMissed && !kHeals, kFailed, {kReport, kFailAll}),
+  go(kResuming, kSuperseded, !kMissed,           kIdle, {kRetire, kDoubtCounts}),
+  go(kResuming, kGoodbyeArrived, kPostedAll,  kIdle,   {kCloseAll, kRetire, kDoubtCounts}),
+  go(kResuming, kGoodbyeArrived, !kPostedAll, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kResuming, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
   error({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected, kSelf}, kResumed, "nothing is to be sent again"),
   ignored({kAboutToLeave, kLeaving, kFailed, kClosing}, kResumed, "it does not matter any more"),

@@ -201,6 +201,9 @@ bool Endpoints::set_aside(Endpoint& endpoint) {
   if (found == endpoints_.end() || found->second.get() != &endpoint) {
     return false;
   }
+  if (endpoint.counts_ != nullptr) {
+    endpoint.counts_->is_agreed = false;  // it may end before all that it has sent has arrived
+  }
   closing_.push_back(std::move(found->second));
   has_chores_ = true;
   endpoints_.erase(found);
@@ -331,6 +334,9 @@ void Endpoints::reap_drained() {
     const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
     closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
     handshakes_.erase(endpoint->handshake_.serial);
+    if (Endpoint* const next = find(endpoint->key().peer); next != nullptr) {
+      guarded(next, [&] { next->go_on_healing(); });
+    }
   }
   path_->reap_senders();
 }

@@ -16,6 +16,7 @@
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/endpoint.h"
+#include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoint_services.h"
 #include "cpc/core/trace.h"
 #include "cpc/queue_pairs/loopback.h"
@@ -116,6 +117,10 @@ class Endpoints final : private PathEvents {
   // Of links that have broken (endpoints_healing.cc)
   [[nodiscard]] std::chrono::milliseconds heal_timeout() const noexcept { return heal_timeout_; }
   [[nodiscard]] std::chrono::milliseconds heal_pause() const noexcept { return heal_pause_; }
+  /// Of what is sent to a peer and taken from it: `count` counts.
+  [[nodiscard]] PeerCounts& counts_with(const ProcessName& peer, std::size_t count);
+  /// An endpoint for the same peer, or this one, which Open MPI has taken away, and which has a link still.
+  [[nodiscard]] bool is_being_closed(const cpc::ConnectionKey& key) const noexcept;
   void begin_healing(Endpoint& endpoint);
   void end_healing(Endpoint& endpoint) noexcept;
   void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
@@ -237,6 +242,7 @@ class Endpoints final : private PathEvents {
   std::vector<std::unique_ptr<Endpoint>> closing_;
   std::unique_ptr<EndpointLink> ending_;  ///< the first of a list; they go before their endpoints
   std::unordered_map<cpc::ConnectionKey, cpc::LinkNumber> newest_links_;  ///< numbers used and heard of
+  std::unordered_map<ProcessName, PeerCounts> counts_;                    ///< where links are made anew
   std::unique_ptr<Endpoint> self_;
   std::optional<cpc::Loopback> loopback_;
 

@@ -8,6 +8,18 @@
 
 namespace fabric {
 
+PeerCounts& Endpoints::counts_with(const ProcessName& peer, std::size_t count) {
+  PeerCounts& counts = counts_[peer];
+  if (counts.queues == nullptr) {
+    counts.queues = std::make_unique<PacketCounts[]>(count);
+  }
+  return counts;
+}
+
+bool Endpoints::is_being_closed(const cpc::ConnectionKey& key) const noexcept {
+  return std::any_of(closing_.begin(), closing_.end(), [&](const auto& one) { return one->key() == key; });
+}
+
 void Endpoints::begin_healing(Endpoint& endpoint) {
   healing_.push_back(&endpoint);
   has_chores_ = true;
@@ -32,7 +44,7 @@ void Endpoints::watch_healing() {
     guarded(&endpoint, [&] { endpoint.go_on_detour(now); });
   }
   const auto late = std::find_if(healing_.begin(), healing_.end(), [this](const Endpoint* one) {
-    return one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there();
+    return one->healing_->has_broken && one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there();
   });
   if (late != healing_.end()) {
     Endpoint& endpoint = **late;

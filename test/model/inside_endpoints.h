@@ -106,14 +106,15 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
     digest.add(static_cast<unsigned>(directions.told(direction)));
     digest.add(directions.has(direction) ? newest - directions.link(direction) : 0);
   }
-  if (const auto& counts = inside(endpoint, Endpoint_counts_{})) {
+  if (const PeerCounts* const counts = inside(endpoint, Endpoint_counts_{})) {
     for (std::size_t i = 0; i < queues; ++i) {
-      digest.add(counts[i].sent | std::uint64_t{counts[i].taken} << 32U);
+      digest.add(counts->queues[i].sent | std::uint64_t{counts->queues[i].taken} << 32U);
     }
+    digest.add(counts->is_agreed ? 1 : 0);
   }
   digest.add(inside(endpoint, Endpoint_owes_counts_{}) ? 1 : 0);
   if (const auto& healing = inside(endpoint, Endpoint_healing_{})) {
-    digest.add(healing->taken.size() | (healing->is_resending ? 16U : 0U) | 32U);
+    digest.add(healing->taken.size() | (healing->is_resending ? 16U : 0U) | (healing->has_broken ? 32U : 64U));
     for (const std::uint32_t taken : healing->taken) {
       digest.add(taken);
     }

@@ -349,8 +349,8 @@ START_TEST(connections_that_break_end_in_order) {
   resting.plans[0].rests[1] = 1;
   resting.plans[1].rests[0] = 1;
   expect_no_fault_of("queue pairs break while links rest", resting);
-  // Not all of these worlds: counts belong to endpoints, and one that an application has closed and made again, while the peer makes
-  // a broken connection of the old one anew, has none of its counts.
+  // Not all of these worlds: an application that closes while its connection is made anew says goodbye over the new one, to the
+  // endpoint that the peer has made since, and whose messages are told to be lost where they cross that.
   model::expect_no_fault_on(model::kMostWanders, "queue pairs break while applications close",
                             breaking(closing(with({2, 1})), 1));
   Options losing = breaking(with({2, 1}), 1);

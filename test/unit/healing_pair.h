@@ -106,7 +106,7 @@ class Pair {
     }
     link_->post_drain_markers();
     flush();
-    LinkHealing::end_all(backlog_, *bench.path, {&bench.module, &bench.endpoint}, true);
+    LinkHealing::end_all(backlog_, *bench.path, {&bench.module, &bench.endpoint}, std::nullopt);
   }
 
   enum class Fault { kNone, kToldBeforeTheDrain, kRingNotTaken, kFreedWhenPosted } fault = Fault::kNone;

@@ -319,6 +319,48 @@ START_TEST(what_was_posted_late_is_flushed_again) {
 }
 END_TEST
 
+/// Open MPI may take the peer away and want it again. The peer, whose endpoint has stayed, goes on to count.
+START_TEST(who_is_taken_away_and_wanted_again_goes_on_to_count) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+  bench.send_and_connect();
+  bench.messages_arrive();
+  take_away(bench);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  connect_again(bench);
+  ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 0);
+  ck_assert_uint_eq(posted(bench, PacketKind::kCounts), 1);
+  counts_arrive(bench, 1, 0);
+  ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 1);
+  ck_assert_uint_eq(bench.counters.connections_healed, 0);  // nothing had broken
+  lose_again(bench);
+  connect_again(bench);
+  counts_arrive(bench, 2, 0);
+  ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 0);  // it has arrived
+  ck_assert_uint_eq(bench.sends_ended.size(), 2);
+  ck_assert_uint_eq(bench.counters.connections_healed, 1);
+  ck_assert_uint_eq(bench.reports, 0);
+}
+END_TEST
+
+/// If the next connection breaks before anything is to be sent over it, nobody misses it.
+START_TEST(counts_alone_are_missed_by_nobody) {
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+  bench.send_and_connect();
+  bench.messages_arrive();
+  take_away(bench);
+  (void)bench.endpoint();
+  connect_again(bench);  // the peer wants it
+  const std::size_t connects = bench.said<cpc::Connect>();
+  bench.tell(cpc::PeerLeft{bench.key(), bench.link, "it has ended"});
+  drain(bench);
+  ck_assert_uint_eq(bench.said<cpc::Connect>(), connects);
+  ck_assert_uint_eq(bench.reports, 0);
+  ck_assert_uint_eq(bench.upper_layer_told, 0);
+}
+END_TEST
+
 }  // namespace fabric::test
 
 int main() {
@@ -330,5 +372,6 @@ int main() {
        counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
        set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
        a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
-       a_peer_that_computes_is_waited_for});
+       a_peer_that_computes_is_waited_for, who_is_taken_away_and_wanted_again_goes_on_to_count,
+       counts_alone_are_missed_by_nobody});
 }

@@ -88,7 +88,7 @@ class Channel {
   /// nothing.
   [[nodiscard]] virtual bool peer_is_busy() const noexcept { return false; }
 
-  /// After on_lost(): the peer's host answers that nobody listens there.
+  /// After on_lost(): the peer's host answers that nobody listens there; on iWARP perhaps that there is no room for a request.
   [[nodiscard]] virtual bool nobody_listens() const noexcept { return false; }
 
   /// Before the next turn of the loop, and again when the channel changes hands.

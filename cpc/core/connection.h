@@ -156,9 +156,12 @@ class Connection final : private ChannelHandler {
   unsigned pauses_ = 0;  ///< since the peer was last heard of
   /// A port may have been taken down and up again at the wrong moment.
   static constexpr unsigned kMostUnheard = 4;
+  /// About seven seconds: for so long no progress thread leaves a backlog full.
+  static constexpr unsigned kMostUnheardOnIwarp = 8;
   unsigned unheard_ = 0;  ///< attempts one after the other in which nobody listened
   [[nodiscard]] bool peer_has_ended() const noexcept {
-    return target_ && target_->was_there && unheard_ >= kMostUnheard;
+    const bool is_iwarp = environment_.port(key_.local_port)->address.link == Transport::kIwarp;
+    return target_ && target_->was_there && unheard_ >= (is_iwarp ? kMostUnheardOnIwarp : kMostUnheard);
   }
   bool is_unwanted_ = false;  ///< the peer has refused for good
   unsigned spent_ms_ = 0;     ///< in them, and in attempts that did not get through

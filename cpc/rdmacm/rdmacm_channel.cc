@@ -31,9 +31,9 @@ bool is_of_full_backlog(const CmEvent& event) noexcept {
          std::all_of(data.begin(), data.end(), [](std::byte one) { return one == std::byte{0}; });
 }
 
-/// Not on iWARP, which has one answer for that and for a full backlog.
+/// On iWARP that, and a full backlog.
 bool is_of_no_listener(const CmEvent& event) noexcept {
-  return event.status == kInvalidServiceId;
+  return event.status == kInvalidServiceId || event.status == -ECONNREFUSED;
 }
 
 }  // namespace
@@ -152,7 +152,11 @@ Status RdmaCmChannel::request(const Lane& lane) {
   parameters.retry_count = port_.port->settings.retry_count;
   parameters.rnr_retry_count = kMostRetries;
   parameters.qp_num = lane.own_qpn;
-  return rdma_connect(lane.id.get(), &parameters) == 0 ? Status() : cm_failure("asking it for a connection");
+  if (rdma_connect(lane.id.get(), &parameters) == 0) {
+    return {};
+  }
+  nobody_listens_ = errno == ECONNREFUSED;  // siw, which waits for TCP's answer
+  return cm_failure("asking it for a connection");
 }
 
 void RdmaCmChannel::on_answer(Lane& lane, const CmEvent& event) {
@@ -177,8 +181,8 @@ void RdmaCmChannel::on_rejected(const CmEvent& event) {
     return;
   }
   peer_is_busy_ = is_of_full_backlog(event);
-  nobody_listens_ = is_of_no_listener(event);
   const Result<CmMessage> refusal = decode_cm_message(event.private_data());
+  nobody_listens_ = !refusal && is_of_no_listener(event);
   if (!refusal || refusal->header.type != MessageType::kRefuse) {
     lose(remote() + ": " + describe(event));
     return;

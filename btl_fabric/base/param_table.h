@@ -73,7 +73,7 @@ struct Params {
   int connect_timeout = 0;
   int handshake_timeout = 0;
   int goodbye_timeout = 0;
-  int heal_timeout = 0;
+  int heal_timeout = 60;
   int keepalive = 0;
   char* trace = nullptr;
 };
@@ -268,7 +268,7 @@ inline constexpr std::array kParamTable = {
     number_param("goodbye_timeout", &Params::goodbye_timeout, 1000, 0, 60000, 5,
                  "Wait at the end for a peer's adapter to take the message that this process leaves, milliseconds"),
     number_param(
-        "heal_timeout", &Params::heal_timeout, 0, 0, kNoLimit, 4,
+        "heal_timeout", &Params::heal_timeout, 60, 0, kNoLimit, 4,
         "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
         "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
         "atomic operation of the device that is under way when the connection breaks is an error all the same"),

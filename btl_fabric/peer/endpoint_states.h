@@ -113,7 +113,7 @@ enum class EndpointAction : std::uint8_t {
   kCloseDirection,  ///< Give up the connection that the event is about.
   kCloseAll,        ///< Give up every connection with the peer.
 };
-inline constexpr std::size_t kEndpointActions = 23;
+inline constexpr std::size_t kEndpointActions = static_cast<std::size_t>(EndpointAction::kCloseAll) + 1;
 
 namespace endpoint_detail {
 inline constexpr std::array<std::string_view, kEndpointStates> kStateNames{
@@ -124,10 +124,10 @@ inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
     "GoodbyeDone", "Superseded",     "SenderGone",   "Lost",    "SetUpFailed", "LinkFailed", "Removed",
     "RestWanted",  "RestAsked",      "RestDeclined", "Resumed", "PauseOver"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",   "Connect",      "ConnectAgain", "PostReceives",   "SendCts",        "TellPeerSpoke",
-    "Start",  "BeginToLeave", "SayGoodbye",   "AskToRest",      "DeclineRest",    "PutOffRest",
-    "Resume", "StopSending",  "Retire",       "BreakOff",       "ExchangeCounts", "Report",
-    "Note",   "FailAll",      "DropAll",      "CloseDirection", "CloseAll"};
+    "None",   "Connect",      "ConnectAgain", "PostReceives", "SendCts",        "TellPeerSpoke",
+    "Start",  "BeginToLeave", "SayGoodbye",   "AskToRest",    "DeclineRest",    "PutOffRest",
+    "Resume", "StopSending",  "Retire",       "DoubtCounts",  "BreakOff",       "ExchangeCounts",
+    "Report", "Note",         "FailAll",      "DropAll",      "CloseDirection", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

@@ -49,7 +49,7 @@ fails_by() {
   for queues in S,4096,64:S,65536,64 X,4096,64:X,65536,64; do
     [[ $link = ib || $queues != X* ]] || continue
     for i in 1 2 3 4 5; do
-      meanwhile queue_pair_fails --mca btl_fabric_receive_queues "$queues"
+      meanwhile queue_pair_fails --mca btl_fabric_heal_timeout 0 --mca btl_fabric_receive_queues "$queues"
       status=$?
       peer_was_first || break
     done

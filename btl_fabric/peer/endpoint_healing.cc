@@ -283,6 +283,14 @@ bool Endpoint::makes_progress(std::chrono::milliseconds time) {
 }
 
 void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
+  if (counts_ == nullptr) {
+    const std::string why =
+        "the connection has broken, and the peer wants to go on where it ended, which this process or its device does not: "
+        "btl_fabric_heal_timeout is to be 0 in all processes, or in none";
+    apply(EndpointEvent::kLinkFailed, {.text = why, .is_missed = true, .is_final = true});
+    close_all(why);
+    return;
+  }
   if (body.size() != counts_size(counts().size())) {
     const LinkFailure failure{.kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = body};
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});

@@ -159,6 +159,15 @@ void Connection::on_lost(Channel& channel, std::string reason, bool confirm_take
   apply(confirm_taken ? Event::kConfirmTaken : Event::kChannelLost, std::move(reason));
 }
 
+bool Connection::peer_has_ended() const noexcept {
+  if (!target_ || !target_->was_there) {
+    return false;
+  }
+  const PortContext* const port = environment_.port(key_.local_port);
+  const bool is_iwarp = port != nullptr && port->address.link == Transport::kIwarp;
+  return unheard_ >= (is_iwarp ? kMostUnheardOnIwarp : kMostUnheard);
+}
+
 void Connection::on_timer() {
   std::string detail;
   if (timer_event_ == Event::kHandshakeTimer) {

@@ -159,10 +159,7 @@ class Connection final : private ChannelHandler {
   /// About seven seconds: for so long no progress thread leaves a backlog full.
   static constexpr unsigned kMostUnheardOnIwarp = 8;
   unsigned unheard_ = 0;  ///< attempts one after the other in which nobody listened
-  [[nodiscard]] bool peer_has_ended() const noexcept {
-    const bool is_iwarp = environment_.port(key_.local_port)->address.link == Transport::kIwarp;
-    return target_ && target_->was_there && unheard_ >= (is_iwarp ? kMostUnheardOnIwarp : kMostUnheard);
-  }
+  [[nodiscard]] bool peer_has_ended() const noexcept;
   bool is_unwanted_ = false;  ///< the peer has refused for good
   unsigned spent_ms_ = 0;     ///< in them, and in attempts that did not get through
 

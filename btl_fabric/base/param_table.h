@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -78,6 +79,18 @@ struct Params {
   char* trace = nullptr;
 };
 
+/// A word that stands for a number.
+struct ParamWord {
+  std::string_view word;
+  int number;
+};
+inline constexpr std::array kAutoWord{ParamWord{"auto", -1}};
+inline constexpr std::array kMtuWords{ParamWord{"256", 1}, ParamWord{"512", 2}, ParamWord{"1024", 3},
+                                      ParamWord{"2048", 4}, ParamWord{"4096", 5}};
+
+/// Of a time; "ms", "s" or "min" may follow it.
+enum class TimeUnit : std::uint8_t { kNone, kMilliseconds, kSeconds };
+
 /// One parameter: either a number within [min, max] or a text.
 struct ParamSpec {
   const char* name;     ///< without the btl_fabric_ in front
@@ -89,11 +102,27 @@ struct ParamSpec {
   int max;
   int level;  ///< MPI_T verbosity level: 1 to 3 users, 4 to 6 tuners, 7 to 9 developers
   const char* help;
+  std::span<const ParamWord> words = {};  ///< that are taken too
+  TimeUnit unit = TimeUnit::kNone;
 };
+
+/// A number that may be a word too.
+constexpr ParamSpec or_words(ParamSpec spec, std::span<const ParamWord> words) {
+  spec.words = words;
+  return spec;
+}
+constexpr ParamSpec time_param(TimeUnit unit, ParamSpec spec) {
+  spec.unit = unit;
+  return spec;
+}
 
 constexpr ParamSpec number_param(const char* name, int Params::*where, int initial, int min, int max, int level,
                                  const char* help) {
-  return {name, where, nullptr, initial, nullptr, min, max, level, help};
+  return {name,    where,
+          nullptr, initial,
+          nullptr, min,
+          max,     level,
+          help,    min == -1 && initial == -1 ? std::span<const ParamWord>(kAutoWord) : std::span<const ParamWord>()};
 }
 
 constexpr ParamSpec text_param(const char* name, char* Params::*where, const char* initial, int level,
@@ -137,9 +166,12 @@ inline constexpr std::array kParamTable = {
         "paths", &Params::paths, 1, 1, 8, 4,
         "Paths of each port, with queue pairs of their own, so that bonded links (LAG), routers (ECMP) and InfiniBand subnets with "
         "several LIDs to a port (LMC) carry them different ways. Small messages take the first"),
-    number_param("mtu", &Params::mtu, 0, 0, 5, 5,
-                 "Path MTU, as the code of InfiniBand: 1 = 256 bytes, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096; 0 uses "
-                 "that of the port"),
+    or_words(
+        number_param(
+            "mtu", &Params::mtu, 0, 0, 5, 5,
+            "Path MTU in bytes: 256, 512, 1024, 2048 or 4096; or as the code of InfiniBand, 1 to 5 for the same; 0 "
+            "uses that of the port"),
+        kMtuWords),
     number_param("max_inline_data", &Params::max_inline_data, -1, -1, 1024, 5,
                  "Largest message copied into the work request, bytes; -1 asks the device, up to 256"),
     number_param(
@@ -257,28 +289,39 @@ inline constexpr std::array kParamTable = {
                  "Priority of connection set-up by the kernel's communication manager, addressed by InfiniBand GID"),
     number_param("rdmacm_port", &Params::rdmacm_port, 0, 0, 64511, 5,
                  "First port number that rdmacm listens on; processes of a node take the next ones. 0: any"),
-    number_param("rdmacm_resolve_timeout", &Params::rdmacm_resolve_timeout, 2000, 1, kNoLimit, 5,
-                 "Wait for the address of a peer, and for the route to it, milliseconds"),
-    number_param(
-        "connect_retry_time", &Params::connect_retry_time, 60000, 0, kNoLimit, 5,
-        "Time for which the set-up of a connection is tried again when the peer cannot be reached or does not take "
-        "it yet, milliseconds; waiting for a turn or for a peer that computes does not count"),
-    number_param("connect_timeout", &Params::connect_timeout, 10000, 1, kNoLimit, 5,
-                 "Wait for the TCP connection of a connection's set-up, milliseconds"),
-    number_param("goodbye_timeout", &Params::goodbye_timeout, 1000, 0, 60000, 5,
-                 "Wait at the end for a peer's adapter to take the message that this process leaves, milliseconds"),
-    number_param(
-        "heal_timeout", &Params::heal_timeout, 60, 0, kNoLimit, 4,
-        "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
-        "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
-        "atomic operation of the device that is under way when the connection breaks is an error all the same"),
-    number_param(
-        "keepalive", &Params::keepalive, -1, -1, 86400, 5,
-        "Seconds of silence after which a peer's adapter is asked whether it is there, so that who only waits for messages "
-        "learns that the peer or the way to it is gone. 0: never. -1: 20 with heal_timeout; never without it, when an idle "
-        "connection outlives a break that nobody notices"),
-    number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
-                 "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds"),
+    time_param(TimeUnit::kMilliseconds,
+               number_param("rdmacm_resolve_timeout", &Params::rdmacm_resolve_timeout, 2000, 1, kNoLimit, 5,
+                            "Wait for the address of a peer, and for the route to it, milliseconds")),
+    time_param(
+        TimeUnit::kMilliseconds,
+        number_param(
+            "connect_retry_time", &Params::connect_retry_time, 60000, 0, kNoLimit, 5,
+            "Time for which the set-up of a connection is tried again when the peer cannot be reached or does not take "
+            "it yet, milliseconds; waiting for a turn or for a peer that computes does not count")),
+    time_param(TimeUnit::kMilliseconds,
+               number_param("connect_timeout", &Params::connect_timeout, 10000, 1, kNoLimit, 5,
+                            "Wait for the TCP connection of a connection's set-up, milliseconds")),
+    time_param(TimeUnit::kMilliseconds,
+               number_param(
+                   "goodbye_timeout", &Params::goodbye_timeout, 1000, 0, 60000, 5,
+                   "Wait at the end for a peer's adapter to take the message that this process leaves, milliseconds")),
+    time_param(
+        TimeUnit::kSeconds,
+        number_param(
+            "heal_timeout", &Params::heal_timeout, 60, 0, kNoLimit, 4,
+            "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
+            "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
+            "atomic operation of the device that is under way when the connection breaks is an error all the same")),
+    time_param(
+        TimeUnit::kSeconds,
+        number_param(
+            "keepalive", &Params::keepalive, -1, -1, 86400, 5,
+            "Seconds of silence after which a peer's adapter is asked whether it is there, so that who only waits for messages "
+            "learns that the peer or the way to it is gone. 0: never. -1: 20 with heal_timeout; never without it, when an idle "
+            "connection outlives a break that nobody notices")),
+    time_param(TimeUnit::kMilliseconds,
+               number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
+                            "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds")),
     text_param(
         "trace", &Params::trace, nullptr, 7,
         "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "
@@ -318,6 +361,43 @@ inline constexpr std::array kParamTable = {
   }
   const std::string_view rest = end;
   return rest.find_first_not_of(" \t\n") == std::string_view::npos ? std::optional(value) : std::nullopt;
+}
+
+/// What the user wrote for a time, in its unit: "500ms", "10s", "2min".
+[[nodiscard]] inline std::optional<std::int64_t> read_time(TimeUnit unit, const std::string& text) {
+  struct Suffix {
+    std::string_view name;
+    std::int64_t milliseconds;
+  };
+  for (const auto& [name, milliseconds] : {Suffix{"ms", 1}, Suffix{"s", 1000}, Suffix{"min", 60000}}) {
+    const std::size_t digits = text.find_last_of("0123456789") + 1;
+    if (text.compare(digits, std::string::npos, name) != 0) {
+      continue;
+    }
+    const std::optional<std::int64_t> number = read_number(text.substr(0, digits).c_str());
+    const std::int64_t one = unit == TimeUnit::kSeconds ? 1000 : 1;
+    std::int64_t total = 0;
+    if (!number || __builtin_mul_overflow(*number, milliseconds, &total) || total % one != 0) {
+      return std::nullopt;
+    }
+    return total / one;
+  }
+  return std::nullopt;
+}
+
+/// What the user wrote for a parameter that is a number. Nothing if it is none, and no word of it either.
+[[nodiscard]] inline std::optional<std::int64_t> read_value(const ParamSpec& spec, const char* text) {
+  for (const auto& [word, number] : spec.words) {
+    if (word == text) {
+      return number;
+    }
+  }
+  if (spec.unit != TimeUnit::kNone) {
+    if (const auto time = read_time(spec.unit, text); time) {
+      return time;
+    }
+  }
+  return read_number(text);
 }
 
 }  // namespace fabric

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/base/params.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 
 #include "common/accounting/queue_space.h"
+#include "common/base/nearest_name.h"
 #include "common/ports/steering.h"
 
 namespace fabric {
@@ -46,15 +49,36 @@ const char* written(const mca_base_component_t* component, const char* name) {
   return text;
 }
 
+/// All that Open MPI knows of the component, also those that every BTL has.
+std::vector<std::string_view> names_of(const mca_base_component_t* component) {
+  const mca_base_var_group_t* group = nullptr;
+  const int index = mca_base_var_group_find("opal", component->mca_type_name, component->mca_component_name);
+  std::vector<std::string_view> names;
+  if (index < 0 || mca_base_var_group_get(index, &group) != OPAL_SUCCESS) {
+    return names;
+  }
+  const std::size_t count = opal_value_array_get_size(const_cast<opal_value_array_t*>(&group->group_vars));
+  const auto* const indices = reinterpret_cast<const int*>(group->group_vars.array_items);
+  for (std::size_t i = 0; i < count; ++i) {
+    const mca_base_var_t* var = nullptr;
+    if (mca_base_var_get(indices[i], &var) == OPAL_SUCCESS) {
+      names.emplace_back(var->mbv_variable_name);
+    }
+  }
+  return names;
+}
+
 void check_number(const mca_base_component_t* component, const ParamSpec& spec, std::vector<std::string>& wrong) {
   const std::string name = "btl_fabric_" + std::string(spec.name) + " is ";
   const int value = values.*spec.number;
   if (const char* text = written(component, spec.name); text != nullptr) {
-    const std::optional<std::int64_t> number = read_number(text);
+    const std::optional<std::int64_t> number = read_value(spec, text);
     if (!number) {
       wrong.push_back(name + '"' + text + "\", but must be a number " + allowed_range(spec));
     } else if (const std::string rule = broken_rule(spec, *number); !rule.empty()) {
       wrong.push_back(name + text + ", but " + rule);
+    } else {
+      values.*spec.number = static_cast<int>(*number);  // Open MPI knows no words, nor units of time
     }
   } else if (const std::string rule = broken_rule(spec, value); !rule.empty()) {
     wrong.push_back(name + std::to_string(value) + ", but " + rule);
@@ -202,6 +226,26 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   check_pair("if_", values.if_include, values.if_exclude, wrong);
   check_pair("cpc_", values.cpc_include, values.cpc_exclude, wrong);
   return wrong;
+}
+
+std::vector<std::string> unknown_params(const mca_base_component_t* component) {
+  constexpr std::string_view kPrefix = "OMPI_MCA_btl_fabric_";
+  std::vector<std::string> unknown;
+  for (char* const* one = environ; *one != nullptr; ++one) {
+    const std::string_view text = *one;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with(kPrefix)) {
+      continue;
+    }
+    const std::string ours(name.substr(kPrefix.size()));
+    if (mca_base_var_find("opal", component->mca_type_name, component->mca_component_name, ours.c_str()) >= 0) {
+      continue;
+    }
+    const std::string_view nearest = nearest_name(ours, names_of(component));
+    unknown.push_back("btl_fabric_" + ours + ": there is no such parameter" +
+                      (nearest.empty() ? std::string() : "; is btl_fabric_" + std::string(nearest) + " meant?"));
+  }
+  return unknown;
 }
 
 void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept {

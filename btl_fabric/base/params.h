@@ -29,6 +29,9 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 
 /// Checks all values against the table. Each text names a parameter, what the user wrote, and the rule that it breaks.
 [[nodiscard]] std::vector<std::string> check_params(const mca_base_component_t* component);
+/// Parameters of btl_fabric that are set in this process's environment, where mpirun's --mca puts them too, and that nobody has: a text
+/// for each, with the name that is most like it.
+[[nodiscard]] std::vector<std::string> unknown_params(const mca_base_component_t* component);
 /// Puts those of them that Open MPI reads there into a module.
 void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept;
 /// The limits of protocols that the user has set, here or among the parameters that every BTL has.

@@ -315,6 +315,9 @@ Status Component::start_connections() {
   for (const std::string& remark : connections_->remarks()) {
     report_idle_setting(remark);
   }
+  for (const std::string& remark : unknown_params(&component_->btl_version)) {
+    report_idle_setting(remark);
+  }
   return {};
 }
 

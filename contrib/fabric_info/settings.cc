@@ -69,8 +69,9 @@ Result<std::optional<std::int64_t>> Settings::number(const std::string& name) co
     return std::optional<std::int64_t>();
   }
   const std::string is = std::string(kPrefix) + name + " is ";
-  const std::optional<std::int64_t> value = read_number(written->c_str());
   const ParamSpec* const spec = ParamReader::find(name);
+  const std::optional<std::int64_t> value =
+      spec != nullptr ? read_value(*spec, written->c_str()) : read_number(written->c_str());
   if (!value) {
     return failure(is + '"' + *written + "\", but must be a number");
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <set>
 
+#include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/param_table.h"
+#include "common/base/nearest_name.h"
 #include "cpc/queue_pairs/queue_choice.h"
 #include "test/unit/check_main.h"
 #include "test/unit/cpc_parameters.h"
@@ -59,6 +61,42 @@ START_TEST(numbers_are_read) {
 }
 END_TEST
 
+START_TEST(words_and_times_are_read) {
+  using fabric::read_value;
+  const ParamSpec& mtu = *fabric::ParamReader::find("mtu");
+  ck_assert_int_eq(*read_value(mtu, "4096"), 5);
+  ck_assert_int_eq(*read_value(mtu, "256"), 1);
+  ck_assert_int_eq(*read_value(mtu, "3"), 3);
+  ck_assert(!read_value(mtu, "auto"));
+  const ParamSpec& gid = *fabric::ParamReader::find("gid_index");
+  ck_assert_int_eq(*read_value(gid, "auto"), -1);
+  ck_assert(!read_value(gid, "v2"));
+  const ParamSpec& timeout = *fabric::ParamReader::find("connect_timeout");
+  ck_assert_int_eq(*read_value(timeout, "500ms"), 500);
+  ck_assert_int_eq(*read_value(timeout, "10s"), 10000);
+  ck_assert_int_eq(*read_value(timeout, "2min"), 120000);
+  ck_assert_int_eq(*read_value(timeout, "700"), 700);
+  const ParamSpec& heal = *fabric::ParamReader::find("heal_timeout");
+  ck_assert_int_eq(*read_value(heal, "90s"), 90);
+  ck_assert_int_eq(*read_value(heal, "2000ms"), 2);
+  for (const char* text : {"1500ms", "s", "1 s", "1.5s", "1h", "min", "9999999999999999min"}) {
+    ck_assert_msg(!read_value(heal, text), "\"%s\" is taken for a time", text);
+  }
+}
+END_TEST
+
+START_TEST(misspelt_names_are_recognized) {
+  const std::vector<std::string_view> known = {"gid_index", "heal_timeout", "receive_queues", "if_include"};
+  ck_assert(fabric::nearest_name("gid_idx", known) == "gid_index");
+  ck_assert(fabric::nearest_name("recieve_queues", known) == "receive_queues");
+  ck_assert(fabric::nearest_name("heal", known) == "heal_timeout");
+  ck_assert(fabric::nearest_name("if_includes", known) == "if_include");
+  ck_assert(fabric::nearest_name("warn_no_device", known).empty());
+  ck_assert_uint_eq(fabric::edit_distance("kitten", "sitting"), 3);
+  ck_assert_uint_eq(fabric::edit_distance("", "abc"), 3);
+}
+END_TEST
+
 START_TEST(receive_queues_are_chosen_by_default) {
   for (const fabric::ParamSpec& spec : fabric::kParamTable) {
     if (spec.text == &fabric::Params::receive_queues) {
@@ -87,5 +125,6 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite("param_table", {every_row_is_whole, rules_are_told, numbers_are_read,
+                                                 words_and_times_are_read, misspelt_names_are_recognized,
                                                  receive_queues_are_chosen_by_default, methods_have_their_parameters});
 }

@@ -15,6 +15,18 @@ case_bad_number() {
   fabric 1 --mca btl_fabric_retry_count 8 "$check" $small
   says 'btl_fabric_retry_count is 8, but must be between 0 and 7'
 }
+case_words_and_times() {
+  fabric 2 --mca btl_fabric_mtu 1024 --mca btl_fabric_gid_index auto --mca btl_fabric_heal_timeout 2min \
+    --mca btl_fabric_connect_timeout 5s "$check" $small && says 'checks passed' || return 1
+  fabric 1 --mca btl_fabric_mtu 1500 --mca btl_fabric_heal_timeout 1500ms "$check" $small
+  says 'btl_fabric_mtu is 1500, but must be between 0 and 5' &&
+    says 'btl_fabric_heal_timeout is "1500ms", but must be a number at least 0'
+}
+case_misspelt_names() {
+  fabric 2 --mca btl_fabric_recieve_queues auto --mca btl_fabric_no_such_thing 1 "$check" $small || return 1
+  says 'checks passed' && says 'btl_fabric_recieve_queues: there is no such parameter; is btl_fabric_receive_queues meant?' &&
+    says 'btl_fabric_no_such_thing: there is no such parameter'
+}
 case_limit_above_queues() {
   fabric 1 --mca btl_fabric_receive_queues P,4096,64 --mca btl_fabric_eager_limit 8192 "$check" $small
   says 'btl_fabric_eager_limit is 8192, but the largest queue of btl_fabric_receive_queues takes 4096'

@@ -137,7 +137,7 @@ Result<PortChoice> Component::read_params() {
     if (auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME)); trace) {
       trace_ = std::move(*trace);
     } else {
-      wrong.push_back("btl_fabric_trace: " + trace.error().text);
+      report_idle_setting("btl_fabric_trace: " + trace.error().text);  // the job does not need it
     }
   }
   if (!wrong.empty()) {

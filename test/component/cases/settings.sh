@@ -19,7 +19,7 @@ case_words_and_times() {
   fabric 2 --mca btl_fabric_mtu 1024 --mca btl_fabric_gid_index auto --mca btl_fabric_heal_timeout 2min \
     --mca btl_fabric_connect_timeout 5s "$check" $small && says 'checks passed' || return 1
   fabric 1 --mca btl_fabric_mtu 1500 --mca btl_fabric_heal_timeout 1500ms "$check" $small
-  says 'btl_fabric_mtu is 1500, but must be between 0 and 5' &&
+  says 'this is why' && says 'btl_fabric_mtu is 1500, but must be between 0 and 5' &&
     says 'btl_fabric_heal_timeout is "1500ms", but must be a number at least 0'
 }
 case_misspelt_names() {
@@ -205,7 +205,7 @@ EOF
   all_wrong || return 1
   cat settings >> tried
   echo 'trace /nowhere/trace /nowhere/trace.0: No such file or directory' > settings
-  all_wrong || return 1
+  all_wrong && says 'checks passed' || return 1  # the job does not need it
   cat settings >> tried
   awk '{ print $1 }' tried | sort | diff - texts || { echo 'another parameter is a text'; return 1; }
 }

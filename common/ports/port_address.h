@@ -37,6 +37,7 @@ struct PortAddress {
   std::uint8_t mtu = 0;   ///< active MTU as enum ibv_mtu: 1 = 256 bytes ... 5 = 4096 bytes
   Subnet subnet;
   std::uint8_t path = 0;  ///< of several paths through a port, which
+  std::uint8_t roce = 0;  ///< version of RoCE that the GID stands for, 1 or 2; 0: the link is another one
   auto operator<=>(const PortAddress&) const = default;
 };
 

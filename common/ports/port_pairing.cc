@@ -24,7 +24,7 @@ void pair_free_ports(std::span<const PortAddress> ours, std::span<const PortAddr
 }  // namespace
 
 bool reachable(const PortAddress& a, const PortAddress& b, bool any_subnet) noexcept {
-  return a.link == b.link && a.path == b.path && (any_subnet || a.subnet == b.subnet);
+  return a.link == b.link && a.path == b.path && a.roce == b.roce && (any_subnet || a.subnet == b.subnet);
 }
 
 std::vector<std::optional<std::uint16_t>> pair_ports(std::span<const PortAddress> ours,

@@ -38,6 +38,16 @@ START_TEST(subnets_of_other_lengths_differ) {
 }
 END_TEST
 
+START_TEST(versions_of_roce_do_not_mix) {
+  PortAddress first = port(Transport::kRoce, 1);
+  PortAddress second = first;
+  first.roce = 1;
+  second.roce = 2;
+  ck_assert(!reachable(first, second, true));
+  ck_assert(reachable(second, second, false));
+}
+END_TEST
+
 START_TEST(other_fields_do_not_matter) {
   PortAddress other = ib(1);
   other.lid = 7;
@@ -117,7 +127,7 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "port_pairing",
-      {reaches_the_same_link_and_subnet, subnets_of_other_lengths_differ, other_fields_do_not_matter,
-       the_nth_meets_the_nth_of_the_subnet, any_subnet_pairs_up_what_is_left, nothing_pairs_with_nothing,
-       contexts_pair_up_with_those_of_the_same_number, both_sides_compute_the_same_pairs});
+      {reaches_the_same_link_and_subnet, subnets_of_other_lengths_differ, versions_of_roce_do_not_mix,
+       other_fields_do_not_matter, the_nth_meets_the_nth_of_the_subnet, any_subnet_pairs_up_what_is_left,
+       nothing_pairs_with_nothing, contexts_pair_up_with_those_of_the_same_number, both_sides_compute_the_same_pairs});
 }

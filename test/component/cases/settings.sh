@@ -68,6 +68,11 @@ case_verbose_says_why_a_peer_is_not_reached() { # GID 0 is link-local, the other
   fabric_pair gid_index=0 gid_index="${FABRIC_IPV4_GID:-1}" $small
   refuses $? && says 'no port of the peer is on the subnet of'
 }
+case_versions_of_roce() { # GIDs 2 and 3 of softhca are one address
+  [[ $link = roce && $dev_a = softhca* ]] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
+  fabric_pair gid_index=2 gid_index=3 $small
+  refuses $? && says "uses RoCE v1, and the peer's port on its subnet another version"
+}
 
 # Every queue pair that the component connects by itself is made as the parameters say; the connection manager makes those of iWARP.
 case_queue_pairs_are_as_set() {

@@ -4,6 +4,9 @@
 // What they promise is in Open MPI's opal/mca/btl/btl.h.
 #include <algorithm>
 #include <new>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
@@ -53,10 +56,15 @@ int add_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** procs, mca
         continue;
       }
       const Peer* peer = Component::get().peer_of(*procs[i]);
-      std::string why_not = "it does not run this component";
+      std::string why_not = "it does not run btl_fabric, or has no RDMA device that can be used";
       Endpoint* endpoint = peer != nullptr ? module.endpoints().endpoint_for(procs[i], *peer, why_not) : nullptr;
       if (endpoint == nullptr) {
         report_unreachable(module, *procs[i], why_not);
+        const auto& pairs = peer != nullptr ? peer->pairs : std::vector<std::optional<std::uint16_t>>();
+        if ((peer == nullptr || peer->refusal.empty()) &&
+            std::none_of(pairs.begin(), pairs.end(), [](const auto& one) { return one.has_value(); })) {
+          report_not_reached(*procs[i], why_not);
+        }
         continue;
       }
       endpoints[i] = endpoint;

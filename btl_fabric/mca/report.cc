@@ -39,6 +39,7 @@ constexpr const char* kBadModex = "bad modex";
 constexpr const char* kQueuesTooLarge = "receive queues too large";
 constexpr const char* kQueuesDiffer = "receive queues differ";
 constexpr const char* kNoConnectionMethod = "no connection method";
+constexpr const char* kNotReached = "not reached";
 constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kConnectionBroken = "connection broken";
 constexpr const char* kTransferFailed = "transfer failed";
@@ -192,6 +193,13 @@ void report_fork_init(int error_number) {
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason) {
   opal_output_verbose(5, opal_btl_base_framework.framework_output, "btl:fabric: %s does not reach %s: %s",
                       module.name().c_str(), host_of(proc).c_str(), reason.c_str());
+}
+
+void report_not_reached(const opal_proc_t& proc, const std::string& reason) {
+  static bool shown = false;
+  if (chosen_by_name() && !std::exchange(shown, true)) {
+    show(kNotReached, local_host(), host_name(proc).c_str(), reason.c_str());
+  }
 }
 
 void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason) {

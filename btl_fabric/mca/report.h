@@ -40,6 +40,10 @@ void report_fork_init(int error_number);
 /// A peer is not reached through a port. Only in verbose output: another port or BTL may reach it.
 void report_unreachable(const Module& module, const opal_proc_t& proc, const std::string& reason);
 
+/// A peer is reached through no port. Shown once, if the user chose this BTL by name: another BTL, which is slower, may take its
+/// place unnoticed.
+void report_not_reached(const opal_proc_t& proc, const std::string& reason);
+
 /// Our port and the peer's are on one network, but no connection method serves both. Shown once, if the user chose this
 /// BTL by name.
 void report_no_connection_method(const Module& module, const opal_proc_t& proc, const std::string& reason);

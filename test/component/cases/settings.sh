@@ -71,7 +71,10 @@ case_verbose_says_why_a_peer_is_not_reached() { # GID 0 is link-local, the other
 case_versions_of_roce() { # GIDs 2 and 3 of softhca are one address
   [[ $link = roce && $dev_a = softhca* ]] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
   fabric_pair gid_index=2 gid_index=3 $small
-  refuses $? && says "uses RoCE v1, and the peer's port on its subnet another version"
+  refuses $? && says "uses RoCE v1, and the peer's port on its subnet another version" &&
+    says 'btl_fabric reaches no port of another process of this job' || return 1
+  BTLS=fabric,tcp,self fabric_pair gid_index=2 gid_index=3 $small
+  says 'btl_fabric reaches no port of another process of this job' && says 'checks passed'
 }
 
 # Every queue pair that the component connects by itself is made as the parameters say; the connection manager makes those of iWARP.

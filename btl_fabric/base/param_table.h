@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -75,6 +76,7 @@ struct Params {
   int handshake_timeout = 0;
   int goodbye_timeout = 0;
   int heal_timeout = 60;
+  int dump_signal = 0;
   int keepalive = 0;
   char* trace = nullptr;
 };
@@ -85,6 +87,8 @@ struct ParamWord {
   int number;
 };
 inline constexpr std::array kAutoWord{ParamWord{"auto", -1}};
+inline constexpr std::array kSignalWords{ParamWord{"SIGUSR1", SIGUSR1}, ParamWord{"USR1", SIGUSR1},
+                                         ParamWord{"SIGUSR2", SIGUSR2}, ParamWord{"USR2", SIGUSR2}};
 inline constexpr std::array kMtuWords{ParamWord{"256", 1}, ParamWord{"512", 2}, ParamWord{"1024", 3},
                                       ParamWord{"2048", 4}, ParamWord{"4096", 5}};
 
@@ -322,6 +326,11 @@ inline constexpr std::array kParamTable = {
     time_param(TimeUnit::kMilliseconds,
                number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
                             "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds")),
+    or_words(number_param(
+                 "dump_signal", &Params::dump_signal, 0, 0, 64, 7,
+                 "Signal on which a process that is inside MPI says what its connections wait for: USR1 or USR2, which "
+                 "mpirun passes on to all processes, or the number of another one; 0: none"),
+             kSignalWords),
     text_param(
         "trace", &Params::trace, nullptr, 7,
         "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "btl_fabric/base/params.h"
+#include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/report.h"
 #include "common/ports/port_pairing.h"
 #include "cpc/registry/registry.h"
@@ -185,6 +186,11 @@ int Component::progress_all() noexcept {
 }
 
 [[gnu::cold]] void Component::take_upcalls() {
+  if (dump_signal::take()) {
+    for (const auto& module : modules_) {
+      report_state(*module);
+    }
+  }
   for (const cpc::Upcall& upcall : connections_->take_upcalls()) {
     if (const auto* event = std::get_if<cpc::AsyncEvent>(&upcall)) {
       for (const auto& module : modules_) {
@@ -288,6 +294,7 @@ void Component::wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept {
 /// Queue pairs first (they go with the progress thread), then what they use.
 void Component::take_down() noexcept {
   only_port_ = nullptr;
+  dump_signal::forget();
   connections_.reset();
   while (!modules_.empty()) {
     modules_.pop_back();  // endpoints of the first context outlive those of others

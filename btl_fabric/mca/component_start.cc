@@ -12,6 +12,7 @@
 #include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/port_share.h"
 #include "btl_fabric/mca/report.h"
 #include "common/ports/port_paths.h"
@@ -314,6 +315,11 @@ Status Component::start_connections() {
   info_.offers.insert(info_.offers.end(), refusals.begin(), refusals.end());
   for (const std::string& remark : connections_->remarks()) {
     report_idle_setting(remark);
+  }
+  if (const int number = params().dump_signal; number > 0) {
+    if (Status watched = dump_signal::watch(number, *connections_); !watched) {
+      report_idle_setting(watched.error().text);
+    }
   }
   for (const std::string& remark : unknown_params(&component_->btl_version)) {
     report_idle_setting(remark);

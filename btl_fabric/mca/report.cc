@@ -214,6 +214,16 @@ void report_resources(const Module& module, const std::string& explanation) {
                       explanation.c_str());
 }
 
+void report_state(Module& module) try {
+  std::string text;
+  module.endpoints().describe(text);
+  // In one piece: other processes write too.
+  text.insert(0, "btl_fabric on " + std::string(local_host()) + ", rank " + std::to_string(OPAL_PROC_MY_NAME.vpid) +
+                     ", " + describe_port(module) + ":\n");
+  std::fputs(text.c_str(), stderr);
+} catch (const std::bad_alloc&) {  // it can be asked again
+}
+
 void report_limits(const Module& module) {
   for (std::size_t i = 0; i < kLimits; ++i) {
     const auto limit = static_cast<Limit>(i);

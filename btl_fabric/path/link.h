@@ -110,6 +110,7 @@ class Link : public RoomSource {
   friend class LinkRest;
   friend class LinkHealing;
   friend class LinkProbe;
+  friend class LinkDescription;
   friend class SharedSendQueue;
 
   /// The one for messages of queue `index` of the list.

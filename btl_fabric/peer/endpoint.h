@@ -220,6 +220,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void stop_healing(std::optional<int> status) noexcept;
   /// Nobody is called back any more for what waits.
   void forget_callers() noexcept;
+  /// Appends what it does and waits for, in lines (endpoints_description.cc).
+  void describe(std::string& text) const;
+  /// It does or waits for something.
+  [[nodiscard]] bool is_busy() const noexcept;
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;

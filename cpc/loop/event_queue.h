@@ -26,6 +26,9 @@ class EventQueue {
   /// What filled() reads, for who cannot see this type.
   [[nodiscard]] const std::atomic<bool>& flag() const noexcept { return filled_; }
 
+  /// Whoever takes is to look, though there may be nothing. For signal handlers too.
+  void nudge() noexcept { filled_.store(true, std::memory_order_relaxed); }
+
   /// Something could not be pushed, for want of memory. Any thread.
   void note_loss() noexcept {
     lost_.store(true, std::memory_order_relaxed);

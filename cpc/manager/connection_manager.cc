@@ -205,6 +205,10 @@ void ConnectionManager::start_ticks() noexcept {
 void ConnectionManager::submit(Command command) {
   impl_->put(std::move(command));
 }
+void ConnectionManager::nudge() noexcept {
+  impl_->upcalls.nudge();
+}
+
 std::vector<Upcall> ConnectionManager::take_upcalls() {
   std::vector<Upcall> taken = impl_->upcalls.take();
   impl_->keep_alive_is_said.store(false, std::memory_order_relaxed);

@@ -50,6 +50,8 @@ class ConnectionManager {
 
   /// True if take_upcalls() would return something: one relaxed load, for the packet path.
   [[nodiscard]] bool has_upcalls() const noexcept { return has_upcalls_.load(std::memory_order_relaxed); }
+  /// Makes has_upcalls() true, though there may be none. For any thread, and for signal handlers.
+  void nudge() noexcept;
   /// Everything that the progress thread had to say, in order.
   [[nodiscard]] std::vector<Upcall> take_upcalls();
 

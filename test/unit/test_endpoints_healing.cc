@@ -355,6 +355,27 @@ START_TEST(who_does_not_count_says_so) {
 }
 END_TEST
 
+/// btl_fabric_dump_signal.
+START_TEST(what_waits_is_described) {
+  EndpointsBench bench;
+  begin(bench);
+  std::string text;
+  bench.endpoints.describe(text);
+  ck_assert_msg(text.find("rank 7, job 1: Connected\n") != std::string::npos, "%s", text.c_str());
+  ck_assert_msg(text.find("1 message is under way; ") != std::string::npos, "%s", text.c_str());
+  ck_assert_msg(text.find("RDMA: 1 operation, 1 under way, 0 atomic") != std::string::npos, "%s", text.c_str());
+  lose(bench);
+  ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+  text.clear();
+  bench.endpoints.describe(text);
+  ck_assert_msg(text.find("Connecting: waits for the connection\n") != std::string::npos, "%s", text.c_str());
+  ck_assert_msg(text.find(" ago; 1 attempt to connect since") != std::string::npos, "%s", text.c_str());
+  ck_assert_msg(text.find("1 message waits for the connection, and 0 reads and writes") != std::string::npos, "%s",
+                text.c_str());
+  ck_assert_msg(text.find("0 peers: nothing waits") != std::string::npos, "%s", text.c_str());
+}
+END_TEST
+
 /// If the next connection breaks before anything is to be sent over it, nobody misses it.
 START_TEST(counts_alone_are_missed_by_nobody) {
   EndpointsBench bench;
@@ -385,5 +406,5 @@ int main() {
        set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
        a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
        a_peer_that_computes_is_waited_for, who_is_taken_away_and_wanted_again_goes_on_to_count,
-       counts_alone_are_missed_by_nobody, who_does_not_count_says_so});
+       counts_alone_are_missed_by_nobody, who_does_not_count_says_so, what_waits_is_described});
 }

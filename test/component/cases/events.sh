@@ -90,3 +90,17 @@ case_event_another_gid_changes() {
   other_gid_changes() { "$ctl" gid-change 0 0 1 && "$ctl" port-down 0 0 1 && is_told 'port error' && "$ctl" port-up 0 0 1 && let_go; }
   meanwhile other_gid_changes && says_not 'has got another address' && says 'check_waits: 2 processes have waited'
 }
+# A process that is inside MPI says what its connections wait for.
+case_says_what_it_waits_for() {
+  local ctl
+  needs_ctl
+  asked_while_a_port_is_down() {
+    local ranks
+    mapfile -t ranks < <(ranks_of $$ "$programs/check_waits")
+    kill -USR1 "${ranks[@]}" && is_told '1 peer: nothing waits, and nothing is under way' || return 1
+    "$ctl" port-down 0 0 1 && let_go && is_told 'port error' && sleep 3 && kill -USR1 "${ranks[@]}" &&
+      is_told 'waits for the connection' && "$ctl" port-up 0 0 1
+  }
+  meanwhile asked_while_a_port_is_down --mca btl_fabric_dump_signal USR1 --mca btl_fabric_timeout 12 --mca btl_fabric_retry_count 1 &&
+    says 'attempts to connect since' && says 'check_waits: 2 processes have waited'
+}

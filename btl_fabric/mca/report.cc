@@ -18,6 +18,7 @@
 #include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/spare_descriptor.h"
+#include "btl_fabric/peer/endpoints_description.h"
 #include "common/ports/gid_choice.h"
 
 namespace fabric {
@@ -216,7 +217,7 @@ void report_resources(const Module& module, const std::string& explanation) {
 
 void report_state(Module& module) try {
   std::string text;
-  module.endpoints().describe(text);
+  EndpointsDescription(module.endpoints()).append_to(text);
   // In one piece: other processes write too.
   text.insert(0, "btl_fabric on " + std::string(local_host()) + ", rank " + std::to_string(OPAL_PROC_MY_NAME.vpid) +
                      ", " + describe_port(module) + ":\n");

@@ -163,6 +163,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
   }
   friend class Endpoints;
+  friend class EndpointsDescription;
 
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
            unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first);

@@ -84,9 +84,6 @@ class Endpoints final : private PathEvents {
   /// Reads, writes and atomics whose callbacks are to come: of the endpoint to a peer, or (null) of all.
   [[nodiscard]] std::uint32_t rdma_outstanding(const ProcessName* peer) const noexcept;
 
-  /// Appends what they do and wait for, in lines. For whoever holds the context's lock.
-  void describe(std::string& text) const;
-
   // ---- What happens
 
   /// Takes what has completed. Gives the number of completions.
@@ -105,6 +102,7 @@ class Endpoints final : private PathEvents {
 
  private:
   friend class Endpoint;
+  friend class EndpointsDescription;
 
   // For endpoints
   [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }

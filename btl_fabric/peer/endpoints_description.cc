@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// What the endpoints wait for, in words, for somebody who looks for the reason of a hang (btl_fabric_dump_signal).
+#include "btl_fabric/peer/endpoints_description.h"
+
 #include <chrono>
 #include <string>
 
 #include "btl_fabric/path/link_description.h"
-#include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
 
@@ -68,16 +67,16 @@ void Endpoint::describe(std::string& text) const {
   }
 }
 
-void Endpoints::describe(std::string& text) const {
+void EndpointsDescription::append_to(std::string& text) const {
   std::size_t others = 0;
-  for (const auto guard = known_guard(); const auto& [name, endpoint] : endpoints_) {
+  for (const auto guard = endpoints_.known_guard(); const auto& [name, endpoint] : endpoints_.endpoints_) {
     if (endpoint->is_busy()) {
       endpoint->describe(text);
     } else {
       ++others;
     }
   }
-  for (const auto& endpoint : closing_) {
+  for (const auto& endpoint : endpoints_.closing_) {
     endpoint->describe(text);
   }
   text += "  " + counted(others, "peer", "peers") +

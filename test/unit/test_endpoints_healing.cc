@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "btl_fabric/peer/endpoints_description.h"
 #include "test/unit/check_main.h"
 #include "test/unit/endpoints_bench.h"
 
@@ -360,14 +361,14 @@ START_TEST(what_waits_is_described) {
   EndpointsBench bench;
   begin(bench);
   std::string text;
-  bench.endpoints.describe(text);
+  EndpointsDescription(bench.endpoints).append_to(text);
   ck_assert_msg(text.find("rank 7, job 1: Connected\n") != std::string::npos, "%s", text.c_str());
   ck_assert_msg(text.find("1 message is under way; ") != std::string::npos, "%s", text.c_str());
   ck_assert_msg(text.find("RDMA: 1 operation, 1 under way, 0 atomic") != std::string::npos, "%s", text.c_str());
   lose(bench);
   ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
   text.clear();
-  bench.endpoints.describe(text);
+  EndpointsDescription(bench.endpoints).append_to(text);
   ck_assert_msg(text.find("Connecting: waits for the connection\n") != std::string::npos, "%s", text.c_str());
   ck_assert_msg(text.find(" ago; 1 attempt to connect since") != std::string::npos, "%s", text.c_str());
   ck_assert_msg(text.find("1 message waits for the connection, and 0 reads and writes") != std::string::npos, "%s",

@@ -17,6 +17,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/fabric.cc \
 	contrib/softhca/fabric/fabric.h \
 	contrib/softhca/fabric/layout.h \
+	contrib/softhca/fabric/life_mark.cc \
+	contrib/softhca/fabric/life_mark.h \
 	contrib/softhca/fabric/robust_lock.cc \
 	contrib/softhca/fabric/robust_lock.h \
 	contrib/softhca/device/attributes.cc \
@@ -151,6 +153,7 @@ softhca-uninstall-hook:
 
 softhca_tests = \
 	test/softhca/cm.test \
+	test/softhca/ends.test \
 	test/softhca/exports.test \
 	test/softhca/kill.test \
 	test/softhca/objects.test \
@@ -172,6 +175,7 @@ if CHECK
 check_PROGRAMS += \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
+	test/softhca/test_softhca_ends \
 	test/softhca/test_softhca_extended \
 	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_landing_ring \
@@ -190,6 +194,9 @@ test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_cm_ids_SOURCES = test/softhca/test_softhca_cm_ids.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_ids_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_ids_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_ends_SOURCES = test/softhca/test_softhca_ends.cc test/softhca/two_processes.h $(softhca_test_headers)
+test_softhca_test_softhca_ends_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_ends_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_extended_SOURCES = test/softhca/test_softhca_extended.cc $(softhca_test_headers)
 test_softhca_test_softhca_extended_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)

@@ -117,7 +117,7 @@ void list(Arguments) {
   static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   FabricView fabric;
   fabric.for_each_live([&](unsigned number, Slot& slot) {
-    printf("slot %u pid %d node %u\n", number, slot.header.pid, slot.header.node);
+    printf("slot %u pid %d node %u\n", number, slot.header.pid.load(), slot.header.node);
     for (unsigned i = 0; i < kCqsPerSlot; ++i) {
       const CqShared& cq = slot.cqs[i];
       if (cq.in_use.load() != 0) printf("  cq %u: %u of %u\n", i, cq.tail.load() - cq.head.load(), cq.cqe);

@@ -201,7 +201,8 @@ void Fabric::announce() {
   node_ = (rank != nullptr ? static_cast<unsigned>(strtoul(rank, nullptr, 10)) : slot_ - 1) % config_.nodes;
 
   header.magic = kLayoutMagic;
-  header.pid = getpid();
+  header.life.store(0);
+  header.pid.store(getpid(), std::memory_order_release);
   header.node = node_;
   header.can_copy.store(0);
   header.asleep.store(0);
@@ -230,7 +231,8 @@ Slot* Fabric::map(unsigned slot) {
 
 bool Fabric::alive(unsigned slot, uint32_t incarnation) {
   if (slot == slot_ && incarnation == incarnation_) return true;
-  if (slot == kHubSlot || !believed_alive(slot, incarnation)) return false;
+  const Slot* owner = slot != kHubSlot ? peer(slot) : nullptr;
+  if (owner == nullptr || !owns(owner->header, incarnation)) return false;
   struct flock lock = lock_of(slot, F_WRLCK);
   if (fcntl(locks_, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) return true;
   // Unless a new owner has come since.

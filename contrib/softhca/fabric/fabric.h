@@ -4,7 +4,8 @@
 //
 // A process joins when it opens its first device and leaves when it ends, however it ends: to be alive is to hold a POSIX
 // record lock on the byte `slot` of the file `locks`, which the kernel drops with the process (fcntl(2), "Advisory record
-// locking"). So no pid is ever mistaken for another, and nothing has to be cleaned up.
+// locking"). So nothing has to be cleaned up. That it is about to end is seen without a system call (fabric/life_mark.h), by
+// which no process that is written to by its number is mistaken for another.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "fabric/arena.h"
 #include "fabric/config.h"
 #include "fabric/layout.h"
+#include "fabric/life_mark.h"
 
 namespace softhca {
 
@@ -47,12 +49,20 @@ class Fabric {
   // Whether that owner of that slot still runs. Asks the kernel (a microsecond); what it finds is noted in the slot.
   bool alive(unsigned slot, uint32_t incarnation);
   bool alive(RobustLock::Stamp stamp) { return alive((stamp & 0xffff) - 1, stamp >> 16); }
-  // The same from memory: false only if someone has noted it, or the slot has a new owner.
+  // The same from memory: false only if the kernel or someone else has noted it, or the slot has a new owner.
   bool believed_alive(unsigned slot, uint32_t incarnation) {
     const Slot* s = peer(slot);
-    return s != nullptr && s->header.in_use.load(std::memory_order_acquire) != 0 &&
-           s->header.incarnation.load(std::memory_order_relaxed) == incarnation &&
-           s->header.dead.load(std::memory_order_relaxed) != incarnation;
+    // `life` first: a new owner clears it after `in_use`.
+    return s != nullptr && life_of(s->header.life.load(std::memory_order_acquire)) != Life::Ended &&
+           owns(s->header, incarnation);
+  }
+  // For who is about to use SlotHeader::pid, which was read before this call. A system call only if that process has no life
+  // mark.
+  bool known_alive(unsigned slot, uint32_t incarnation) {
+    const Slot* s = peer(slot);
+    if (s == nullptr) return false;
+    const Life life = life_of(s->header.life.load(std::memory_order_acquire));
+    return life == Life::Unknown ? alive(slot, incarnation) : life == Life::Runs && owns(s->header, incarnation);
   }
 
   // Memory at an offset in a slot, or nullptr when [offset, offset + length) is not inside it: offsets of other processes
@@ -96,6 +106,11 @@ class Fabric {
   bool empty_slot();
   void announce();
   void note_death(SlotHeader& header, uint32_t incarnation);
+  static bool owns(const SlotHeader& header, uint32_t incarnation) {
+    return header.in_use.load(std::memory_order_acquire) != 0 &&
+           header.incarnation.load(std::memory_order_relaxed) == incarnation &&
+           header.dead.load(std::memory_order_relaxed) != incarnation;
+  }
   Slot* map(unsigned slot);
   unsigned live() const {
     return reinterpret_cast<const Hub*>(base_[kHubSlot].load(std::memory_order_relaxed)->arena)

@@ -280,10 +280,11 @@ struct SlotHeader {
   uint64_t magic;
   std::atomic<uint32_t> incarnation;  // 16 bits, grows with every owner
   std::atomic<uint32_t> in_use;       // 1 from join to leave
-  int32_t pid;
+  std::atomic<int32_t> pid;
   uint32_t node;                           // virtual node
   std::atomic<uint32_t> dead;              // = incarnation once someone has seen that the owner died
   std::atomic<uint32_t> can_copy;          // 1: process_vm_* works on this process; 2: it does not; 0: not tried
+  std::atomic<uint32_t> life;              // the kernel marks it when the owner ends (fabric/life_mark.h)
   alignas(64) std::atomic<uint32_t> bell;  // futex: the engine sleeps on it
   std::atomic<uint32_t> asleep;            // the engine is about to sleep, or does
   std::atomic<uint32_t> attention;         // AttentionBits

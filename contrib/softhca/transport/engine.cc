@@ -20,6 +20,7 @@ namespace softhca::engine {
 namespace {
 
 constexpr uint64_t kWatchNs = 50'000'000;
+constexpr uint64_t kAskNs = 1'000'000'000;
 constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look again
 constexpr uint64_t kNever = UINT64_MAX;
 
@@ -42,6 +43,7 @@ struct State {
   std::vector<Watched> watched;
   std::vector<Listener> listeners;
   uint64_t next_watch = kNever;
+  uint64_t next_question = 0;
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
   std::atomic<uint64_t> next_qp{kNever};
 };
@@ -108,7 +110,11 @@ void look_at_watched(Fabric& fabric) {
     std::lock_guard guard(s.mutex);
     const uint64_t now = Fabric::now_ns();
     if (now < s.next_watch) return;
+    // Mostly from memory: only whose death is marked, or not known to be marked in time, costs a system call.
+    const bool ask_all = now >= s.next_question;
+    if (ask_all) s.next_question = now + kAskNs;
     std::erase_if(s.watched, [&](const Watched& w) {
+      if (!ask_all && fabric.known_alive(w.slot, w.incarnation)) return false;
       if (fabric.alive(w.slot, w.incarnation)) return false;
       dead.push_back(w);
       return true;
@@ -193,6 +199,7 @@ void* run(void* argument) {
   Fabric& fabric = *static_cast<Fabric*>(argument);
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   SlotHeader& header = fabric.self().header;
+  hold(header.life);
   for (;;) {
     attend(fabric, header.attention.exchange(0, std::memory_order_seq_cst));
     run_send_queues();

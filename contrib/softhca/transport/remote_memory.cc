@@ -30,7 +30,10 @@ bool readable(pid_t pid, const iovec& where) {
 
 enum class Kernel { Done, LocalFault, RemoteFault, Gone, Forbidden };
 
-Kernel kernel_copy(KernelCopy call, pid_t pid, std::span<const iovec> local, std::span<const iovec> remote) {
+// The kernel knows the other process by its number only. So before every call, and not just before the first, it is looked
+// whether that number is still that process's.
+Kernel kernel_copy(Fabric& fabric, unsigned slot, uint32_t incarnation, KernelCopy call, std::span<const iovec> local,
+                   std::span<const iovec> remote) {
   IovecCursor from(local);
   IovecCursor to(remote);
   iovec l[kMaxPieces];
@@ -39,6 +42,8 @@ Kernel kernel_copy(KernelCopy call, pid_t pid, std::span<const iovec> local, std
     const unsigned locals = from.rest(l);
     const unsigned remotes = to.rest(r);
     if (locals == 0 || remotes == 0) return Kernel::Done;
+    const pid_t pid = fabric.peer(slot)->header.pid.load(std::memory_order_acquire);
+    if (!fabric.known_alive(slot, incarnation)) return Kernel::Gone;
     const ssize_t n = call(pid, l, locals, r, remotes, 0);
     if (n > 0) {
       from.advance(static_cast<uint64_t>(n));
@@ -90,7 +95,7 @@ Copy copy(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const i
   Slot* peer = fabric.peer(slot);
   if (peer == nullptr) return Copy::Gone;
   if (kernel_may_copy(fabric, *peer)) {
-    switch (kernel_copy(writes ? process_vm_writev : process_vm_readv, peer->header.pid, local, remote)) {
+    switch (kernel_copy(fabric, slot, incarnation, writes ? process_vm_writev : process_vm_readv, local, remote)) {
       case Kernel::Done:
         return Copy::Done;
       case Kernel::LocalFault:

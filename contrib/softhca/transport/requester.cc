@@ -114,10 +114,17 @@ void wait_for_transport(Fabric& fabric, Qp& qp, SendEntry& entry) {
   wait_until(qp, SendWait::Transport, Fabric::now_ns() + (4096ULL << timeout));
 }
 
-void wait_for_receiver(Fabric& fabric, Qp& qp, SendEntry& entry, uint8_t timer) {
+// Whether the process whose receive requests have run out still runs. Of XRC it is the owner of the SRQ, not of the target.
+bool receiver_alive(Fabric& fabric, const Qp& qp, const SendEntry& entry) {
   const SendQueue& sq = qp.sq;
-  if (sq.peer_slot != kHubSlot && !fabric.alive(sq.peer_slot, sq.peer_incarnation))
-    return wait_for_transport(fabric, qp, entry);
+  if (sq.peer_slot != kHubSlot) return fabric.alive(sq.peer_slot, sq.peer_incarnation);
+  const unsigned owner = slot_of_qpn(entry.remote_srqn);
+  const Slot* slot = fabric.peer(owner);
+  return slot != nullptr && fabric.alive(owner, slot->header.incarnation.load(std::memory_order_acquire));
+}
+
+void wait_for_receiver(Fabric& fabric, Qp& qp, SendEntry& entry, uint8_t timer) {
+  if (!receiver_alive(fabric, qp, entry)) return wait_for_transport(fabric, qp, entry);
   if (entry.rnr_attempts++ >= qp.attr.rnr_retry && qp.attr.rnr_retry != kForEver)
     return fail_first(qp, IBV_WC_RNR_RETRY_EXC_ERR);
   entry.attempts = 0;  // there was an answer

@@ -54,7 +54,66 @@ START_TEST(a_dead_peer_is_nobody_else) {
 }
 END_TEST
 
+// --- exit
+
+/// What the handler of be_leaver needs.
+const Stage* leaving_stage = nullptr;
+const World* leaving_world = nullptr;
+ibv_qp* leaving_qp = nullptr;
+
+/// Handlers of exit are part of the program: a message comes in and is answered.
+void answer_at_exit() {
+  leaving_stage->reach(3);
+  const bool came = leaving_world->next().status == IBV_WC_SUCCESS;
+  const bool sent = leaving_world->post_send(leaving_qp, 2, 0, 8) == 0;
+  _exit(came && sent && leaving_world->next().status == IBV_WC_SUCCESS ? 0 : 1);
+}
+
+START_TEST(a_process_that_exits_has_its_device_to_the_end) {
+  const Stage stage;
+  const pid_t leaver = play([&] {
+    leaving_stage = &stage;
+    if (atexit(answer_at_exit) != 0) return 1;  // before the device is opened: it runs after whatever that registers
+    static World w;
+    leaving_world = &w;
+    stage.await(1);
+    leaving_qp = w.make_qp();
+    stage.board->peer_qpn = leaving_qp->qp_num;
+    w.to_init(leaving_qp);
+    w.to_rtr(leaving_qp, stage.board->sender_qpn);
+    World::to_rts(leaving_qp);
+    if (w.post_recv(leaving_qp, 1, 0, 64) != 0) return 1;
+    stage.reach(2);
+    exit(1);
+  });
+  const Sender sender(stage, kWrite);
+  ck_assert_int_eq(sender.w.post_recv(sender.qp, 9, 4096, 64), 0);
+  stage.await(3);
+  ck_assert_int_eq(sender.w.post_send(sender.qp, 8, 0, 8), 0);
+  sender.w.expect(8, IBV_WC_SUCCESS);
+  sender.w.expect(9, IBV_WC_SUCCESS);
+  ck_assert_int_eq(end_of(leaver), 0);
+}
+END_TEST
+
 // --- Children
+
+/// A child that the C library knows nothing of: no handler of fork has run in it.
+START_TEST(a_child_without_handlers_has_no_device) {
+  World w;
+  const auto qps = w.pair();
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (child == 0) {
+    ibv_wc wc{};
+    const bool all_fail = w.post_send(qps[0], 1, 0, 8) != 0 && ibv_poll_cq(w.cq, 1, &wc) < 0 &&
+                          ibv_alloc_pd(w.context) == nullptr && ibv_open_device(w.context->device) == nullptr;
+    exit(all_fail ? 0 : 1);  // with the handlers of exit
+  }
+  ck_assert_int_eq(end_of(child), 0);
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 1, 8, w.address(4096), w.mr->rkey), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+}
+END_TEST
 
 /// Children that end, one way or the other, take nothing with them.
 START_TEST(children_end_and_the_device_stays) {
@@ -116,6 +175,9 @@ int open_again(int tell) {
 
 int main(int argc, char** argv) {
   if (argc == 3) return open_again(atoi(argv[2]));
-  return fabric::test::run_suite(
-      "softhca_ends", {{a_dead_peer_is_nobody_else, kWays}, children_end_and_the_device_stays, exec_begins_anew});
+  return fabric::test::run_suite("softhca_ends", {{a_dead_peer_is_nobody_else, kWays},
+                                                  a_process_that_exits_has_its_device_to_the_end,
+                                                  a_child_without_handlers_has_no_device,
+                                                  children_end_and_the_device_stays,
+                                                  exec_begins_anew});
 }

@@ -23,15 +23,13 @@
 
 namespace softhca {
 
-std::atomic<Fabric*> Fabric::instance_{nullptr};
+Fabric::OwnPage Fabric::own_{};
 
 namespace {
 
 std::mutex join_mutex;
-bool join_failed = false;      // it was tried, and said why
-bool child_of_member = false;  // fork(2) does not make a second process of the fabric
-
-constexpr size_t kPage = 4096;
+bool join_failed = false;  // it was tried, and said why
+bool joined = false;  // by this process, or by the one that it is a child of: that does not make it a second member
 
 void complain(const std::string& what) {
   fprintf(stderr, "softhca: %s\n", what.c_str());
@@ -73,14 +71,14 @@ unsigned processors() {
 }  // namespace
 
 void leave_in_child() {
-  if (Fabric::instance_.exchange(nullptr) != nullptr) child_of_member = true;
+  Fabric::own_.instance.store(nullptr);
 }
 
 Fabric* Fabric::join() {
   if (Fabric* there = get()) return there;
   std::lock_guard guard(join_mutex);
   if (Fabric* there = get()) return there;
-  if (child_of_member) {
+  if (joined) {
     errno = EPERM;
     return nullptr;
   }
@@ -103,12 +101,14 @@ Fabric* Fabric::join() {
     errno = error;
     return nullptr;
   }
-  pthread_atfork(nullptr, nullptr, leave_in_child);
-  // The kernel notices how we end; this only tells the others sooner.
+  if (madvise(&own_, sizeof own_, MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, leave_in_child);
+  // The kernel notices how we end. Until then other threads and other handlers may go on, and what they hold is theirs: here it
+  // only is no longer counted.
   atexit([] {
-    if (Fabric* member = get()) member->note_death(member->self().header, member->incarnation());
+    if (Fabric* member = get()) member->uncount(member->self().header);
   });
-  instance_.store(fabric, std::memory_order_release);
+  joined = true;
+  own_.instance.store(fabric, std::memory_order_release);
   allow_copies(*fabric);
   return fabric;
 }
@@ -210,6 +210,7 @@ void Fabric::announce() {
   header.dead.store(0);
   header.incarnation.store(incarnation_);
   header.in_use.store(1, std::memory_order_release);
+  header.counted.store(1);
   hub().live.fetch_add(1);
 }
 
@@ -241,9 +242,15 @@ bool Fabric::alive(unsigned slot, uint32_t incarnation) {
   return false;
 }
 
-// Many may find out; one of them counts it.
 void Fabric::note_death(SlotHeader& header, uint32_t incarnation) {
-  if (header.in_use.load() != 0 && header.dead.exchange(incarnation) != incarnation) hub().live.fetch_sub(1);
+  if (header.in_use.load() == 0) return;
+  header.dead.store(incarnation);
+  uncount(header);
+}
+
+// Many may find out that it is gone; one of them counts it.
+void Fabric::uncount(SlotHeader& header) {
+  if (header.counted.exchange(0) != 0) hub().live.fetch_sub(1);
 }
 
 bool Fabric::commit(const void* from, size_t bytes) {

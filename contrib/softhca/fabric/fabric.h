@@ -24,8 +24,9 @@ class Fabric {
   // Joins on the first call, in any thread. nullptr, with errno set, when there is no fabric ($SOFTHCA_DIR is unset), it
   // cannot be used (the reason goes to stderr, once), all slots are taken, or this is a child of a process that had joined.
   static Fabric* join();
-  // The same without joining: nullptr before the first join() and after a fork. Never fails once join() has succeeded.
-  static Fabric* get() { return instance_.load(std::memory_order_acquire); }
+  // The same without joining: nullptr before the first join() and in children, which have this process's objects and not its
+  // place in the fabric. Never fails once join() has succeeded.
+  static Fabric* get() { return own_.instance.load(std::memory_order_acquire); }
 
   const Config& config() const { return config_; }
   unsigned node() const { return node_; }
@@ -106,6 +107,7 @@ class Fabric {
   bool empty_slot();
   void announce();
   void note_death(SlotHeader& header, uint32_t incarnation);
+  void uncount(SlotHeader& header);
   static bool owns(const SlotHeader& header, uint32_t incarnation) {
     return header.in_use.load(std::memory_order_acquire) != 0 &&
            header.incarnation.load(std::memory_order_relaxed) == incarnation &&
@@ -117,7 +119,13 @@ class Fabric {
         ->live.load(std::memory_order_relaxed);
   }
 
-  static std::atomic<Fabric*> instance_;
+  // A page that the kernel clears in every child, whether fork(3) made it, _Fork(3) or a call of clone(2), which run no
+  // handlers. (A child of vfork has nothing of its own, and may only call exec or _exit.)
+  static constexpr size_t kPage = 4096;
+  struct alignas(kPage) OwnPage {
+    std::atomic<Fabric*> instance;
+  };
+  static OwnPage own_;
 
   std::string directory_;
   Config config_;

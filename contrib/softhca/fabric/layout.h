@@ -285,6 +285,7 @@ struct SlotHeader {
   std::atomic<uint32_t> dead;              // = incarnation once someone has seen that the owner died
   std::atomic<uint32_t> can_copy;          // 1: process_vm_* works on this process; 2: it does not; 0: not tried
   std::atomic<uint32_t> life;              // the kernel marks it when the owner ends (fabric/life_mark.h)
+  std::atomic<uint32_t> counted;           // 1: Hub::live has it in its number
   alignas(64) std::atomic<uint32_t> bell;  // futex: the engine sleeps on it
   std::atomic<uint32_t> asleep;            // the engine is about to sleep, or does
   std::atomic<uint32_t> attention;         // AttentionBits

@@ -14,9 +14,12 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/arena.h \
 	contrib/softhca/fabric/config.cc \
 	contrib/softhca/fabric/config.h \
+	contrib/softhca/fabric/directory.cc \
+	contrib/softhca/fabric/directory.h \
 	contrib/softhca/fabric/fabric.cc \
 	contrib/softhca/fabric/fabric.h \
 	contrib/softhca/fabric/layout.h \
+	contrib/softhca/fabric/layout_magic.h \
 	contrib/softhca/fabric/life_mark.cc \
 	contrib/softhca/fabric/life_mark.h \
 	contrib/softhca/fabric/robust_lock.cc \
@@ -131,6 +134,7 @@ contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/ctl/files.h \
 	contrib/softhca/ctl/softhca_ctl.cc \
 	contrib/softhca/fabric/config.cc \
+	contrib/softhca/fabric/directory.cc \
 	contrib/softhca/faults/rules.cc
 contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags)
 
@@ -177,6 +181,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_ends \
 	test/softhca/test_softhca_extended \
+	test/softhca/test_softhca_fabric \
 	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_landing_ring \
 	test/softhca/test_softhca_objects \
@@ -200,6 +205,9 @@ test_softhca_test_softhca_ends_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_extended_SOURCES = test/softhca/test_softhca_extended.cc $(softhca_test_headers)
 test_softhca_test_softhca_extended_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_fabric_SOURCES = test/softhca/test_softhca_fabric.cc test/softhca/two_processes.h $(softhca_test_headers)
+test_softhca_test_softhca_fabric_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_fabric_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_landing_SOURCES = test/softhca/test_softhca_landing.cc $(softhca_test_headers)
 test_softhca_test_softhca_landing_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_landing_LDADD = $(softhca_test_ldadd)

@@ -13,9 +13,25 @@
 #include <cstring>
 #include <vector>
 
+#include "fabric/directory.h"
 #include "transport/futex.h"
 
 namespace softhca {
+
+namespace {
+
+// Who holds a lock on one of these bytes; l_type is F_UNLCK if nobody does.
+struct flock holder_of(int locks, unsigned first, unsigned count) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first;
+  lock.l_len = count;
+  if (fcntl(locks, F_GETLK, &lock) != 0) lock.l_type = F_UNLCK;
+  return lock;
+}
+
+}  // namespace
 
 void give_up(const std::string& why) {
   fprintf(stderr, "softhca-ctl: %s\n", why.c_str());
@@ -26,11 +42,14 @@ FabricView::FabricView() {
   const char* directory = getenv("SOFTHCA_DIR");
   if (directory == nullptr || *directory == '\0') give_up("$SOFTHCA_DIR is not set: run this below softhca-run");
   directory_ = directory;
+  if (const std::string problem = problem_of_directory(directory_); !problem.empty()) give_up(problem);
   if (const std::string errors = load_config(directory_, config_); !errors.empty()) give_up(errors);
   file_ = open((directory_ + "/slots").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   locks_ = open((directory_ + "/locks").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file_ < 0 || locks_ < 0 || ftruncate(file_, kSlots * kSlotBytes) != 0)
     give_up("the files in " + directory_ + " cannot be opened: " + strerror(errno));
+  if (const std::string problem = problem_of_layout(directory_, map(kHubSlot).header); !problem.empty())
+    give_up(problem);
 }
 
 Slot& FabricView::map(unsigned slot) {
@@ -43,14 +62,22 @@ Slot& FabricView::map(unsigned slot) {
   return *base_[slot];
 }
 
+bool FabricView::has_members(const std::string& directory) {
+  const int locks = open((directory + "/locks").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (locks < 0) return false;
+  const bool any = holder_of(locks, kHubSlot + 1, kSlots - 1).l_type != F_UNLCK;
+  close(locks);
+  return any;
+}
+
+pid_t FabricView::owner_of(unsigned slot) const {
+  const struct flock lock = holder_of(locks_, slot, 1);
+  return lock.l_type != F_UNLCK && lock.l_pid > 0 ? lock.l_pid : 0;
+}
+
 Slot* FabricView::live_slot(unsigned slot) {
   if (slot == kHubSlot || slot >= kSlots) return nullptr;
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = slot;
-  lock.l_len = 1;
-  if (fcntl(locks_, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return nullptr;
+  if (holder_of(locks_, slot, 1).l_type == F_UNLCK) return nullptr;
   Slot& mapped = map(slot);
   return mapped.header.in_use.load(std::memory_order_acquire) != 0 ? &mapped : nullptr;
 }

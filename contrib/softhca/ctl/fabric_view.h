@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The fabric in $SOFTHCA_DIR as softhca-ctl sees it: it looks and writes, but is no process of the fabric.
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,13 +14,18 @@ namespace softhca {
 
 class FabricView {
  public:
-  // Ends the program with a message when there is no fabric.
+  // Ends the program with a message when there is no fabric, or it has another layout.
   FabricView();
+  // Whether anybody is in the fabric of a directory, which may be of any build.
+  static bool has_members(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
   const Config& config() const { return config_; }
   Hub& hub() { return *reinterpret_cast<Hub*>(map(kHubSlot).arena); }
 
+  // The process that has this slot, as the kernel knows it: by its number in this program's PID namespace. 0: nobody has it,
+  // or it is not seen from here.
+  pid_t owner_of(unsigned slot) const;
   // nullptr: nobody has this slot.
   Slot* live_slot(unsigned slot);
   void for_each_live(const std::function<void(unsigned number, Slot& slot)>& each);

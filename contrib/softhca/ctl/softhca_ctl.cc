@@ -109,8 +109,11 @@ void cq_error(Arguments arguments) {
 
 void kill_process(Arguments arguments) {
   FabricView fabric;
-  const Slot& slot = live(fabric, number(arguments[0], 1, kSlots - 1, "SLOT"));
-  if (kill(slot.header.pid, SIGKILL) != 0) give_up(std::string("kill: ") + strerror(errno));
+  const unsigned slot = number(arguments[0], 1, kSlots - 1, "SLOT");
+  (void)live(fabric, slot);
+  const pid_t pid = fabric.owner_of(slot);
+  if (pid == 0) give_up("that process is not seen from here: it has ended, or is in another PID namespace");
+  if (kill(pid, SIGKILL) != 0) give_up(std::string("kill: ") + strerror(errno));
 }
 
 void list(Arguments) {
@@ -181,16 +184,16 @@ void files(Arguments) {
 
 bool signal_all(FabricView& fabric, int signal) {
   bool any = false;
-  fabric.for_each_live([&](unsigned, Slot& slot) {
+  fabric.for_each_live([&](unsigned slot, Slot&) {
     any = true;
-    kill(slot.header.pid, signal);
+    if (const pid_t pid = fabric.owner_of(slot); pid != 0) kill(pid, signal);
   });
   return any;
 }
 
 void members(Arguments) {
-  FabricView fabric;
-  exit(signal_all(fabric, 0) ? 0 : 1);
+  const char* directory = getenv("SOFTHCA_DIR");
+  exit(directory != nullptr && FabricView::has_members(directory) ? 0 : 1);
 }
 
 void end(Arguments) {

@@ -19,6 +19,8 @@
 #include <new>
 #include <sstream>
 
+#include "fabric/directory.h"
+#include "fabric/layout_magic.h"
 #include "transport/remote_memory.h"
 
 namespace softhca {
@@ -114,6 +116,11 @@ Fabric* Fabric::join() {
 }
 
 bool Fabric::open() {
+  if (const std::string problem = problem_of_directory(directory_); !problem.empty()) {
+    complain(problem);
+    errno = EACCES;
+    return false;
+  }
   processors_ = processors();
   std::ifstream stream(directory_ + "/config");
   std::stringstream text;
@@ -136,11 +143,6 @@ bool Fabric::open() {
 
 bool Fabric::open_files() {
   struct stat status {};
-  if (stat(directory_.c_str(), &status) != 0 || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-    complain("$SOFTHCA_DIR has to be a directory of this user's that nobody else can use (mode 0700): " + directory_);
-    errno = EACCES;
-    return false;
-  }
   file_ = open_file(directory_ + "/slots");
   locks_ = open_file(directory_ + "/locks");
   if (file_ < 0 || locks_ < 0) {
@@ -153,8 +155,14 @@ bool Fabric::open_files() {
     complain(with_errno("the file " + directory_ + "/slots cannot be made"));
     return false;
   }
-  if (map(kHubSlot) == nullptr || !commit(&hub(), sizeof(Hub))) {
+  Slot* shared = map(kHubSlot);
+  if (shared == nullptr || !commit(shared, sizeof(SlotHeader)) || !commit(&hub(), sizeof(Hub))) {
     complain(with_errno("the file " + directory_ + "/slots cannot be mapped, or its file system is full"));
+    return false;
+  }
+  if (const std::string problem = problem_of_member(directory_, shared->header); !problem.empty()) {
+    complain(problem);
+    errno = EPROTO;
     return false;
   }
   return true;
@@ -200,7 +208,7 @@ void Fabric::announce() {
   const char* rank = config_.node_from.empty() ? nullptr : getenv(config_.node_from.c_str());
   node_ = (rank != nullptr ? static_cast<unsigned>(strtoul(rank, nullptr, 10)) : slot_ - 1) % config_.nodes;
 
-  header.magic = kLayoutMagic;
+  header.magic.store(kLayoutMagic);
   header.life.store(0);
   header.pid.store(getpid(), std::memory_order_release);
   header.node = node_;

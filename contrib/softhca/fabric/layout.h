@@ -19,7 +19,8 @@
 
 namespace softhca {
 
-constexpr uint64_t kLayoutMagic = 0x736f66746863'0001;  // "softhc", layout version 1
+static_assert(sizeof(void*) == 8,
+              "softhca needs 64 bits: every process maps slots of 256 MiB, as many as it has peers");
 
 // A QP number has 24 bits: the slot above, the index in the slot's table below.
 constexpr unsigned kSlots = 1024;
@@ -277,9 +278,10 @@ enum AttentionBits : uint32_t {  // what the owner's engine shall look at
 };
 
 struct SlotHeader {
-  uint64_t magic;
-  std::atomic<uint32_t> incarnation;  // 16 bits, grows with every owner
-  std::atomic<uint32_t> in_use;       // 1 from join to leave
+  std::atomic<uint64_t> magic;          // kLayoutMagic (fabric/layout_magic.h)
+  std::atomic<uint64_t> pid_namespace;  // of all owners; in slot 0
+  std::atomic<uint32_t> incarnation;    // 16 bits, grows with every owner
+  std::atomic<uint32_t> in_use;         // 1 from join to leave
   std::atomic<int32_t> pid;
   uint32_t node;                           // virtual node
   std::atomic<uint32_t> dead;              // = incarnation once someone has seen that the owner died

@@ -11,6 +11,7 @@
 
 #include "device/attributes.h"
 #include "device/port.h"
+#include "fabric/directory.h"
 #include "verbs/export.h"
 #include "verbs/objects.h"
 
@@ -34,6 +35,10 @@ void copy_text(char* to, size_t size, const std::string& text) {
 DeviceTable::DeviceTable() {
   const char* directory = getenv("SOFTHCA_DIR");
   if (directory == nullptr || *directory == '\0') return;
+  if (const std::string problem = problem_of_directory(directory); !problem.empty()) {
+    fprintf(stderr, "softhca: %s\n", problem.c_str());
+    return;
+  }
   if (const std::string errors = load_config(directory, config); !errors.empty()) {
     fprintf(stderr, "softhca: %s/config: %s", directory, errors.c_str());
     return;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What cannot work is refused with one line that says why: fabrics that a process cannot join. Below softhca-run; each test spoils what it needs to and puts it right again.
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "fabric/layout.h"
+#include "test/softhca/two_processes.h"
+
+namespace {
+
+using namespace verbs_test;
+
+std::string directory() {
+  return getenv("SOFTHCA_DIR");
+}
+
+/// What this process writes to stderr during its lifetime.
+class Stderr {
+ public:
+  Stderr() : before_(dup(STDERR_FILENO)), file_(memfd_create("stderr", 0)) { dup2(file_, STDERR_FILENO); }
+  ~Stderr() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    close(file_);
+  }
+  Stderr(const Stderr&) = delete;
+  Stderr& operator=(const Stderr&) = delete;
+  std::string text() const {
+    char buffer[2048];
+    const ssize_t n = pread(file_, buffer, sizeof buffer, 0);
+    return {buffer, static_cast<size_t>(std::max<ssize_t>(n, 0))};
+  }
+
+ private:
+  const int before_;
+  const int file_;
+};
+
+/// Tries twice to open the first device, in a child: what that says. There must be one line, and no device.
+std::string refusal(uid_t user = 0) {
+  int answer[2];
+  ck_assert_int_eq(pipe(answer), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const Stderr lines;
+    if (user != 0 && seteuid(user) != 0) _exit(2);
+    bool opened = false;
+    for (int i = 0; i < 2; ++i)
+      if (ibv_device** list = ibv_get_device_list(nullptr); list[0] != nullptr)
+        opened = opened || ibv_open_device(list[0]) != nullptr;
+    const std::string text = lines.text();
+    const bool good = write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(good && !opened ? 0 : 1);
+  }
+  ck_assert_int_eq(end_of(child), 0);
+  close(answer[1]);
+  char buffer[2048];
+  const ssize_t n = read(answer[0], buffer, sizeof buffer);
+  close(answer[0]);
+  const std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  ck_assert_msg(std::count(text.begin(), text.end(), '\n') == 1 && text.find('\n') == text.size() - 1,
+                "not one line: %s", text.c_str());
+  fabric::test::check_text_has(text, directory());
+  return text;
+}
+
+/// Changes a number of the fabric's file while it exists.
+class Changed {
+ public:
+  Changed(size_t offset, uint64_t value)
+      : file_(open((directory() + "/slots").c_str(), O_RDWR)), offset_(static_cast<off_t>(offset)) {
+    ck_assert_int_eq(pread(file_, &before_, sizeof before_, offset_), sizeof before_);
+    ck_assert_uint_ne(before_, 0);
+    ck_assert_int_eq(pwrite(file_, &value, sizeof value, offset_), sizeof value);
+  }
+  ~Changed() {
+    ck_assert_int_eq(pwrite(file_, &before_, sizeof before_, offset_), sizeof before_);
+    close(file_);
+  }
+  Changed(const Changed&) = delete;
+  Changed& operator=(const Changed&) = delete;
+
+ private:
+  const int file_;
+  const off_t offset_;
+  uint64_t before_ = 0;
+};
+
+/// Somebody has been in the fabric.
+void join_in_a_child() {
+  ck_assert_int_eq(end_of(play([] {
+                     const World w;
+                     return 0;
+                   })),
+                   0);
+}
+
+START_TEST(another_layout) {
+  join_in_a_child();
+  const Changed magic(offsetof(softhca::SlotHeader, magic), 0x736f66746863'0001);
+  fabric::test::check_text_has(refusal(), "has another layout (736f667468630001)");
+}
+END_TEST
+
+START_TEST(another_pid_namespace) {
+  join_in_a_child();
+  const Changed space(offsetof(softhca::SlotHeader, pid_namespace), 4026530000);
+  fabric::test::check_text_has(refusal(), "is of another PID namespace (pid:[4026530000], this process is in pid:[");
+}
+END_TEST
+
+START_TEST(open_to_others) {
+  ck_assert_int_eq(chmod(directory().c_str(), 0755), 0);
+  const std::string text = refusal();
+  ck_assert_int_eq(chmod(directory().c_str(), 0700), 0);
+  fabric::test::check_text_has(text, "(mode 0755): chmod 0700 it");
+}
+END_TEST
+
+/// Needs the right to be somebody else.
+START_TEST(another_user) {
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() != 0) return;
+  fabric::test::check_text_has(refusal(kNobody), "is of user 0, and this process is of user 65534");
+}
+END_TEST
+
+START_TEST(no_directory) {
+  const std::string before = directory();
+  setenv("SOFTHCA_DIR", "/nonexistent/fabric", 1);
+  const std::string text = refusal();
+  setenv("SOFTHCA_DIR", before.c_str(), 1);
+  fabric::test::check_text_has(text, "/nonexistent/fabric, cannot be used (No such file or directory)");
+}
+END_TEST
+
+}  // namespace
+
+int main() {
+  return fabric::test::run_suite("softhca_fabric",
+                                 {another_layout, another_pid_namespace, open_to_others, another_user, no_directory});
+}

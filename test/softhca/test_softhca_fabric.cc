@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What cannot work is refused with one line that says why: fabrics that a process cannot join. Below softhca-run; each test spoils what it needs to and puts it right again.
+// What cannot work is refused with one line that says why: fabrics that a process cannot join, and copies that there is no room
+// for. Below softhca-run; each test spoils what it needs to and puts it right again.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "fabric/layout.h"
@@ -137,9 +143,52 @@ START_TEST(no_directory) {
 }
 END_TEST
 
+// --- No room
+
+/// From now on this thread cannot copy by way of the kernel, and the fabric's file system is full.
+void fill_up() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 1, 2),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+  ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0);
+}
+
+/// A copy that there is no memory for fails, and the reason is told once.
+START_TEST(no_room_for_a_copy) {
+  const Stage stages[2];
+  pid_t peers[2];
+  for (int i = 0; i < 2; ++i) peers[i] = play([&] { return be_peer(stages[i], kWrite); });
+  const Sender senders[2] = {{stages[0], kWrite}, {stages[1], kWrite}};
+  std::string text;
+  {
+    const Stderr lines;
+    fill_up();
+    alarm(20);  // who looks for room for ever looks at no timer
+    for (int i = 0; i < 2; ++i)
+      ck_assert_str_eq(ibv_wc_status_str(senders[i].send(*stages[i].board, kWrite).status),
+                       ibv_wc_status_str(IBV_WC_LOC_QP_OP_ERR));
+    text = lines.text();
+  }
+  fabric::test::check_text_has(text, "softhca: there is no room in " + directory() + " for the 256 KiB");
+  ck_assert_int_eq(std::count(text.begin(), text.end(), '\n'), 1);
+  for (const pid_t peer : peers) {
+    kill(peer, SIGKILL);
+    end_of(peer);
+  }
+}
+END_TEST
+
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("softhca_fabric",
-                                 {another_layout, another_pid_namespace, open_to_others, another_user, no_directory});
+  return fabric::test::run_suite("softhca_fabric", {another_layout, another_pid_namespace, open_to_others, another_user,
+                                                    no_directory, no_room_for_a_copy});
 }

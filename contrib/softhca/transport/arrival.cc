@@ -124,6 +124,9 @@ Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival
     case Copy::LocalFault:
       untake(fabric, owner, qp);
       return Delivery::SenderFault;
+    case Copy::NoRoom:
+      untake(fabric, owner, qp);
+      return Delivery::SenderNoRoom;
     case Copy::Gone:
       break;
   }

@@ -40,6 +40,7 @@ enum class Delivery {
   TooLong,        // the receiver has got IBV_WC_LOC_LEN_ERR
   ReceiverFault,  // the receiver has got IBV_WC_LOC_PROT_ERR
   SenderFault,    // nothing has come; the request is put back
+  SenderNoRoom,   // the same, and it is not the address that is at fault
   Lost,           // the receiver is dead
   Overrun,        // there was no room for the completion
   NoRoom,         // nor, now, for a payload on its way; only complete_arrival() says this

@@ -14,7 +14,7 @@ uint64_t result_of(const SendEntry& request, uint64_t before) {
 
 }  // namespace
 
-bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request, uint64_t* before) {
+Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request, uint64_t* before) {
   RobustGuard guard(owner.slot->header.atomics, fabric.stamp());
   if (owner.number == fabric.slot()) {
     auto* word = reinterpret_cast<uint64_t*>(addr);
@@ -22,15 +22,15 @@ bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const Sen
     while (!__atomic_compare_exchange_n(word, before, result_of(request, *before), false, __ATOMIC_SEQ_CST,
                                         __ATOMIC_SEQ_CST)) {
     }
-    return true;
+    return Copy::Done;
   }
   const iovec remote{reinterpret_cast<void*>(addr), sizeof *before};
   const iovec old{before, sizeof *before};
-  if (read_from(fabric, owner.number, owner.incarnation, {&old, 1}, {&remote, 1}) != Copy::Done) return false;
+  if (const Copy read = read_from(fabric, owner.number, owner.incarnation, {&old, 1}, {&remote, 1}); read != Copy::Done)
+    return read;
   uint64_t after = result_of(request, *before);
   const iovec changed{&after, sizeof after};
-  return after == *before ||
-         write_to(fabric, owner.number, owner.incarnation, {&changed, 1}, {&remote, 1}) == Copy::Done;
+  return after == *before ? Copy::Done : write_to(fabric, owner.number, owner.incarnation, {&changed, 1}, {&remote, 1});
 }
 
 }  // namespace softhca

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "transport/engine.h"
@@ -20,10 +22,12 @@ namespace {
 
 constexpr uint64_t kBounceBytes = 256 << 10;
 
-// Bounce buffers of this process that nobody uses at the moment.
+// Bounce buffers of this process: how many there are, and those that nobody uses at the moment.
 struct Bounces {
   std::mutex mutex;
   std::vector<uint64_t> free;
+  unsigned made = 0;
+  bool complained = false;
 };
 Bounces& bounces() {
   static auto* bounces = new Bounces;  // threads may outlive static destructors
@@ -32,21 +36,12 @@ Bounces& bounces() {
 
 class Bounce {
  public:
+  // Waits for another thread's if there is no memory for one more. Without any, offset() is 0.
   explicit Bounce(Fabric& fabric) {
-    for (;;) {
-      {
-        std::lock_guard guard(bounces().mutex);
-        if (!bounces().free.empty()) {
-          offset_ = bounces().free.back();
-          bounces().free.pop_back();
-          return;
-        }
-      }
-      if ((offset_ = fabric.allocate(kBounceBytes)) != 0) return;
-      sched_yield();  // others have them all
-    }
+    while (!find(fabric)) sched_yield();
   }
   ~Bounce() {
+    if (offset_ == 0) return;
     std::lock_guard guard(bounces().mutex);
     bounces().free.push_back(offset_);
   }
@@ -56,6 +51,29 @@ class Bounce {
   uint64_t offset() const { return offset_; }
 
  private:
+  // False: to be tried again.
+  bool find(Fabric& fabric) {
+    Bounces& all = bounces();
+    std::lock_guard guard(all.mutex);
+    if (!all.free.empty()) {
+      offset_ = all.free.back();
+      all.free.pop_back();
+      return true;
+    }
+    if ((offset_ = fabric.allocate(kBounceBytes)) != 0) {
+      ++all.made;
+      return true;
+    }
+    if (all.made != 0) return false;
+    if (!std::exchange(all.complained, true))
+      fprintf(
+          stderr,
+          "softhca: there is no room in %s for the %u KiB that a copy without process_vm_writev needs: requests fail "
+          "with IBV_WC_LOC_QP_OP_ERR (make its file system larger, or have fewer queues)\n",
+          fabric.directory().c_str(), static_cast<unsigned>(kBounceBytes >> 10));
+    return true;
+  }
+
   uint64_t offset_ = 0;
 };
 
@@ -173,6 +191,7 @@ void* copier(void* argument) {
 Copy copy_by_target(Fabric& fabric, Slot& peer, unsigned slot, uint32_t incarnation, std::span<const iovec> local,
                     std::span<const iovec> remote, bool writes) {
   const Bounce bounce(fabric);
+  if (bounce.offset() == 0) return Copy::NoRoom;
   const uint64_t file_offset = Fabric::file_offset(fabric.slot(), bounce.offset());
   IovecCursor ours(local);
   IovecCursor theirs(remote);

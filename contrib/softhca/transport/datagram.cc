@@ -109,6 +109,7 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
       break;
     case Delivery::Done:
     case Delivery::SenderFault:
+    case Delivery::SenderNoRoom:
     case Delivery::NoRoom:
     case Delivery::Lost:
       break;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "transport/arrival.h"
+#include "transport/remote_memory.h"
 #include "verbs/objects.h"
 
 namespace softhca {
@@ -37,7 +38,7 @@ Reply send_datagram(const Message& message);
 void close_connection(Fabric& fabric, Qp& qp);
 
 // FETCH_ADD and CMP_SWAP on an address in the owner's memory; *before: what was there.
-[[nodiscard]] bool execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,
+[[nodiscard]] Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,
                                   uint64_t* before);
 
 void kill_this_process();

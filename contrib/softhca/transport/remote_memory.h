@@ -19,6 +19,7 @@ enum class Copy {
   LocalFault,   // this process's address is bad
   RemoteFault,  // the other's is
   Gone,         // the other process is dead
+  NoRoom,       // this process lacks memory for a copy by the target, and will
 };
 
 // Both lists have the same total length. The very last byte is stored after all others: programs poll for it.

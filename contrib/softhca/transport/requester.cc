@@ -153,7 +153,8 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
   if (!gather_local(fabric, qp, entry, list, &count)) return fail_first(qp, IBV_WC_LOC_PROT_ERR);
   const Message message{fabric, qp, entry, {list, count}, packets_of(qp, entry), kill_at};
   const Reply reply = connected(qp) ? respond(message) : send_datagram(message);
-  if (reply.kind == Reply::Error && (acknowledged(qp) || reply.status == IBV_WC_LOC_PROT_ERR))
+  if (reply.kind == Reply::Error &&
+      (acknowledged(qp) || reply.status == IBV_WC_LOC_PROT_ERR || reply.status == IBV_WC_LOC_QP_OP_ERR))
     return fail_first(qp, reply.status);
   if (acknowledged(qp) && reply.kind == Reply::Lost) return wait_for_transport(fabric, qp, entry);
   if (acknowledged(qp) && reply.kind == Reply::NotReady) return wait_for_receiver(fabric, qp, entry, reply.rnr_timer);

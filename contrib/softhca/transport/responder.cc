@@ -88,6 +88,8 @@ Reply after(const Message& m, QpShared& dest, Delivery delivery) {
       return fail_responder(m, dest, kQpFatal, IBV_WC_REM_OP_ERR);
     case Delivery::SenderFault:
       return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+    case Delivery::SenderNoRoom:
+      return {Reply::Error, IBV_WC_LOC_QP_OP_ERR};
     case Delivery::NoRoom:
     case Delivery::Lost:
       break;
@@ -158,6 +160,7 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   }
   if (immediate) untake(m.fabric, owner, dest);
   if (copied == Copy::LocalFault) return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+  if (copied == Copy::NoRoom) return {Reply::Error, IBV_WC_LOC_QP_OP_ERR};
   return copied == Copy::Gone ? Reply{Reply::Lost} : refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
 }
 
@@ -175,6 +178,8 @@ Reply read(const Message& m, QpShared& dest, const Owner& owner) {
       return {Reply::Ack};
     case Copy::LocalFault:
       return {Reply::Error, IBV_WC_LOC_PROT_ERR};
+    case Copy::NoRoom:
+      return {Reply::Error, IBV_WC_LOC_QP_OP_ERR};
     case Copy::RemoteFault:
       return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
     case Copy::Gone:
@@ -192,9 +197,17 @@ Reply atomic(const Message& m, QpShared& dest, const Owner& owner) {
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   if (m.kill_at == KillAt::Middle) kill_this_process();
   uint64_t before = 0;
-  if (!execute_atomic(m.fabric, owner, addr, request, &before))
-    return m.fabric.alive(owner.number, owner.incarnation) ? refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR)
-                                                           : Reply{Reply::Lost};
+  switch (execute_atomic(m.fabric, owner, addr, request, &before)) {
+    case Copy::Done:
+      break;
+    case Copy::NoRoom:
+      return {Reply::Error, IBV_WC_LOC_QP_OP_ERR};
+    case Copy::Gone:
+      return {Reply::Lost};
+    case Copy::LocalFault:
+    case Copy::RemoteFault:
+      return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
+  }
   const auto* from = reinterpret_cast<const uint8_t*>(&before);
   for (const iovec& piece : m.local) {
     std::copy_n(from, piece.iov_len, static_cast<uint8_t*>(piece.iov_base));

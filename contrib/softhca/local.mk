@@ -161,7 +161,8 @@ softhca_tests = \
 	test/softhca/exports.test \
 	test/softhca/kill.test \
 	test/softhca/objects.test \
-	test/softhca/run.test
+	test/softhca/run.test \
+	test/softhca/stores.test
 TESTS += $(softhca_tests)
 EXTRA_DIST += $(softhca_tests) test/softhca/run-programs test/softhca/pyverbs_cm.py
 
@@ -169,10 +170,13 @@ softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMA
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
 softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
 
-check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/forbid_cma
+check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/forbid_cma
 test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
 test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_kill_LDADD = $(IBVERBS_LIBS)
+test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc
+test_softhca_test_softhca_stores_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir)
+test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)
 test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 
 if CHECK

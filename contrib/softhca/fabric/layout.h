@@ -78,6 +78,9 @@ struct RecvRing {
   uint64_t offset;      // of the ring, in the owner's slot
   alignas(64) RobustLock lock;
   std::atomic<uint32_t> taken;  // who holds `lock`
+  // Of an SRQ: who holds the lock, while it takes a request for a QP of this slot or puts it back: the request's number << 32 |
+  // that QP's index + 1; else 0. If it dies, the next to hold the lock sees from `taken` whether the QP has it.
+  std::atomic<uint64_t> taking;
 };
 
 struct Sge {  // as ibv_sge
@@ -275,6 +278,7 @@ enum AttentionBits : uint32_t {  // what the owner's engine shall look at
   kLookCopies = 1 << 4,
   kLookPorts = 1 << 5,   // the hub's port table changed
   kLookFaults = 1 << 6,  // the fault rules changed
+  kLookVisitors = 1 << 7,
 };
 
 struct SlotHeader {
@@ -301,6 +305,7 @@ struct Slot {
   PendingSet<kCqsPerSlot> cq_events;
   PendingSet<kQpsPerSlot> qp_events;
   PendingSet<kSrqsPerSlot> srq_events;
+  PendingSet<kSlots> visitors;  // who sends here without a connection: the owner is to watch them
   CopyRequest copies[kCopyRequests];
   Mailbox mailbox;
   alignas(4096) CqShared cqs[kCqsPerSlot];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Where in a message the process that executes it dies, if a fault rule says so.
+// Where in a message the process that executes it dies, if a fault rule says so. (test_softhca_stores needs no list: it lets one
+// die after each store that others see.)
 #include <cstdint>
 
 namespace softhca {

@@ -27,9 +27,16 @@ const RecvEntry* entry_at(const Owner& owner, const RecvRing& ring, uint32_t num
 
 void raise_limit(const Owner& owner, SrqShared& srq, uint32_t left) {
   const uint32_t limit = srq.limit.load(std::memory_order_relaxed);
-  if (limit == 0 || left >= limit || srq.limit.exchange(0) == 0) return;
+  if (limit == 0 || left >= limit) return;
+  // In this order: the owner is told even if this process dies after the first step.
   owner.slot->srq_events.add(static_cast<unsigned>(&srq - owner.slot->srqs));
-  engine::ring(*owner.slot, kLookSrqs);
+  if (srq.limit.exchange(0) != 0) engine::ring(*owner.slot, kLookSrqs);
+}
+
+// What RecvRing::taking says; 0 for the targets of XRC, which are not of the slot and which nobody flushes.
+uint64_t taking(const Owner& owner, const QpShared& taker, uint32_t number) {
+  const uint32_t index = index_of_qpn(taker.qp_num.load(std::memory_order_relaxed));
+  return owner.srqn == 0 ? uint64_t{number} << 32 | (index + 1) : 0;
 }
 
 // Under the lock of whoever may take.
@@ -46,30 +53,50 @@ bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arriva
     arrival.sge[i] = entry->sge[i];
     arrival.length += arrival.sge[i].length;
   }
+  if (owner.srq != nullptr) ring.taking.store(taking(owner, qp, number), std::memory_order_release);
   qp.taken_wr_id = arrival.wr_id;
   qp.taken_valid.store(number << 1 | 1, std::memory_order_release);
   ring.taken.store(number + 1, std::memory_order_release);
-  if (owner.srq != nullptr) raise_limit(owner, *owner.srq, left - 1);
+  if (owner.srq == nullptr) return true;
+  ring.taking.store(0, std::memory_order_release);
+  raise_limit(owner, *owner.srq, left - 1);
   return true;
 }
 
 }  // namespace
 
+void settle_taking(Slot& slot, RecvRing& ring) {
+  const uint64_t half_done = ring.taking.load(std::memory_order_relaxed);
+  const uint32_t index = (static_cast<uint32_t>(half_done) - 1) % kQpsPerSlot;
+  if (ring.taken.load(std::memory_order_relaxed) == half_done >> 32)
+    slot.qps[index].taken_valid.store(0, std::memory_order_release);
+  ring.taking.store(0, std::memory_order_release);
+}
+
 bool take(Fabric& fabric, const Owner& owner, QpShared& qp, Arrival& arrival) {
   RecvRing& ring = ring_of(owner, qp);
   if (owner.srq == nullptr) return take_from(owner, qp, ring, arrival);  // the QP's lock is enough
   RobustGuard guard(ring.lock, fabric.stamp());
+  finish_taking(*owner.slot, ring);
   return take_from(owner, qp, ring, arrival);
+}
+
+void take_from_dead(Fabric& fabric, const Owner& owner, QpShared& qp) {
+  settle_taken(fabric, *owner.slot, qp);
+  if (qp.taken_valid.load(std::memory_order_relaxed) != 0) untake(fabric, owner, qp);
 }
 
 void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {
   RecvRing& ring = ring_of(owner, qp);
   const uint32_t number = qp.taken_valid.load(std::memory_order_relaxed) >> 1;
   RobustGuard guard(ring.lock, fabric.stamp());
+  finish_taking(*owner.slot, ring);
   const uint32_t taken = ring.taken.load(std::memory_order_relaxed);
   if ((taken & (UINT32_MAX >> 1)) != ((number + 1) & (UINT32_MAX >> 1))) return;
-  qp.taken_valid.store(0, std::memory_order_relaxed);
+  if (owner.srq != nullptr) ring.taking.store(taking(owner, qp, taken - 1), std::memory_order_release);
   ring.taken.store(taken - 1, std::memory_order_release);
+  qp.taken_valid.store(0, std::memory_order_release);
+  if (owner.srq != nullptr) ring.taking.store(0, std::memory_order_release);
 }
 
 Delivery complete_arrival(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival& arrival, CqEntry& completion,

@@ -32,8 +32,16 @@ struct Arrival {
 
 // Takes the next receive request. false: there is none.
 [[nodiscard]] bool take(Fabric& fabric, const Owner& owner, QpShared& qp, Arrival& arrival);
+// Under the lock of an SRQ's ring: who held it before may have died between the stores of take() and untake().
+[[gnu::cold, gnu::noinline]] void settle_taking(Slot& slot, RecvRing& ring);
+inline void finish_taking(Slot& slot, RecvRing& ring) {
+  if (ring.taking.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    settle_taking(slot, ring);
+}
 // Puts it back, if no other has been taken since.
 void untake(Fabric& fabric, const Owner& owner, QpShared& qp);
+// The same for one that another sender has died with, unless it had completed it. Only a QP for datagrams has other senders.
+void take_from_dead(Fabric& fabric, const Owner& owner, QpShared& qp);
 
 enum class Delivery {
   Done,

@@ -53,12 +53,16 @@ void finish_adding(Slot& slot, CqShared& cq) {
   cq.adding.store(0, std::memory_order_release);
 }
 
+bool wants_event(uint32_t armed, const CqEntry& entry) {
+  return armed == kCqArmed || (armed == kCqArmedSolicited && (entry.solicited != 0 || entry.status != 0));
+}
+
 }  // namespace
 
-void settle_taken(Fabric& fabric, QpShared& taker) {
-  CqShared& cq = fabric.self().cqs[taker.recv_cq % kCqsPerSlot];
+void settle_taken(Fabric& fabric, Slot& slot, QpShared& taker) {
+  CqShared& cq = slot.cqs[taker.recv_cq % kCqsPerSlot];
   RobustGuard guard(cq.lock, fabric.stamp());
-  finish_adding(fabric.self(), cq);
+  finish_adding(slot, cq);
 }
 
 Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, const CqEntry& entry,
@@ -110,8 +114,8 @@ Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index,
   cq.lock.unlock();
 
   uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
-  const bool wanted = armed == kCqArmed || (armed == kCqArmedSolicited && (entry.solicited != 0 || entry.status != 0));
-  if (wanted && cq.armed.compare_exchange_strong(armed, kCqFired)) tell_owner(fabric, slot_number, slot, index);
+  if (wants_event(armed, entry) && cq.armed.compare_exchange_strong(armed, kCqFired))
+    tell_owner(fabric, slot_number, slot, index);
   return Added::Yes;
 }
 
@@ -122,6 +126,22 @@ void notify(Cq& cq) {
   if (!cq.shared->armed.compare_exchange_strong(fired, kCqIdle) || cq.channel == nullptr) return;
   cq.unacked.fetch_add(1, std::memory_order_relaxed);
   static_cast<CompChannel*>(cq.channel)->events.push(cq.base());
+}
+
+void suspect(Cq& cq) {
+  Fabric& fabric = *Fabric::get();
+  CqShared& shared = *cq.shared;
+  {
+    RobustGuard lock(shared.lock, fabric.stamp());
+    finish_adding(fabric.self(), shared);
+    uint32_t armed = shared.armed.load(std::memory_order_seq_cst);
+    const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
+    bool wanted = false;
+    for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail && !wanted; ++n)
+      wanted = wants_event(armed, *entry_at(fabric.self(), shared, n));
+    if (wanted) shared.armed.compare_exchange_strong(armed, kCqFired);
+  }
+  notify(cq);
 }
 
 int req_notify_cq(ibv_cq* base, int solicited_only) {

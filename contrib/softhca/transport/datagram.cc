@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "device/port.h"
+#include "transport/engine.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
@@ -73,9 +74,11 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
   const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
   Owner owner{&slot, slot_number, incarnation, dest.pd, nullptr, 0, dest.recv_cq};
   if (!m.fabric.believed_alive(slot_number, incarnation)) return;
+  engine::introduce(m.fabric, slot_number, slot);
   if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
   Arrival arrival;
   arrival.kill_at = m.kill_at;
+  if (dest.taken_valid.load(std::memory_order_relaxed) != 0) take_from_dead(m.fabric, owner, dest);
   if (!take(m.fabric, owner, dest, arrival)) return;
   if (m.kill_at == KillAt::Middle) kill_this_process();
 

@@ -102,31 +102,6 @@ void run_calls() {
   }
 }
 
-void look_at_watched(Fabric& fabric) {
-  State& s = state();
-  std::vector<Watched> dead;
-  std::vector<Listener> listeners;
-  {
-    std::lock_guard guard(s.mutex);
-    const uint64_t now = Fabric::now_ns();
-    if (now < s.next_watch) return;
-    // Mostly from memory: only whose death is marked, or not known to be marked in time, costs a system call.
-    const bool ask_all = now >= s.next_question;
-    if (ask_all) s.next_question = now + kAskNs;
-    std::erase_if(s.watched, [&](const Watched& w) {
-      if (!ask_all && fabric.known_alive(w.slot, w.incarnation)) return false;
-      if (fabric.alive(w.slot, w.incarnation)) return false;
-      dead.push_back(w);
-      return true;
-    });
-    s.next_watch = s.watched.empty() ? kNever : now + kWatchNs;
-    if (!dead.empty()) listeners = s.listeners;
-  }
-  for (const Watched& w : dead)
-    for (const Listener& l : listeners)
-      if (l.death != nullptr) l.death(w.slot, w.incarnation);
-}
-
 void look_at_qps(Fabric& fabric) {
   Slot& self = fabric.self();
   std::lock_guard guard(lookup_mutex());
@@ -152,8 +127,16 @@ void look_at_srqs(Slot& self) {
   });
 }
 
+void watch_visitors(Fabric& fabric) {
+  fabric.self().visitors.drain([&](unsigned slot) {
+    if (const Slot* visitor = fabric.peer(slot); visitor != nullptr)
+      watch(slot, visitor->header.incarnation.load(std::memory_order_acquire));
+  });
+}
+
 void attend(Fabric& fabric, uint32_t bits) {
   if ((bits & kLookCopies) != 0) start_copier(fabric);
+  if ((bits & kLookVisitors) != 0) watch_visitors(fabric);
   if ((bits & kLookCqs) != 0) look_at_cqs(fabric.self());
   if ((bits & kLookQps) != 0) look_at_qps(fabric);
   if ((bits & kLookSrqs) != 0) look_at_srqs(fabric.self());
@@ -170,6 +153,45 @@ void attend(Fabric& fabric, uint32_t bits) {
     if ((bits & kLookMail) != 0 && l.mail != nullptr) l.mail();
     if ((bits & kLookPorts) != 0 && l.ports_changed != nullptr) l.ports_changed();
   }
+}
+
+// Who died may have changed a queue and told nobody: everything is looked at that others could have told of.
+void look_at_everything(Fabric& fabric) {
+  attend(fabric, kLookCqs | kLookQps | kLookSrqs | kLookMail);
+  std::lock_guard guard(lookup_mutex());
+  const auto all = [](auto& table, const std::atomic<unsigned>& end) {
+    for (unsigned i = 0; i < end.load(std::memory_order_acquire); ++i)
+      if (auto* object = table[i].load(std::memory_order_acquire); object != nullptr) suspect(*object);
+  };
+  all(tables().qps, tables().qps_end);
+  all(tables().cqs, tables().cqs_end);
+  all(tables().srqs, tables().srqs_end);
+}
+
+void look_at_watched(Fabric& fabric) {
+  State& s = state();
+  std::vector<Watched> dead;
+  std::vector<Listener> listeners;
+  {
+    std::lock_guard guard(s.mutex);
+    const uint64_t now = Fabric::now_ns();
+    if (now < s.next_watch) return;
+    // Mostly from memory: only whose death is marked, or not known to be marked in time, costs a system call.
+    const bool ask_all = now >= s.next_question;
+    if (ask_all) s.next_question = now + kAskNs;
+    std::erase_if(s.watched, [&](const Watched& w) {
+      if (!ask_all && fabric.known_alive(w.slot, w.incarnation)) return false;
+      if (fabric.alive(w.slot, w.incarnation)) return false;
+      dead.push_back(w);
+      return true;
+    });
+    s.next_watch = s.watched.empty() ? kNever : now + kWatchNs;
+    if (!dead.empty()) listeners = s.listeners;
+  }
+  if (!dead.empty()) look_at_everything(fabric);
+  for (const Watched& w : dead)
+    for (const Listener& l : listeners)
+      if (l.death != nullptr) l.death(w.slot, w.incarnation);
 }
 
 // Sleeps until there is something to do.
@@ -297,6 +319,15 @@ void watch(unsigned slot, uint32_t incarnation) {
   if (s.next_watch != kNever) return;
   s.next_watch = Fabric::now_ns() + kWatchNs;
   want(s.next_watch);
+}
+
+void introduce(Fabric& fabric, unsigned slot_number, Slot& slot) {
+  static std::atomic<uint32_t> known[kSlots];  // to whom: the incarnation
+  const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
+  if (known[slot_number].load(std::memory_order_relaxed) == incarnation || slot_number == fabric.slot()) return;
+  known[slot_number].store(incarnation, std::memory_order_relaxed);
+  slot.visitors.add(fabric.slot());
+  ring(slot, kLookVisitors);
 }
 
 void add_listener(const Listener& listener) {

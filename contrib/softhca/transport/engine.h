@@ -36,6 +36,10 @@ void cancel_call(uint64_t handle);
 // tells `on_death` listeners. Repeated calls for the same owner are cheap.
 void watch(unsigned slot, uint32_t incarnation);
 
+// Before a message to a process that has no connection to this one and so does not watch it: from the first on it does. If this
+// process dies with something half done, the other looks.
+void introduce(Fabric& fabric, unsigned slot_number, Slot& slot);
+
 // Who wants to hear of mail and deaths, on the engine's thread. Set once, before the first mail.
 struct Listener {
   void (*mail)();  // the mailbox of this process may have some

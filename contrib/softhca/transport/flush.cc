@@ -25,13 +25,17 @@ void complete_flushed(Fabric& fabric, Qp& qp, uint64_t wr_id) {
 void flush_taken(Fabric& fabric, Qp& qp) {
   QpShared& shared = *qp.shared;
   if (shared.taken_valid.load(std::memory_order_acquire) == 0) return;
-  settle_taken(fabric, shared);
+  if (shared.srq != 0) {
+    RecvRing& ring = fabric.self().srqs[shared.srq - 1].ring;
+    RobustGuard guard(ring.lock, fabric.stamp());
+    finish_taking(fabric.self(), ring);
+  }
+  settle_taken(fabric, fabric.self(), shared);
   const uint32_t valid = shared.taken_valid.exchange(0);
   if (valid == 0) return;
   // It died before it advanced the ring: the request is flushed with the rest.
   constexpr uint32_t kMask = UINT32_MAX >> 1;
-  const RecvRing& ring = shared.srq != 0 ? fabric.self().srqs[shared.srq - 1].ring : shared.rq;
-  if ((ring.taken.load(std::memory_order_relaxed) & kMask) == (valid >> 1 & kMask)) return;
+  if (shared.srq == 0 && (shared.rq.taken.load(std::memory_order_relaxed) & kMask) == (valid >> 1 & kMask)) return;
   complete_flushed(fabric, qp, shared.taken_wr_id);
 }
 
@@ -119,7 +123,21 @@ void look_at_qp(Qp& qp) {
   raise_events(qp, bits);
 }
 
+void suspect(Qp& qp) {
+  if (!qp.target && qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_ERR)
+    qp.shared->events.fetch_or(kQpFlush, std::memory_order_seq_cst);  // once more does no harm
+  look_at_qp(qp);
+}
+
+void suspect(Srq& srq) {
+  SrqShared& shared = *srq.shared;
+  const uint32_t left = shared.ring.posted.load(std::memory_order_acquire) - shared.ring.taken.load();
+  const uint32_t limit = shared.limit.load();
+  if (limit != 0 && left < limit) look_at_srq(srq);
+}
+
 void look_at_srq(Srq& srq) {
+  srq.shared->limit.store(0, std::memory_order_seq_cst);
   raise(srq, srq.shared->error.load(std::memory_order_relaxed) != 0 ? IBV_EVENT_SRQ_ERR : IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 

@@ -61,6 +61,7 @@ Found find_owner(const Message& m, QpShared& dest, Owner& owner) {
     owner.slot = owner.number < kSlots ? m.fabric.peer(owner.number) : nullptr;
   }
   const bool is_there = owner.slot != nullptr && m.fabric.believed_alive(owner.number, owner.incarnation);
+  if (is_there) engine::introduce(m.fabric, owner.number, *owner.slot);
   return is_there ? Found::Owner : Found::Nobody;
 }
 

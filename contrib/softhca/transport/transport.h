@@ -57,9 +57,9 @@ enum class Added {
 [[nodiscard]] Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t cq, const CqEntry& entry,
                              std::span<const iovec> payload = {}, QpShared* taker = nullptr,
                              KillAt kill_at = KillAt::Nowhere);
-// A process may have died while it completed a request that it took from `taker`, one of this process's QPs (whose lock is
-// held): if the completion is in the CQ, the request is taken no longer.
-void settle_taken(Fabric& fabric, QpShared& taker);
+// A process may have died while it completed a request that it took from `taker`, a QP of that slot (whose lock is held): if
+// the completion is in the CQ, the request is taken no longer.
+void settle_taken(Fabric& fabric, Slot& slot, QpShared& taker);
 // Removes a QP's or SRQ's entries (reset, destroy).
 void purge(Cq& cq, uint32_t qp_num);
 // Moves the ring to one of that many entries; takes Cq::mutex and the shared lock itself. 0 or an errno.
@@ -82,5 +82,9 @@ void settle_landings(uint64_t addr, uint64_t length);
 
 void look_at_qp(Qp& qp);     // QpShared::events
 void look_at_srq(Srq& srq);  // limit reached
+// A peer has died, and may have left its step half done: what it was to tell is told.
+void suspect(Qp& qp);
+void suspect(Cq& cq);
+void suspect(Srq& srq);
 
 }  // namespace softhca

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "btl_fabric/base/opal.h"
 #include "common/base/wire.h"
 
 namespace fabric {
@@ -19,27 +20,31 @@ struct DetourHeader {
     kCountsAndYours = 1,  ///< the same, and an answer is wanted
     kAtomic = 2,          ///< an AtomicMessage
     kAtomicReply = 3,     ///< an AtomicReply
+    kMessage = 4,         ///< as the body of a PacketKind::kMessage, whose tag is here
+    kMessages = 5,        ///< as the body of a PacketKind::kMessages
   };
 
   std::uint16_t to_port = 0;    ///< of the receiver, in its modex: the endpoint there that is meant
   std::uint16_t from_port = 0;  ///< of the sender: with which that one is connected, or will be
   What what = What::kCounts;
+  mca_btl_base_tag_t tag = 0;
 
   static constexpr std::size_t kSize = 8;
 
   void write(std::byte* to) const noexcept {
     store_be(to, to_port);
     store_be(to + 2, from_port);
-    store_be(to + 4, static_cast<std::uint32_t>(what));
+    store_be(to + 4, static_cast<std::uint32_t>(what) << 8U | tag);
   }
   /// False if this is none.
   [[nodiscard]] bool read(const std::byte* from, std::size_t length) noexcept {
-    if (length < kSize || load_be<std::uint32_t>(from + 4) > static_cast<std::uint32_t>(What::kAtomicReply)) {
+    if (length < kSize || load_be<std::uint32_t>(from + 4) >> 8U > static_cast<std::uint32_t>(What::kMessages)) {
       return false;
     }
     to_port = load_be<std::uint16_t>(from);
     from_port = load_be<std::uint16_t>(from + 2);
-    what = static_cast<What>(load_be<std::uint32_t>(from + 4));
+    what = static_cast<What>(load_be<std::uint32_t>(from + 4) >> 8U);
+    tag = static_cast<mca_btl_base_tag_t>(load_be<std::uint32_t>(from + 4));
     return true;
   }
 };

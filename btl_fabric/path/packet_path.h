@@ -17,6 +17,7 @@
 #include "btl_fabric/base/fragment_pool.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/rdma_request.h"
+#include "btl_fabric/base/upper_layer.h"
 #include "btl_fabric/path/early_packets.h"
 #include "btl_fabric/path/ring_memory.h"
 #include "btl_fabric/path/shared_queue.h"
@@ -119,6 +120,10 @@ class PacketPath {
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return queues_.send_pools[queue]->get(); }
 
   /// An atomic that has come as a message.
+  /// Hands the upper layer a packet's body, of one message or (`several`) of more, that has come by another port than the one whose
+  /// handles these are. False if it is no such body.
+  [[nodiscard]] bool deliver_for(const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
+                                 bool several) noexcept;
   [[nodiscard]] AtomicReply execute(const AtomicMessage& message) noexcept {
     ++counters().atomics_executed;
     return parts_.targets.execute(message);

@@ -62,7 +62,7 @@ class PathEvents {
   /// The peer says what it has taken, after a link has broken: PacketCounts::taken of each queue, perhaps not as it should be.
   virtual void counts_arrived(Link& link, std::span<const std::byte> counts) noexcept = 0;
   /// The peer says something to another endpoint of ours, by this link: a DetourHeader and what follows. False if it cannot be.
-  [[nodiscard]] virtual bool detour_arrived(Link& link, std::span<const std::byte> body) noexcept = 0;
+  [[nodiscard]] virtual bool detour_arrived(Link& link, std::span<std::byte> body) noexcept = 0;
   /// LinkHealing::resend() has sent again all that was to be.
   virtual void resent(Link& link) noexcept = 0;
   /// A CTS, or what should be one, has come over a queue.

@@ -175,6 +175,37 @@ void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> messag
   deliver_message(queue, fragment, message.data(), message.size(), tag);
 }
 
+bool PacketPath::deliver_for(const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
+                             bool several) noexcept {
+  const auto deliver_one = [&](std::span<std::byte> message, mca_btl_base_tag_t its) {
+    ++counters().messages_received;
+    counters().bytes_received += message.size();
+    Fragment fragment;
+    fragment.des_segments = fragment.segments;
+    fragment.des_segment_count = 1;
+    fragment.des_flags = 0;
+    fragment.segments[0].seg_addr.pval = message.data();
+    fragment.segments[0].seg_len = message.size();
+    const mca_btl_active_message_callback_t& receiver = settings_.receivers[its];
+    if (receiver.cbfunc != nullptr) {
+      hand_over(receiver, upper.module, upper.endpoint, its, fragment);
+    }
+  };
+  if (!several) {
+    deliver_one(body, tag);
+    return true;
+  }
+  while (!body.empty()) {
+    RecordHeader record;
+    if (!record.read(body.data(), body.size())) {
+      return false;
+    }
+    deliver_one(body.subspan(RecordHeader::kSize, record.size), record.tag);
+    body = body.subspan(std::min<std::size_t>(RecordHeader::room_for(record.size), body.size()));
+  }
+  return true;
+}
+
 /// Each of the messages, in order, whatever becomes of the link meanwhile: all have come.
 void PacketPath::deliver_several(LinkQueue& queue, Fragment& fragment, std::uint32_t length) noexcept {
   std::byte* at = fragment.packet + PacketHeader::kSize;
@@ -202,7 +233,8 @@ void PacketPath::deliver_to_link(LinkQueue& queue, PacketKind kind, std::span<co
   } else if (kind == PacketKind::kAtomicReply) {
     is_good = take_atomic_reply(queue, body);
   } else if (kind == PacketKind::kDetour) {
-    is_good = events().detour_arrived(link, body);
+    // In a receive buffer: the upper layer may write there.
+    is_good = events().detour_arrived(link, {const_cast<std::byte*>(body.data()), body.size()});
   } else if (link.ring_in_.is_open()) {
     (void)link.take_from_ring();
   }

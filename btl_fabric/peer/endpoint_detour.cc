@@ -43,18 +43,19 @@ void carried_to_the_end(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint
   static_cast<Fragment*>(fragment)->detours = 0;
 }
 
-/// A copy of a packet's body for it: `first` and then `second`. False if there is no buffer now, or it is closed.
-bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,
-               std::span<const std::byte> second, unsigned detours) noexcept {
+/// A copy of a packet's body for it: `header`, `first` and then `second`. False if there is no buffer now, or it is closed.
+bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> header,
+               std::span<const std::byte> first, std::span<const std::byte> second, unsigned detours) noexcept {
   PacketPath& path = way.owner().path();
-  const std::size_t size = first.size() + second.size();
+  const std::size_t size = header.size() + first.size() + second.size();
   Fragment* const fragment = path.get_send(path.queue_for(size));
   if (fragment == nullptr) {
     return false;
   }
   std::byte* const body = fragment->packet + PacketHeader::kSize;
-  std::copy(first.begin(), first.end(), body);
-  std::copy(second.begin(), second.end(), body + first.size());
+  std::byte* end = std::copy(header.begin(), header.end(), body);
+  end = std::copy(first.begin(), first.end(), end);
+  std::copy(second.begin(), second.end(), end);
   fragment->kind = kind;
   fragment->tag = tag;
   fragment->segments[0].seg_len = size;
@@ -123,8 +124,8 @@ void Endpoint::go_on_detour(std::chrono::steady_clock::time_point now) {
 
 bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const std::byte> body) noexcept {
   std::array<std::byte, DetourHeader::kSize> header;
-  DetourHeader{key_.remote_port, key_.local_port, what}.write(header.data());
-  return hand_over(way, PacketKind::kDetour, 0, header, body, 1);
+  DetourHeader{key_.remote_port, key_.local_port, what, 0}.write(header.data());
+  return hand_over(way, PacketKind::kDetour, 0, header, body, {}, 1);
 }
 
 /// The peer answers, if we do not know what it has taken.
@@ -298,7 +299,16 @@ Endpoint::Carried Endpoint::carry(Endpoint& way, PacketKind kind, mca_btl_base_t
   if (detours > kMostDetours || is_too_long(way, first.size() + second.size())) {
     return Carried::kNever;
   }
-  return hand_over(way, kind, tag, first, second, detours) ? Carried::kYes : Carried::kLater;
+  // So that the peer's upper layer hears of it through the port that it was meant for: ob1 sends the answer to a message through that
+  // one, if it sends short messages through it at all, and otherwise forgets the answer until something else happens.
+  const bool is_message = kind == PacketKind::kMessage || kind == PacketKind::kMessages;
+  if (is_message && !is_too_long(way, DetourHeader::kSize + first.size() + second.size())) {
+    const auto what = kind == PacketKind::kMessage ? DetourHeader::What::kMessage : DetourHeader::What::kMessages;
+    std::array<std::byte, DetourHeader::kSize> header;
+    DetourHeader{key_.remote_port, key_.local_port, what, tag}.write(header.data());
+    return hand_over(way, PacketKind::kDetour, 0, header, first, second, detours) ? Carried::kYes : Carried::kLater;
+  }
+  return hand_over(way, kind, tag, {}, first, second, detours) ? Carried::kYes : Carried::kLater;
 }
 
 Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {

@@ -199,7 +199,7 @@ class Endpoints final : private PathEvents {
   void rest_asked(Link& link) noexcept override;
   void rest_declined(Link& link) noexcept override;
   void counts_arrived(Link& link, std::span<const std::byte> counts) noexcept override;
-  bool detour_arrived(Link& link, std::span<const std::byte> body) noexcept override;
+  bool detour_arrived(Link& link, std::span<std::byte> body) noexcept override;
   void resent(Link& link) noexcept override;
   void cts_received(LinkQueue& queue, std::span<const std::byte> packet) noexcept override;
   void handshake_completed(const ibv_wc& completion) noexcept override;

@@ -61,7 +61,7 @@ void Endpoints::counts_arrived(Link& link, std::span<const std::byte> counts) no
   }
 }
 
-bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noexcept {
+bool Endpoints::detour_arrived(Link& link, std::span<std::byte> body) noexcept {
   Endpoint& way = static_cast<EndpointLink&>(link).endpoint;
   DetourHeader header;
   if (!header.read(body.data(), body.size())) {
@@ -74,7 +74,7 @@ bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noex
   if (meant->key().remote_port != header.from_port || meant->owner().number_of_context() != number_) {
     return false;
   }
-  const std::span<const std::byte> rest = body.subspan(DetourHeader::kSize);
+  const std::span<std::byte> rest = body.subspan(DetourHeader::kSize);
   bool is_good = true;
   meant->owner_.guarded(meant, [&] {
     switch (header.what) {
@@ -87,6 +87,11 @@ bool Endpoints::detour_arrived(Link& link, std::span<const std::byte> body) noex
         break;
       case DetourHeader::What::kAtomicReply:
         is_good = meant->hear_reply_aside(rest);
+        break;
+      case DetourHeader::What::kMessage:
+      case DetourHeader::What::kMessages:
+        is_good = meant->owner_.path().deliver_for(meant->upper(), rest, header.tag,
+                                                   header.what == DetourHeader::What::kMessages);
         break;
     }
   });

@@ -63,6 +63,14 @@ class EndpointsBench final : private EndpointServices {
     return *known;
   }
 
+  /// Whom messages are handed to from now on.
+  template <class Function>
+  void deliver_to(Function callback) {
+    for (auto& receiver : receivers) {
+      receiver.cbfunc = callback;
+    }
+  }
+
   /// Sends a message with a callback; what Endpoint::send() said.
   int send() { return send(endpoint()); }
   int send(Endpoint& to) {

@@ -277,7 +277,7 @@ class PathBench final : private PathEvents {
   void counts_arrived(Link& /*link*/, std::span<const std::byte> counts) noexcept override {
     counts_heard.emplace_back(counts.begin(), counts.end());
   }
-  bool detour_arrived(Link& /*link*/, std::span<const std::byte> body) noexcept override {
+  bool detour_arrived(Link& /*link*/, std::span<std::byte> body) noexcept override {
     detours_heard.emplace_back(body.begin(), body.end());
     return body.size() >= DetourHeader::kSize;
   }

@@ -55,7 +55,7 @@ struct Ports {
     say_aside(what, {first, 0, 0, number});
   }
   void say_aside(DetourHeader::What what, std::initializer_list<std::uint32_t> words) {
-    std::vector<std::byte> packet = packet_of(PacketKind::kDetour, {0, static_cast<std::uint32_t>(what)});
+    std::vector<std::byte> packet = packet_of(PacketKind::kDetour, {0, static_cast<std::uint32_t>(what) << 8U | kTag});
     for (const std::uint32_t word : words) {
       packet.resize(packet.size() + sizeof word);
       store_be(packet.data() + packet.size() - sizeof word, word);
@@ -64,17 +64,24 @@ struct Ports {
     progress();
   }
 
-  /// Packets of a kind that the other port has sent.
-  std::size_t sent_aside(PacketKind kind) {
-    std::size_t count = 0;
-    for (const FakeSend& one : other.pair().all_sends) {
-      count += one.opcode == IBV_WR_SEND && !one.bytes.empty() && one.bytes[0] == static_cast<std::byte>(kind) ? 1 : 0;
-    }
-    return count;
-  }
+  /// What the other port has sent for this one, but for messages.
+  std::size_t told_aside() { return sent_aside(false); }
+  std::size_t messages_carried() { return sent_aside(true); }
   std::vector<std::byte> last_aside() { return other.pair().all_sends.back().bytes; }
 
  private:
+  std::size_t sent_aside(bool are_messages) {
+    std::size_t count = 0;
+    for (const FakeSend& one : other.pair().all_sends) {
+      DetourHeader header;
+      if (one.opcode == IBV_WR_SEND && one.bytes.size() > PacketHeader::kSize &&
+          one.bytes[0] == static_cast<std::byte>(PacketKind::kDetour) &&
+          header.read(one.bytes.data() + PacketHeader::kSize, one.bytes.size() - PacketHeader::kSize)) {
+        count += (header.what == DetourHeader::What::kMessage) == are_messages ? 1 : 0;
+      }
+    }
+    return count;
+  }
   static std::vector<std::byte> packet_of(PacketKind kind, std::initializer_list<std::uint32_t> words) {
     std::vector<std::byte> packet(PacketHeader::kSize + words.size() * sizeof(std::uint32_t));
     PacketHeader{kind, 0, {}}.write(packet.data());
@@ -87,41 +94,49 @@ struct Ports {
   }
 };
 
-/// Messages that the other port has sent for itself.
-constexpr std::size_t kOfItsOwn = 1;
-
 /// The peer is told the counts, which it was `before` times, and has the message again.
 void expect_answer_and_message(Ports& ports, std::size_t before) {
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ck_assert_uint_eq(ports.told_aside(), before + 1);
+  ck_assert_uint_eq(ports.messages_carried(), 1);
 }
 
 }  // namespace
 
 START_TEST(the_peer_is_told_and_asked_by_another_port) {
   Ports ports;
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), 1);
+  ck_assert_uint_eq(ports.told_aside(), 1);
   const std::vector<std::byte> packet = ports.last_aside();
   DetourHeader header;
   ck_assert(header.read(packet.data() + PacketHeader::kSize, packet.size() - PacketHeader::kSize));
   ck_assert(header.what == DetourHeader::What::kCountsAndYours);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+  ck_assert_uint_eq(ports.messages_carried(), 0);
 }
 END_TEST
 
 START_TEST(what_has_not_arrived_goes_by_another_port) {
   Ports ports;
   ports.counts_come_aside(0, 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ck_assert_uint_eq(ports.messages_carried(), 1);
   ck_assert_uint_eq(ports.broken.sends_ended.size(), 1);
   ck_assert_int_eq(ports.broken.sends_ended[0], OPAL_SUCCESS);
   ck_assert_uint_eq(ports.broken.counters.carried_by_other_ports, 1);
   // So does what is sent meanwhile.
   ck_assert_int_eq(ports.broken.send(), OPAL_SUCCESS);
   ports.progress();
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 2);
+  ck_assert_uint_eq(ports.messages_carried(), 2);
   // The peer cannot be reached there by the write: it has no key for it, and waits.
   ck_assert_uint_eq(ports.broken.endpoint().rdma_outstanding(), 1);
+}
+END_TEST
+
+/// The upper layer hears of it through the port that it was meant for: it answers there.
+START_TEST(a_message_that_comes_by_another_port_is_this_ones) {
+  static const mca_btl_base_module_t* heard_through;
+  heard_through = nullptr;
+  Ports ports;
+  ports.broken.deliver_to([](mca_btl_base_module_t* module, auto... /*more*/) { heard_through = module; });
+  ports.say_aside(DetourHeader::What::kMessage, {1, 2});
+  ck_assert_ptr_eq(heard_through, &ports.broken.module);
 }
 END_TEST
 
@@ -137,7 +152,7 @@ START_TEST(what_has_broken_many_ports_is_not_passed_on) {
     fragment->detours = detours;
     ck_assert_int_eq(ports.broken.endpoint().send(*fragment), OPAL_SUCCESS);
     ports.progress();
-    ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + (detours < 4 ? 1 : 0));
+    ck_assert_uint_eq(ports.messages_carried(), (detours < 4 ? 1 : 0));
   }
 }
 END_TEST
@@ -145,7 +160,7 @@ END_TEST
 START_TEST(what_has_arrived_is_not_sent_again) {
   Ports ports;
   ports.counts_come_aside(1, 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+  ck_assert_uint_eq(ports.messages_carried(), 0);
   ck_assert_uint_eq(ports.broken.sends_ended.size(), 1);
 }
 END_TEST
@@ -157,12 +172,12 @@ START_TEST(what_is_told_late_by_another_port_is_not_believed) {
   ck_assert_uint_eq(ports.broken.endpoint().carrier() != nullptr ? 1 : 0, 1);  // the message is sent again over it
   ports.lose();
   ports.counts_come_aside(0, 1);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);
+  ck_assert_uint_eq(ports.messages_carried(), 0);
   ports.counts_come_aside(1, 3);
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn);  // the message has arrived
+  ck_assert_uint_eq(ports.messages_carried(), 0);  // the message has arrived
   ck_assert_int_eq(ports.broken.send(), OPAL_SUCCESS);
   ports.progress();
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kMessage), kOfItsOwn + 1);
+  ck_assert_uint_eq(ports.messages_carried(), 1);
 }
 END_TEST
 
@@ -171,7 +186,7 @@ START_TEST(a_break_is_heard_of_by_another_port) {
   Ports ports;
   ports.connect_again(1);
   ck_assert_ptr_nonnull(ports.broken.endpoint().carrier());
-  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  const std::size_t before = ports.told_aside();
   ports.counts_come_aside(0, 2, DetourHeader::What::kCountsAndYours);
   ck_assert_ptr_null(ports.broken.endpoint().carrier());
   ports.drain();
@@ -186,7 +201,7 @@ START_TEST(the_break_of_a_link_that_resumes_is_heard_of_too) {
   ports.broken.post_receives();
   ports.broken.connected();
   ports.progress();
-  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  const std::size_t before = ports.told_aside();
   const std::size_t closed = ports.broken.said<cpc::Close>();
   ports.counts_come_aside(0, 1, DetourHeader::What::kCountsAndYours);
   ck_assert_uint_eq(ports.broken.said<cpc::Close>(), closed + 1);
@@ -199,9 +214,9 @@ END_TEST
 START_TEST(an_atomic_is_answered_by_the_way_that_it_has_come) {
   Ports ports;
   ports.connect_again(1);
-  const std::size_t before = ports.sent_aside(PacketKind::kDetour);
+  const std::size_t before = ports.told_aside();
   ports.say_aside(DetourHeader::What::kAtomic, {0, 1, 0, 0, 0, 0, 0, 0, 0, 0});
-  ck_assert_uint_eq(ports.sent_aside(PacketKind::kDetour), before + 1);
+  ck_assert_uint_eq(ports.told_aside(), before + 1);
   DetourHeader header;
   ck_assert(header.read(ports.last_aside().data() + PacketHeader::kSize, DetourHeader::kSize));
   ck_assert(header.what == DetourHeader::What::kAtomicReply);
@@ -231,10 +246,11 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite("endpoints_detour",
-                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
-                    what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
-                    what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
-                    the_break_of_a_link_that_resumes_is_heard_of_too, an_atomic_is_answered_by_the_way_that_it_has_come,
-                    nonsense_is_refused, impossible_counts_are_refused});
+  return run_suite(
+      "endpoints_detour",
+      {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+       a_message_that_comes_by_another_port_is_this_ones, what_has_broken_many_ports_is_not_passed_on,
+       what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
+       a_break_is_heard_of_by_another_port, the_break_of_a_link_that_resumes_is_heard_of_too,
+       an_atomic_is_answered_by_the_way_that_it_has_come, nonsense_is_refused, impossible_counts_are_refused});
 }

@@ -166,8 +166,8 @@ bool Fabric::can_fail(const QueuePair& pair, bool arrives) const {
     return false;
   }
   const QueuePair* const to = find(pair.remote);
-  return !arrives ||
-         (can_go(pair) && is_usable(to) && to->remote == pair.number && !gone_[to->process] && !pair.must_listen);
+  return !arrives || (can_go(pair) && is_usable(to) && to->remote == pair.number &&
+                      !gone_[reader_of(*to, pair.posted->sends.front())] && !pair.must_listen);
 }
 
 bool Fabric::fail(QueuePair& pair, bool arrives) {

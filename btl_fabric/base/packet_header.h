@@ -61,6 +61,21 @@ inline void write_counts(std::byte* to, std::span<const PacketCounts> counts, st
   store_be(to, number);
 }
 
+/// What a kCounts says behind its counts with X queues, whose two ways break apart. Both are incarnations of connections; 0: none.
+struct CountsOfOneWay {
+  std::uint32_t asks = 0;     ///< the sender wants the peer's counts: of the connection that this comes by
+  std::uint32_t answers = 0;  ///< the peer has asked: of the connection by which it did
+
+  static constexpr std::size_t kSize = 8;
+  void write(std::byte* to) const noexcept {
+    store_be(to, asks);
+    store_be(to + sizeof asks, answers);
+  }
+  [[nodiscard]] static CountsOfOneWay read(const std::byte* from) noexcept {
+    return {load_be<std::uint32_t>(from), load_be<std::uint32_t>(from + sizeof asks)};
+  }
+};
+
 /// The header, 8 bytes so that what follows keeps its alignment: kind, tag, the grant of a P queue (see CreditWindow; of a
 /// CTS, which grants nothing, its number), and notes: slots of the receiver's ring that may be written again, and whether a
 /// message has had to wait for a credit.

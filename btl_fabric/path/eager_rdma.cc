@@ -25,6 +25,9 @@ LinkQueue& Link::ring_queue() noexcept {
 // ---- Sending
 
 bool Link::send_by_ring(ImmediateMessage message) noexcept {
+  if (!ring_out_.is_open()) {
+    return send_inline_shared(message);
+  }
   LinkQueue& queue = ring_queue();
   if (!queue.waiting.empty() || !queue.sends->has_room()) {
     return false;

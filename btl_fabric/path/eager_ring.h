@@ -37,6 +37,12 @@ class RingSender {
     limit_ = whole >= RingTrailer::kSize ? whole - RingTrailer::kSize + 1 : 0;
   }
   void close() noexcept { *this = RingSender(); }
+  /// There is no ring, but messages of up to `most` bytes are to take another way than others too: takes() says so.
+  void stand_in(std::size_t most) noexcept {
+    *this = RingSender();
+    limit_ = most + 1;
+    free_ = 1;
+  }
   [[nodiscard]] bool is_open() const noexcept { return offer_.slots > 0; }
 
   /// A slot is free, and a message of `size` bytes fits.

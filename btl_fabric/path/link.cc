@@ -43,15 +43,21 @@ Link::~Link() {
 
 /// Gives the queue for reads, writes and atomics.
 LinkQueue& Link::make_queues() {
+  const PathSettings& settings = path_.settings();
   for (std::size_t place = 0; place < subset_.count(); ++place) {
     const std::size_t index = subset_.index(place);
     queues_.emplace_back(*this, static_cast<std::uint8_t>(index), subset_.queues()[place], path_.receive_pool(index),
-                         path_.settings().max_inline, send_space(place), path_.settings().costs);
+                         settings.heals && is_xrc_ ? 0 : settings.max_inline, send_space(place), settings.costs);
   }
-  if (path_.settings().heals && !is_xrc_ && path_.settings().max_inline > 0) {
+  if (settings.heals && settings.max_inline > 0) {
     for (LinkQueue& queue : queues_) {
+      if (is_xrc_) {
+        ring_out_.stand_in(settings.max_inline - PacketHeader::kSize);
+        continue;
+      }
       const auto entries = static_cast<std::size_t>(queue.own_sends.tx.space().entries());
-      queue.kept = std::make_unique<KeptPackets>(entries + SendQueue::kMostBatch, path_.settings().max_inline);
+      queue.own_kept = std::make_unique<KeptPackets>(entries + SendQueue::kMostBatch, settings.max_inline);
+      queue.kept = queue.own_kept.get();
       queue.own_sends.has_whole_batches = true;
     }
   }
@@ -137,6 +143,7 @@ Status Link::receive_from(std::uint32_t target_qpn, std::uint32_t incarnation) {
   }
   is_silent_ = true;
   incoming_incarnation_ = incarnation;
+  asked_incarnation_ = 0;
   for (LinkQueue& queue : queues_) {
     queue.said_goodbye = false;
   }
@@ -151,9 +158,12 @@ Status Link::receive_from(std::uint32_t target_qpn, std::uint32_t incarnation) {
 void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remote_srqs, std::uint32_t incarnation) {
   outgoing_incarnation_ = incarnation;
   SendShare& share = sends.add(*this);
+  std::size_t place = 0;
   for (LinkQueue& queue : queues_) {
     queue.share = &share;
     queue.sends = &sends;
+    queue.kept = sends.kept();
+    queue.keeper = share.keeper(place++);
     queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
     queue.set_remote_srqn(remote_srqs[queue.index]);
   }
@@ -166,6 +176,7 @@ void Link::stop_sending() noexcept {
   for (LinkQueue& queue : queues_) {
     queue.share = nullptr;
     queue.sends = &queue.own_sends;
+    queue.kept = nullptr;
   }
   state_ = State::kOpening;
 }

@@ -109,6 +109,7 @@ class Link : public RoomSource {
   friend class LinkRdma;
   friend class LinkRest;
   friend class LinkHealing;
+  friend class LinkOneWay;
   friend class LinkProbe;
   friend class LinkDescription;
   friend class SharedSendQueue;
@@ -141,8 +142,10 @@ class Link : public RoomSource {
   static void last_one_sent(mca_btl_base_module_t*, mca_btl_base_endpoint_t*, mca_btl_base_descriptor_t* fragment,
                             int status);
   [[nodiscard]] LinkQueue& rdma_queue() noexcept { return *rdma_queue_; }
-  /// By the device, which copies it.
+  /// By the device, which copies it. Not where send_inline_shared() is to.
   [[nodiscard]] bool send_inline(const ImmediateMessage& message) noexcept;
+  /// The same through a queue pair that links share which are made anew if it fails.
+  [[nodiscard]] bool send_inline_shared(ImmediateMessage message) noexcept;
   [[nodiscard]] int send_over(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] int send_first(LinkQueue& queue, Fragment& fragment) noexcept;
   [[nodiscard]] bool make_room(LinkQueue& queue) noexcept;
@@ -197,7 +200,7 @@ class Link : public RoomSource {
   void send_credits(LinkQueue& queue) noexcept;
   [[nodiscard]] bool post_credits(LinkQueue& queue) noexcept;
   /// One of the component's own, of up to kMostOwn bytes, that nobody waits for; there is room. False if there is no buffer now.
-  static constexpr std::size_t kMostOwn = (kMaxQueues + 2) * sizeof(std::uint32_t);
+  static constexpr std::size_t kMostOwn = counts_size(kMaxQueues + 1) + CountsOfOneWay::kSize;
   [[nodiscard]] bool post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte> body) noexcept;
   /// Verbs did not take a request of a queue.
   void post_refused(LinkQueue& queue, int error_number) noexcept;
@@ -268,8 +271,9 @@ class Link : public RoomSource {
   // Of X queues, whose goodbye may still be under way when the next connection uses the same queue pair.
   std::uint32_t incoming_incarnation_ = 0;
   std::uint32_t outgoing_incarnation_ = 0;
-  std::vector<AtomicReply> replies_;  ///< there was no buffer for them
-  Link* next_to_post_ = nullptr;      ///< in the list of PacketPath
+  std::uint32_t asked_incarnation_ = 0;  ///< CountsOfOneWay::answers
+  std::vector<AtomicReply> replies_;     ///< there was no buffer for them
+  Link* next_to_post_ = nullptr;         ///< in the list of PacketPath
 
   // Its place among those that PacketPath tries again
   bool is_to_retry_ = false;

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "btl_fabric/base/ring_message.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
+#include "btl_fabric/path/shared_send_queue.h"
 
 namespace fabric {
 
@@ -33,20 +35,26 @@ std::vector<std::byte> packet_of(std::span<const std::byte> written) {
   return packet;
 }
 
+/// Of those that several links share.
+bool is_kept_by(const LinkQueue& queue, std::span<const std::byte> packet) noexcept {
+  return std::memcmp(&packet.back() + 1 - SendShare::kKeeperBytes, &queue.keeper, SendShare::kKeeperBytes) == 0;
+}
+
 }  // namespace
 
 // ---- The link that has broken
 
 bool LinkHealing::is_whole() const noexcept {
-  const bool is_kept = std::none_of(link_.queues_.begin(), link_.queues_.end(),
-                                    [](const LinkQueue& queue) { return queue.kept && queue.kept->is_lossy(); });
+  const bool is_kept = std::none_of(link_.queues_.begin(), link_.queues_.end(), [](const LinkQueue& queue) {
+    return queue.kept != nullptr && queue.kept->is_lossy();
+  });
   return is_kept && !link_.rdma_.has_lost_atomics_;
 }
 
 bool LinkHealing::keeps() const noexcept {
   const bool may_break = link_.is_up() || link_.state_ == Link::State::kResting ||
                          link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kLeaving;
-  return link_.state_ == Link::State::kBroken || (may_break && link_.path_.settings().heals && !link_.is_xrc_);
+  return link_.state_ == Link::State::kBroken || (may_break && link_.path_.settings().heals);
 }
 
 void LinkHealing::break_off(FragmentQueue& messages, RdmaRequestQueue& requests) noexcept {
@@ -82,12 +90,14 @@ void LinkHealing::collect(Backlog& backlog) {
   for (std::size_t place = 0; place < link_.queues_.size(); ++place) {
     LinkQueue& queue = link_.queues_[place];
     std::deque<Backlog::Packet> packets;
-    if (queue.kept) {
+    if (queue.kept != nullptr) {
       queue.kept->for_each([&](std::uint32_t number, std::span<const std::byte> packet, bool in_ring) {
         if (in_ring) {
           backlog.ring.push_back({.number = number, .copy = packet_of(packet)});
-        } else {
+        } else if (!link_.is_xrc_) {
           packets.push_back({.number = number, .copy = {packet.begin(), packet.end()}});
+        } else if (is_kept_by(queue, packet)) {
+          packets.push_back({.number = number, .copy = {packet.begin(), packet.end() - SendShare::kKeeperBytes}});
         }
       });
     }
@@ -100,7 +110,8 @@ void LinkHealing::collect(Backlog& backlog) {
     std::deque<Backlog::Packet>& rest = backlog.queues[place];
     rest.insert(rest.begin(), std::make_move_iterator(packets.begin()), std::make_move_iterator(packets.end()));
     queue.unfinished = FragmentQueue();
-    queue.kept.reset();
+    queue.own_kept.reset();
+    queue.kept = nullptr;
   }
   backlog.replies.insert(backlog.replies.end(), link_.replies_.begin(), link_.replies_.end());
   link_.replies_.clear();
@@ -138,6 +149,7 @@ void LinkHealing::owe(std::vector<AtomicReply> replies) {
 void LinkHealing::begin() noexcept {
   assert(link_.state_ == Link::State::kOpening);
   link_.state_ = Link::State::kResuming;
+  link_.has_told_counts_ = link_.has_told_counts_ && !link_.is_xrc_;  // X queues: of a connection before this one
 }
 
 void LinkHealing::tell_counts(std::uint32_t number) noexcept {
@@ -151,7 +163,8 @@ bool LinkHealing::has_told() const noexcept {
 }
 
 void LinkHealing::say_counts() noexcept {
-  const std::size_t size = counts_size(counts_of(link_));
+  const std::size_t counts = counts_size(counts_of(link_));
+  const std::size_t size = counts + (link_.is_xrc_ ? CountsOfOneWay::kSize : 0);
   LinkQueue& queue = link_.queue(link_.path_.queue_for(size));
   const bool may_speak =
       link_.is_up() || link_.state_ == Link::State::kResuming || link_.state_ == Link::State::kResting;
@@ -161,6 +174,10 @@ void LinkHealing::say_counts() noexcept {
   }
   std::array<std::byte, Link::kMostOwn> body;
   write_counts(body.data(), {link_.queues_.front().counts, counts_of(link_)}, link_.counts_number_);
+  if (link_.is_xrc_) {
+    const std::uint32_t asks = link_.state_ == Link::State::kResuming ? link_.outgoing_incarnation_ : 0;
+    CountsOfOneWay{asks, link_.asked_incarnation_}.write(body.data() + counts);
+  }
   if (!queue.is_shared) {
     queue.credits.take_credit();
   }
@@ -285,8 +302,8 @@ void LinkHealing::send_again(LinkQueue& queue, Backlog::Packet& packet) noexcept
   (void)is_ours;
   queue.next_header(header.kind, header.tag).write(packet.copy.data());
   const std::uint32_t number = queue.take_number();
-  if (queue.kept) {
-    queue.keep_copy(number, packet.copy);
+  if (queue.kept != nullptr) {
+    queue.share != nullptr ? queue.keep_copy_of_ours(number, packet.copy) : queue.keep_copy(number, packet.copy);
   }
   if (const int error = queue.post_inline(packet.copy); error != 0) {
     link_.post_refused(queue, error);

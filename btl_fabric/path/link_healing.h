@@ -22,7 +22,7 @@
 
 namespace fabric {
 
-/// A link, for that purpose. Not of X queues. Belongs to whoever holds the context's lock.
+/// A link, for that purpose. Belongs to whoever holds the context's lock.
 class LinkHealing {
  public:
   explicit LinkHealing(Link& link) noexcept : link_(link) {}
@@ -56,8 +56,9 @@ class LinkHealing {
   void use_atomics(const std::shared_ptr<LinkRdma::Atomics>& atomics) noexcept;
   /// It is up, but sends only what the next three do.
   void begin() noexcept;
-  /// Tells the peer what has been taken, which is final but for what comes by this link. `number`: of telling, counted up, so that what
-  /// is told by another way (peer/endpoint_detour.cc) and comes late is known to be old.
+  /// Tells the peer what has been taken, which is final but for what comes by this link (of X queues: by the peer's newest
+  /// connection). `number`: of telling, counted up, so that what is told by another way (peer/endpoint_detour.cc) and comes late is
+  /// known to be old.
   void tell_counts(std::uint32_t number) noexcept;
   [[nodiscard]] bool has_told() const noexcept;
   /// Drops what has arrived, and tells whoever waits for it: the peer has taken `taken`, in the order of the endpoint's `counts`. False

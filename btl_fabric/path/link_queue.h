@@ -84,20 +84,22 @@ struct LinkQueue {
   /// Of the queue for the smallest messages: those that are to come until it is thought of giving the peer a ring (0: never).
   std::uint32_t until_ring = 0;
   PacketCounts* counts = &own_counts;  ///< the endpoint's, for all its links
-  std::unique_ptr<KeptPackets> kept;   ///< null: the link is not made anew if it breaks
+  KeptPackets* kept = nullptr;         ///< null: the link is not made anew if it breaks
   std::uint32_t in_flight = 0;         ///< fragments posted whose completions are to come
   std::uint32_t qpn = 0;               ///< of `qp`, which it outlives; 0: none
   ibv_qp* qp = nullptr;                ///< the connection owns it; an X queue has none of its own
   SendShare* share = nullptr;          ///< of an X queue, when connected
   LinkQueue* next_enqueued = nullptr;
-  bool is_enqueued = false;        ///< in the wait list of the shared send queue
-  PacketCounts own_counts;         ///< of a link without an endpoint
-  FragmentQueue unfinished;        ///< of a link that has broken: posted, and perhaps not arrived; in order
-  bool said_goodbye = false;       ///< the peer has: it sends nothing more over this queue
-  bool said_rest = false;          ///< the peer has: it sends nothing more until we answer
-  bool was_used = false;           ///< since somebody last looked
-  bool drained = false;            ///< every send completion is in: the marker's was the last
-  bool may_grow = true;            ///< there was memory for the receives that a P queue has more than at first
+  bool is_enqueued = false;               ///< in the wait list of the shared send queue
+  PacketCounts own_counts;                ///< of a link without an endpoint
+  std::unique_ptr<KeptPackets> own_kept;  ///< of a P or S queue
+  std::uint64_t keeper = 0;   ///< of an X queue: whose those are that it has put to the others, SendShare::keeper()
+  FragmentQueue unfinished;   ///< of a link that has broken: posted, and perhaps not arrived; in order
+  bool said_goodbye = false;  ///< the peer has: it sends nothing more over this queue
+  bool said_rest = false;     ///< the peer has: it sends nothing more until we answer
+  bool was_used = false;      ///< since somebody last looked
+  bool drained = false;       ///< every send completion is in: the marker's was the last
+  bool may_grow = true;       ///< there was memory for the receives that a P queue has more than at first
   CompletionQueueRoom later_room;  ///< for the receives that a P queue has more than at first
 
   [[nodiscard]] Room room() const noexcept {
@@ -213,6 +215,15 @@ struct LinkQueue {
     if (std::byte* const place = kept->place(); place != nullptr) {
       std::memcpy(place, packet.data(), packet.size());
       kept->keep(number, packet.size());
+    }
+  }
+
+  /// The same of an X queue, whose copies are among those of others.
+  void keep_copy_of_ours(std::uint32_t number, std::span<const std::byte> packet) noexcept {
+    if (std::byte* const place = kept->place(); place != nullptr) {
+      std::memcpy(place, packet.data(), packet.size());
+      std::memcpy(place + packet.size(), &keeper, sizeof keeper);
+      kept->keep(number, packet.size() + sizeof keeper);
     }
   }
 

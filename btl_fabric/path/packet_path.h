@@ -149,6 +149,7 @@ class PacketPath {
   friend class LinkRdma;
   friend class LinkRest;
   friend class LinkHealing;
+  friend class LinkOneWay;
   friend class SharedSendQueue;
 
   // For links

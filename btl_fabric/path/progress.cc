@@ -266,6 +266,9 @@ void PacketPath::send_completed(const ibv_wc& completion) noexcept {
   if (tag_of(completion.wr_id) == SendTag::kSharedBatch) [[unlikely]] {
     SharedSendQueue& sends = object_of<SendShare>(completion.wr_id)->sends;
     sends.tx.completed(sends.batches.pop(), static_cast<SendQueue*>(&sends));
+    if (sends.kept() != nullptr) {
+      sends.kept()->batch_arrived(sends.tx.used() == 0);
+    }
     sends.serve();
     return;
   }
@@ -290,7 +293,7 @@ void PacketPath::send_completed(const ibv_wc& completion) noexcept {
     }
     case SendTag::kBatch:
       queue.own_sends.tx.completed(queue.own_sends.batches.pop(), &queue.own_sends);
-      if (queue.kept) {
+      if (queue.kept != nullptr) {
         queue.kept->batch_arrived(queue.own_sends.tx.used() == 0);
       }
       break;

@@ -46,6 +46,11 @@ SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, Pa
     : SendQueue(space), path_(path), rdma_(path, tx) {
   qp = queue_pair;
   rdma_.learn_reads(qp);
+  if (const PathSettings& settings = path_.settings(); settings.heals && settings.max_inline > 0) {
+    const auto entries = static_cast<std::size_t>(tx.space().entries());
+    kept_ = std::make_unique<KeptPackets>(entries + kMostBatch, settings.max_inline + SendShare::kKeeperBytes);
+    has_whole_batches = true;
+  }
   path_.add_borrower(*this);
 }
 
@@ -59,14 +64,22 @@ SendShare& SharedSendQueue::add(Link& link) {
   const auto unused =
       std::find_if(shares_.begin(), shares_.end(), [](const SendShare& share) { return share.link == nullptr; });
   if (unused == shares_.end()) {
-    return shares_.emplace_back(SendShare{*this, &link});
+    return shares_.emplace_back(SendShare{*this, &link, ++last_number_});
   }
   unused->link = &link;
+  unused->number = ++last_number_;
   return *unused;
 }
 
 void SharedSendQueue::release(Link& link) noexcept {
   link.stop_sending();
+}
+
+void SharedSendQueue::break_down() noexcept {
+  ibv_qp_attr error{};
+  error.qp_state = IBV_QPS_ERR;
+  (void)ibv_modify_qp(qp, &error, IBV_QP_STATE);  // it is there already, or gets there by what has failed
+  failed_ = has_broken_down_ = true;
 }
 
 bool SharedSendQueue::is_used() const noexcept {
@@ -79,7 +92,8 @@ bool SharedSendQueue::is_used() const noexcept {
 bool SharedSendQueue::loses_nothing_with(const Link* failed, std::uint64_t goodbye_carried) const noexcept {
   std::uint64_t goodbyes = 0;
   bool others_are_quiet = true;
-  for (const auto& [sends, link] : shares_) {
+  for (const SendShare& share : shares_) {
+    const Link* const link = share.link;
     if (link == nullptr) {
       continue;
     }

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 
+#include "btl_fabric/path/kept_packets.h"
 #include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/send_queue.h"
 
@@ -22,7 +24,12 @@ class SharedSendQueue;
 /// goes, until another link takes it.
 struct SendShare {
   SharedSendQueue& sends;
-  Link* link;  ///< null when it is gone
+  Link* link;                ///< null when it is gone
+  std::uint32_t number = 0;  ///< of the link: no other one of the send queue has it
+
+  /// Names a queue of the link, by its place, among all that ever send here.
+  [[nodiscard]] std::uint64_t keeper(std::size_t place) const noexcept { return std::uint64_t{number} << 32U | place; }
+  static constexpr std::size_t kKeeperBytes = sizeof(std::uint64_t);
 };
 
 /// Lives as long as its queue pair, whose last completions may come after everyone has left. Belongs to whoever holds the
@@ -39,6 +46,9 @@ class SharedSendQueue : public SendQueue {
   /// Takes it back from a link that is up and has nothing under way: that waits for another one.
   void release(Link& link) noexcept;
   [[nodiscard]] const std::deque<SendShare>& shares() const noexcept { return shares_; }
+
+  /// Where links are made anew: copies of what they have had copied by the device. Each is followed by SendShare::keeper().
+  [[nodiscard]] KeptPackets* kept() noexcept { return kept_.get(); }
 
   /// What posts RDMA; the bounds are those of the queue pair, whoever the peer.
   [[nodiscard]] RdmaChannel& rdma() noexcept { return rdma_; }
@@ -63,10 +73,9 @@ class SharedSendQueue : public SendQueue {
   /// The queue pair has failed: nothing is sent any more.
   void fail() noexcept { failed_ = true; }
   [[nodiscard]] bool has_failed() const noexcept { return failed_; }
-  /// The same, by a completion of what nobody misses, with nothing else under way. So the queue pair is in the error state, and
-  /// whoever connects anew gets another one.
-  void fail_unmissed() noexcept { failed_ = unmissed_ = true; }
-  [[nodiscard]] bool has_failed_unmissed() const noexcept { return unmissed_; }
+  /// The same, and it is in the error state: whoever connects anew gets another one.
+  void break_down() noexcept;
+  [[nodiscard]] bool has_broken_down() const noexcept { return has_broken_down_; }
 
   /// Its queue pair is destroyed. True if that was not known.
   bool set_gone() noexcept { return !std::exchange(gone_, true); }
@@ -80,12 +89,14 @@ class SharedSendQueue : public SendQueue {
 
   PacketPath& path_;
   RdmaChannel rdma_;
+  std::unique_ptr<KeptPackets> kept_;
   std::deque<SendShare> shares_;  ///< a deque, because requests point at them
+  std::uint32_t last_number_ = 0;
   LinkQueue* last_waiting_ = nullptr;
   LinkRdma* first_rdma_ = nullptr;
   LinkRdma* last_rdma_ = nullptr;
   bool failed_ = false;
-  bool unmissed_ = false;
+  bool has_broken_down_ = false;
   bool gone_ = false;
 };
 

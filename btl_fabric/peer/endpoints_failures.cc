@@ -149,7 +149,7 @@ void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFail
 }
 
 void Endpoints::leave_sender(SharedSendQueue& sends) noexcept {
-  sends.fail_unmissed();
+  sends.break_down();
   for (std::size_t i = 0; i < sends.shares().size(); ++i) {
     Link* const link = sends.shares()[i].link;
     if (sends_anything(link)) {

@@ -88,7 +88,7 @@ void Endpoints::on(const cpc::Connected& upcall) {
     SharedSendQueue& sends = path_->sender(upcall.xrc);
     if (sends.has_failed()) {
       // If it has failed otherwise it need not be in the error state, and a new connection could join it again, for ever.
-      const bool is_replaced = sends.has_failed_unmissed();
+      const bool is_replaced = sends.has_broken_down();
       endpoint->apply(is_replaced ? EndpointEvent::kSenderGone : EndpointEvent::kSetUpFailed,
                       {.text = "the queue pair that it shares with other processes of the peer's host has failed",
                        .direction = upcall.key.direction});

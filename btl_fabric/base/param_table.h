@@ -314,7 +314,7 @@ inline constexpr std::array kParamTable = {
         number_param(
             "heal_timeout", &Params::heal_timeout, 60, 0, kNoLimit, 4,
             "Seconds for which a process tries to connect again when a connection breaks; what had not arrived is sent again, and every "
-            "message arrives once and in order. 0: the job fails, as with other transports. Not for X queues; an "
+            "message arrives once and in order. 0: the job fails, as with other transports. An "
             "atomic operation of the device that is under way when the connection breaks is an error all the same")),
     time_param(
         TimeUnit::kSeconds,

@@ -75,10 +75,15 @@ UpperHandles Endpoint::upper() const noexcept {
 
 EndpointLink& Endpoint::link() {
   if (!link_) {
-    link_ = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), subset, is_xrc_);
-    prepare_to_heal();
+    link_ = make_link();
   }
   return *link_;
+}
+
+std::unique_ptr<EndpointLink> Endpoint::make_link() {
+  auto made = std::make_unique<EndpointLink>(*this, owner_.path(), upper(), subset, is_xrc_);
+  prepare_to_heal(*made);
+  return made;
 }
 
 // ---- Sending

@@ -183,11 +183,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void fail_all();
   void drop_all() noexcept;
   void close_all(const std::string& reason);
-  void retire() noexcept;
-  void take_down_link() noexcept;
+  void retire();
+  void take_down_link(std::unique_ptr<EndpointLink> next) noexcept;
   void forget_connections() noexcept;
   // What becomes of a link that has broken (endpoint_healing.cc)
-  void prepare_to_heal();
+  void prepare_to_heal(EndpointLink& link);
   void begin_healing();
   void agree_on_counts();
   [[nodiscard]] std::span<PacketCounts> counts() const noexcept;
@@ -196,6 +196,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] Status connect_again();
   [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);
   [[nodiscard]] bool has_posted_all() const noexcept;
+  /// With X queues, to a peer that asks for our counts: we connect for that alone.
+  [[nodiscard]] bool owes_answer() const noexcept;
+  void take_from_link(FragmentQueue messages, RdmaRequestQueue requests) noexcept;
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
@@ -235,6 +238,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
 
   /// The link, made if there is none.
   [[nodiscard]] EndpointLink& link();
+  [[nodiscard]] std::unique_ptr<EndpointLink> make_link();
   /// Connects if something waits and nothing is connected or connecting.
   void connect_if_wanted();
   /// With X queues, before kMade: messages go through `sends`.

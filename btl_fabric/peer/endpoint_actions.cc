@@ -5,7 +5,9 @@
 #include <climits>
 #include <cstring>
 #include <new>
+#include <utility>
 
+#include "btl_fabric/path/link_one_way.h"
 #include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/shared_send_queue.h"
@@ -18,7 +20,8 @@ namespace fabric {
 
 EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
   return {.may_speak_first = may_speak_first_,
-          .missed = !owner_.is_ending() && (cause.is_missed || has_waiting() || (is_healing() && healing_->has_broken)),
+          .missed = !owner_.is_ending() &&
+                    (cause.is_missed || has_waiting() || (is_healing() && healing_->has_broken) || owes_answer()),
           .crossed = has_asked_ && !cause.was_wanted,
           .theirs = !has_asked_ && !cause.was_wanted,
           .is_self = is_self_,
@@ -144,6 +147,9 @@ Status Endpoint::perform(EndpointAction action, const EndpointCause& cause) {
     case EndpointAction::kCloseDirection:
       close(cause.direction, cause.text);
       return {};
+    case EndpointAction::kCloseSending:
+      close(outgoing(), cause.text);
+      return {};
     case EndpointAction::kCloseAll:
       close_all(cause.text);
       return {};
@@ -222,8 +228,9 @@ void Endpoint::start() {
 }
 
 /// What is under way is told of its end; what has not been posted waits for the next link. With X queues the connection by which
-/// the peer sends ends by itself: while it is open a link that has not started, with nothing of ours under way, goes on to receive.
-void Endpoint::retire() noexcept {
+/// the peer sends ends by itself: while it is open a link that has not started, with nothing of ours under way, goes on to receive,
+/// or the next one.
+void Endpoint::retire() {
   set_carrier(nullptr);
   cts_received_ = 0;
   has_heard_ = rest_is_put_off_ = false;
@@ -231,33 +238,42 @@ void Endpoint::retire() noexcept {
     has_asked_ = false;
     stop_healing(OPAL_SUCCESS);  // the peer, taking leave, says that it wants nothing more
   }
-  if (link_ && link_->state() == Link::State::kOpening && directions_.is_open(cpc::Direction::kIncoming)) {
+  const bool receives = directions_.is_open(cpc::Direction::kIncoming);
+  if (link_ && link_->state() == Link::State::kOpening && receives) {
     directions_.forget(cpc::Direction::kOutgoing);
     return;
   }
   if (link_) {
+    std::unique_ptr<EndpointLink> next = receives ? make_link() : nullptr;
     EndpointLink& ending = *link_;
     ending.stop(Link::State::kFailed);
-    (void)ending.receive_from(0, 0);
+    if (!receives) {
+      (void)ending.receive_from(0, 0);
+    }
     ending.take_waiting(waiting_, waiting_rdma_);
-    take_down_link();
+    take_down_link(std::move(next));
     ending.end_waiting();
   }
   forget_connections();
 }
 
-/// It goes when it is drained.
-void Endpoint::take_down_link() noexcept {
+/// It goes when it is drained. `next`: of X queues, what goes on to receive; or null.
+void Endpoint::take_down_link(std::unique_ptr<EndpointLink> next) noexcept {
+  if (next) {
+    LinkOneWay(*link_).leave_receiving_to(*next);
+  }
   link_->key = key(outgoing());
   link_->number = directions_.link(outgoing());
   link_->is_flushed = !directions_.has(outgoing()) || directions_.told(outgoing()) == Told::kFlushed;
-  owner_.take_down(std::move(link_));
+  owner_.take_down(std::exchange(link_, std::move(next)));
 }
 
+/// But for the one by which the peer sends on, of X queues.
 void Endpoint::forget_connections() noexcept {
   handshake_ = {};
-  for (const cpc::Direction direction : Directions::kAll) {
-    directions_.forget(direction);
+  directions_.forget(outgoing());
+  if (!directions_.is_open(incoming())) {
+    directions_.forget(incoming());
   }
 }
 

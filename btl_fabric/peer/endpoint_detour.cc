@@ -92,7 +92,7 @@ std::span<const std::byte> user_memory_of(const Fragment& fragment) noexcept {
 
 /// What the broken link has brought is final, and no other has taken its place.
 bool Endpoint::may_settle() const noexcept {
-  return is_healing() && healing_->has_broken && ending_links_ == 0 &&
+  return !is_xrc_ && is_healing() && healing_->has_broken && ending_links_ == 0 &&
          (state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent ||
           state_ == EndpointState::kCtsAwaited);
 }

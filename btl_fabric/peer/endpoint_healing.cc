@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "btl_fabric/path/link_healing.h"
+#include "btl_fabric/path/link_one_way.h"
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoints.h"
@@ -75,15 +77,19 @@ bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
          (state_ == EndpointState::kResuming && ending_links_ == 0 && is_healing() && healing_->taken.empty());
 }
 
+bool Endpoint::owes_answer() const noexcept {
+  return is_xrc_ && is_healing() && (owes_counts_ || (link_ && LinkOneWay(*link_).owes_counts()));
+}
+
 /// Each link of an endpoint whose links may be made anew.
-void Endpoint::prepare_to_heal() {
-  if (owner_.heal_timeout().count() == 0 || is_xrc_ || is_self_) {
+void Endpoint::prepare_to_heal(EndpointLink& link) {
+  if (owner_.heal_timeout().count() == 0 || is_self_) {
     return;
   }
-  counts_ = &owner_.counts_with(key_.peer, LinkHealing::counts_of(*link_));
-  LinkHealing(*link_).continue_from(counts_->queues.get());
+  counts_ = &owner_.counts_with(key_.peer, LinkHealing::counts_of(link));
+  LinkHealing(link).continue_from(counts_->queues.get());
   if (is_healing() && healing_->atomics) {
-    LinkHealing(*link_).use_atomics(healing_->atomics);
+    LinkHealing(link).use_atomics(healing_->atomics);
   }
 }
 
@@ -119,7 +125,7 @@ bool Endpoint::drop_arrived(std::span<const std::uint32_t> taken) noexcept {
 void Endpoint::break_off(const EndpointCause& cause) {
   set_carrier(nullptr);
   cts_received_ = 0;
-  has_heard_ = rest_is_put_off_ = has_asked_ = owes_counts_ = false;
+  has_heard_ = rest_is_put_off_ = has_asked_ = owes_counts_ = false;  // the next link tells its counts in any case
   begin_healing();
   if (!healing_->has_broken) {
     healing_->has_broken = true;
@@ -131,23 +137,35 @@ void Endpoint::break_off(const EndpointCause& cause) {
   }
   healing_->taken.clear();
   healing_->is_resending = false;
-  if (link_) {
+  const bool goes_on_to_receive = is_xrc_ && link_ && link_->state() == Link::State::kOpening;  // it has sent nothing
+  if (link_ && !goes_on_to_receive) {
     LinkHealing healing(*link_);
     healing_->atomics = healing.atomics();
+    std::unique_ptr<EndpointLink> next;
+    if (is_xrc_) {
+      LinkOneWay(*link_).break_sender();
+      next = make_link();
+    }
     FragmentQueue messages;
     RdmaRequestQueue requests;
     healing.break_off(messages, requests);
-    while (!waiting_.empty()) {  // those of the link go before them
-      messages.push_back(waiting_.pop_front());
-    }
-    while (!waiting_rdma_.empty()) {
-      requests.push_back(waiting_rdma_.pop_front());
-    }
-    waiting_ = messages;
-    waiting_rdma_ = requests;
-    take_down_link();
+    take_from_link(messages, requests);
+    take_down_link(std::move(next));
   }
-  forget_connections();
+  handshake_ = {};
+  directions_.forget(outgoing());
+}
+
+/// What waits there goes before what waits here.
+void Endpoint::take_from_link(FragmentQueue messages, RdmaRequestQueue requests) noexcept {
+  while (!waiting_.empty()) {
+    messages.push_back(waiting_.pop_front());
+  }
+  while (!waiting_rdma_.empty()) {
+    requests.push_back(waiting_rdma_.pop_front());
+  }
+  waiting_ = messages;
+  waiting_rdma_ = requests;
 }
 
 /// A peer, or a way to it, that is not there now is left alone for a while, and for longer each time; so is a way that has broken soon
@@ -178,6 +196,10 @@ void Endpoint::exchange_counts() {
   if (is_healing()) {  // what this link brings, another way is to be told anew
     healing_->is_settled = healing_->is_told_aside = false;
   }
+  FragmentQueue messages;  // answers to what has come before the link could send
+  RdmaRequestQueue requests;
+  link().take_waiting(messages, requests);
+  take_from_link(messages, requests);
   LinkHealing(link()).begin();
   go_on_healing();
 }
@@ -291,15 +313,26 @@ void Endpoint::hear_counts(Link& link, std::span<const std::byte> body) {
     close_all(why);
     return;
   }
-  if (body.size() != counts_size(counts().size())) {
+  const std::size_t size = counts_size(counts().size());
+  if (body.size() != size + (is_xrc_ ? CountsOfOneWay::kSize : 0)) {
     const LinkFailure failure{.kind = LinkFailure::Kind::kBadPacket, .qpn = link.queues().front().qpn, .packet = body};
     apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = true});
     return;
   }
-  counts_->newest_heard = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
-  if (!is_healing()) {
+  counts_->newest_heard = load_be<std::uint32_t>(body.data() + size - sizeof(std::uint32_t));
+  bool is_answer = true;
+  if (is_xrc_) {
+    const CountsOfOneWay told = CountsOfOneWay::read(body.data() + size);
+    is_answer = LinkOneWay(link).has_asked_for(told);
+    owes_counts_ = LinkOneWay(link).hear(told) || owes_counts_;
+    if (owes_counts_ && state_ == EndpointState::kIdle) {  // for that alone
+      begin_healing();
+      apply(EndpointEvent::kSendWanted);
+    }
+  } else if (!is_healing()) {
     owes_counts_ = !LinkHealing(link).has_told();
-  } else {
+  }
+  if (is_healing() && is_answer) {
     healing_->taken.clear();
     for (std::size_t place = 0; place < counts().size(); ++place) {
       healing_->taken.push_back(load_be<std::uint32_t>(body.data() + place * sizeof(std::uint32_t)));

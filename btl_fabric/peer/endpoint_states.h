@@ -111,6 +111,7 @@ enum class EndpointAction : std::uint8_t {
   kFailAll,         ///< Tell the PML; what waits ends with an error.
   kDropAll,         ///< What waits is dropped: Open MPI has taken leave of it.
   kCloseDirection,  ///< Give up the connection that the event is about.
+  kCloseSending,    ///< Give up the connection by which we send. With X queues that by which the peer does stays.
   kCloseAll,        ///< Give up every connection with the peer.
 };
 inline constexpr std::size_t kEndpointActions = static_cast<std::size_t>(EndpointAction::kCloseAll) + 1;
@@ -124,10 +125,10 @@ inline constexpr std::array<std::string_view, kEndpointEvents> kEventNames{
     "GoodbyeDone", "Superseded",     "SenderGone",   "Lost",    "SetUpFailed", "LinkFailed", "Removed",
     "RestWanted",  "RestAsked",      "RestDeclined", "Resumed", "PauseOver"};
 inline constexpr std::array<std::string_view, kEndpointActions> kActionNames{
-    "None",   "Connect",      "ConnectAgain", "PostReceives", "SendCts",        "TellPeerSpoke",
-    "Start",  "BeginToLeave", "SayGoodbye",   "AskToRest",    "DeclineRest",    "PutOffRest",
-    "Resume", "StopSending",  "Retire",       "DoubtCounts",  "BreakOff",       "ExchangeCounts",
-    "Report", "Note",         "FailAll",      "DropAll",      "CloseDirection", "CloseAll"};
+    "None",         "Connect",        "ConnectAgain", "PostReceives",   "SendCts",    "TellPeerSpoke", "Start",
+    "BeginToLeave", "SayGoodbye",     "AskToRest",    "DeclineRest",    "PutOffRest", "Resume",        "StopSending",
+    "Retire",       "DoubtCounts",    "BreakOff",     "ExchangeCounts", "Report",     "Note",          "FailAll",
+    "DropAll",      "CloseDirection", "CloseSending", "CloseAll"};
 }  // namespace endpoint_detail
 
 [[nodiscard]] constexpr std::string_view to_string(EndpointState state) noexcept {

@@ -36,6 +36,8 @@
 // makes another one. Whatever is sent meanwhile waits. A side that has noticed nothing is told by the new connection. Where a link ends
 // and nobody has said whether the last of what went over it has arrived, because a process takes leave of the other or only one of them
 // forgets the link, the next one begins with the counts too: else they would be of no use when that one breaks.
+// With X queues only the way out is made anew, and what comes in goes on: a side whose way has been made anew asks what has arrived,
+// and the other answers by its own, which it connects for that if need be.
 //
 // Nothing times out but the wait for our goodbye: a main thread that computes for a minute answers after a minute.
 #pragma once
@@ -104,9 +106,9 @@ struct Rows : EndpointTable {
   go(kClear, {kSendWanted, kPeerSpoke}, kAlways, kConnected, {kStart}),
   go(kConnecting, kPeerSpoke, !kIsSelf, kConnecting, {kTellPeerSpoke}),
   ignored(kConnecting, kPeerSpoke, "there is nobody to tell", kIsSelf),
-  stay({kIdle, kConnected}, kPeerSpoke, kOtherWay, {kTellPeerSpoke}),
-  ignored({kIdle, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
-  ignored({kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
+  stay({kIdle, kResuming, kConnected}, kPeerSpoke, kOtherWay, {kTellPeerSpoke}),
+  ignored({kIdle, kResuming, kConnected}, kPeerSpoke, "it makes no difference any more", !kOtherWay),
+  ignored({kCtsSent, kCtsAwaited, kResting, kParting, kSelf, kLeaving}, kPeerSpoke, "it makes no difference any more"),
 
   error({kIdle, kConnecting}, kCtsArrived, "a CTS over queue pairs that are not linked"),
   error({kResuming, kResting, kParting, kClear, kConnected}, kCtsArrived, "a second CTS"),
@@ -145,8 +147,9 @@ struct Rows : EndpointTable {
   go({kClear, kConnected}, kGoodbyeArrived, !kMissed, kIdle,   {kCloseAll, kRetire, kDoubtCounts}),
   go({kClear, kConnected}, kGoodbyeArrived, kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   // With X queues the connection that we make may have reached the endpoint that the peer has just given up: another is made.
-  go(kConnecting, kGoodbyeArrived, !kMissed, kIdle,       {kCloseAll, kRetire}),
-  go(kConnecting, kGoodbyeArrived, kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
+  go(kConnecting, kGoodbyeArrived, kPostedAll,              kIdle,       {kCloseAll, kRetire, kDoubtCounts}),
+  go(kConnecting, kGoodbyeArrived, !kPostedAll && !kMissed, kIdle,       {kCloseAll, kRetire}),
+  go(kConnecting, kGoodbyeArrived, !kPostedAll && kMissed,  kConnecting, {kCloseAll, kRetire, kConnect}),
   go(kIdle,       kGoodbyeArrived, kOtherWay, kIdle,       {kCloseAll, kRetire}),
   error(kIdle,    kGoodbyeArrived, "there is no link", !kOtherWay),
   error({kCtsSent, kCtsAwaited}, kGoodbyeArrived, "goodbye comes before CTS"),
@@ -165,13 +168,14 @@ struct Rows : EndpointTable {
   go(kConnected, kSenderGone, !kMissed, kIdle,       {kStopSending, kCloseDirection}),
   go(kConnected, kSenderGone, kMissed,  kConnecting, {kStopSending, kCloseDirection, kConnect}),
   // Upcall Connected names one that has failed before: the connection is made again, over another one.
-  go(kConnecting, kSenderGone, !kMissed, kIdle,       {kCloseDirection}),
+  go(kConnecting, kSenderGone, !kMissed && !kIsHealing, kIdle, {kCloseDirection}),
+  go(kConnecting, kSenderGone, !kMissed && kIsHealing,  kIdle, {kCloseDirection, kRetire}),
   go(kConnecting, kSenderGone, kMissed,  kConnecting, {kCloseDirection, kConnect}),
   go(kLeaving,   kSenderGone, kAlways,  kClosing,    {kDropAll, kCloseAll}),
   ignored({kIdle, kCtsSent, kCtsAwaited, kClear, kSelf}, kSenderGone, "nothing is sent over it"),
 
   // ---- Something fails. What only the peer wanted is missed by nobody here.
-  stay({kIdle, kConnecting, kConnected}, kSetUpFailed, kOtherWay, {kNote, kCloseDirection}),
+  stay({kIdle, kConnecting, kResuming, kConnected}, kSetUpFailed, kOtherWay, {kNote, kCloseDirection}),
   go(kIdle,       kSetUpFailed, !kOtherWay && !kMissed, kIdle,   {kNote, kCloseDirection, kRetire}),
   go(kIdle,       kSetUpFailed, !kOtherWay && kMissed,  kFailed, {kReport, kFailAll, kCloseAll}),
   go(kConnecting, kSetUpFailed, !kOtherWay && kCrossed, kConnecting, {kNote, kCloseDirection, kRetire}),
@@ -198,24 +202,27 @@ struct Rows : EndpointTable {
 
   // ---- A link that has carried breaks, and the next one goes on where it has ended
   // (Parting: the peer may wait for the goodbye that is lost.)
-  go({kResting, kParting, kConnected}, {kLost, kLinkFailed}, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  go({kResting, kParting, kConnected}, {kLost, kLinkFailed}, kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
   go({kResting, kParting, kConnected}, kSuperseded, kHeals, kConnecting, {kBreakOff, kConnectAgain}),
-  go({kResting, kParting}, kSetUpFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go(kConnected, kSetUpFailed, !kOtherWay && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  go({kResting, kParting}, kSetUpFailed, kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go(kConnected, kSetUpFailed, !kOtherWay && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
   go(kResuming, kResumed, kAlways, kConnected, {kStart}),
   // The next one cannot be made now.
-  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
   go(kConnecting, kPauseOver, kAlways, kConnecting, {kConnect}),
   ignored({kIdle, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kClear, kConnected, kSelf, kAboutToLeave, kLeaving, kFailed, kClosing},
           kPauseOver, "nothing waits for it any more"),
   // The same before it carries, with nothing to be sent again, or while that is prepared.
-  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kMissed && kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLinkFailed, kHeals, kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kMissed && kHeals,  kConnecting, {kCloseAll, kBreakOff, kConnectAgain}),
-  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
-  go(kResuming, {kLost, kLinkFailed, kSetUpFailed}, !kMissed,           kIdle, {kNote, kCloseAll, kRetire, kDoubtCounts}),
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLost, kMissed && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go({kCtsSent, kCtsAwaited, kClear}, kSetUpFailed, kMissed && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go({kConnecting, kCtsSent, kCtsAwaited, kClear}, kLinkFailed, kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go(kResuming, {kSenderGone, kLost, kLinkFailed}, kMissed && kHeals,  kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go(kResuming, {kSenderGone, kLost, kLinkFailed}, kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, {kSenderGone, kLost, kLinkFailed}, !kMissed,           kIdle, {kNote, kCloseSending, kRetire, kDoubtCounts}),
+  go(kResuming, kSetUpFailed, !kOtherWay && kMissed && kHeals,  kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
+  go(kResuming, kSetUpFailed, !kOtherWay && kMissed && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kResuming, kSetUpFailed, !kOtherWay && !kMissed,           kIdle, {kNote, kCloseSending, kRetire, kDoubtCounts}),
   go(kResuming, kSuperseded, kMissed && kHeals,  kConnecting, {kBreakOff, kConnectAgain}),
   go(kResuming, kSuperseded, kMissed && !kHeals, kFailed, {kReport, kFailAll}),
   go(kResuming, kSuperseded, !kMissed,           kIdle, {kRetire, kDoubtCounts}),
@@ -224,7 +231,7 @@ struct Rows : EndpointTable {
   go(kResuming, kRemoved, kAlways, kClosing, {kDropAll, kCloseAll}),
   error({kIdle, kConnecting, kCtsSent, kCtsAwaited, kResting, kParting, kClear, kConnected, kSelf}, kResumed, "nothing is to be sent again"),
   ignored({kAboutToLeave, kLeaving, kFailed, kClosing}, kResumed, "it does not matter any more"),
-  ignored(kResuming, {kSenderGone, kGoodbyeDone}, "it is about links that carry"),
+  ignored(kResuming, kGoodbyeDone, "none was said"),
 
   // ---- We leave
   go(kConnected, kRemoved, kAlways, kLeaving, {kBeginToLeave, kSayGoodbye}),
@@ -239,7 +246,7 @@ struct Rows : EndpointTable {
   go(kIdle,       kRemoved, !kReceives, kClosing, {kDropAll, kCloseAll}),
   go(kConnecting, kRemoved, !kReceives && !kHeard, kClosing, {kDropAll, kCloseAll}),
   go(kIdle,       kRemoved, kReceives, kIdle, {}),
-  go(kConnecting, kRemoved, kReceives, kIdle, {kDropAll, kCloseDirection}),
+  go(kConnecting, kRemoved, kReceives, kIdle, {kDropAll, kCloseDirection, kDoubtCounts}),
   go(kLeaving, {kGoodbyeDone, kGoodbyeArrived, kLost, kSetUpFailed, kLinkFailed}, kAlways, kClosing, {kDropAll, kCloseAll}),
   ignored({kIdle, kConnecting, kCtsSent, kCtsAwaited, kClear, kConnected, kSelf}, kGoodbyeDone, "none was said"),
   ignored(kLeaving, {kSendWanted, kReceivesWanted, kLinked, kMade, kCtsArrived, kRemoved, kRestWanted, kRestAsked, kRestDeclined}, "the endpoint has been removed"),

@@ -127,7 +127,9 @@ class Endpoints final : private PathEvents {
   void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
                      std::uint64_t resent) noexcept;
   void watch_healing();
-  [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept { return services_.way_beside(endpoint); }
+  [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept {
+    return endpoint.is_xrc_ ? nullptr : services_.way_beside(endpoint);
+  }
   void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept {
     services_.report_detour(endpoint, why, way);
   }
@@ -207,6 +209,7 @@ class Endpoints final : private PathEvents {
 
   void completion_failed(Link& link, const LinkFailure& failure) noexcept;
   void leave_sender(SharedSendQueue& sends) noexcept;
+  void break_sharers(SharedSendQueue& sends, const Link* first, const LinkFailure& failure) noexcept;
   void fail_sharers(SharedSendQueue& sends, Endpoint& first) noexcept;
 
   /// Runs what may find no memory. Then the endpoint fails; without one (null), all do.

@@ -23,9 +23,13 @@ bool has_said_goodbye(Link& link, std::uint32_t qpn) noexcept {
   return found == queues.end() || found->said_goodbye;
 }
 
-/// It sends messages, or has its goodbye to send.
+/// It sends messages, or is about to when the peer has said what it has of those before.
+bool carries(const Link* link) noexcept {
+  return link != nullptr && (link->is_up() || link->state() == Link::State::kResuming);
+}
+/// The same, or it has its goodbye to send.
 bool sends_anything(const Link* link) noexcept {
-  return link != nullptr && (link->is_up() || link->state() == Link::State::kLeaving);
+  return carries(link) || (link != nullptr && link->state() == Link::State::kLeaving);
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ void Endpoints::link_failed(Link& link, const LinkFailure& failure) noexcept {
   guarded(&endpoint,
           [&] { endpoint.apply(EndpointEvent::kLinkFailed, {.failure = &failure, .is_missed = failure.is_missed}); });
   if (before != EndpointState::kFailed && sends != nullptr && sends->qp->qp_num == failure.qpn) {
-    fail_sharers(*sends, endpoint);
+    heal_timeout_.count() > 0 ? break_sharers(*sends, nullptr, failure) : fail_sharers(*sends, endpoint);
   }
 }
 
@@ -106,7 +110,7 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
   // queue pair is a TCP connection: goodbye over it has come before it is flushed. And where connections are made anew, what nobody waits
   // for may have been lost too.
   if (failure.completion.status == IBV_WC_WR_FLUSH_ERR && !failure.is_missed) {
-    // Of one that is being set up the progress thread says why.
+    // Of one that is being set up the progress thread says why. What X queues receive tells of the peer's connection, and it knows.
     const bool heals = heal_timeout_.count() > 0 && !endpoint.is_xrc_ && link.state() != Link::State::kOpening;
     const bool tells = port_.address.link == Transport::kIwarp || heals;
     if (tells && !has_said_goodbye(link, failure.qpn)) {
@@ -124,20 +128,23 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
 /// queue pair of those who all are leaving is not missed. A goodbye to a process that has gone fails like that: then the others
 /// connect anew when they have something to send, if nothing of theirs was under way.
 void Endpoints::sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept {
-  const auto is_alive = [](const Link* one) { return one != nullptr && one->is_up(); };
-  if (link != nullptr && !is_alive(link) && failure.is_missed) {
+  if (link != nullptr && !carries(link) && failure.is_missed) {
     completion_failed(*link, failure);  // it is being taken down, and somebody waits for what it has sent
   }
   if (sends.has_failed()) {
     return;
   }
-  if (!is_alive(link) && sends.loses_nothing_with(link, failure.goodbye_carried)) {
+  if (!carries(link) && sends.loses_nothing_with(link, failure.goodbye_carried)) {
     leave_sender(sends);
     return;
   }
-  if (!is_alive(link)) {
+  if (heal_timeout_.count() > 0) {
+    break_sharers(sends, link, failure);
+    return;
+  }
+  if (!carries(link)) {
     const auto alive = std::find_if(sends.shares().begin(), sends.shares().end(),
-                                    [&](const SendShare& share) { return is_alive(share.link); });
+                                    [&](const SendShare& share) { return carries(share.link); });
     link = alive != sends.shares().end() ? alive->link : nullptr;
   }
   if (link != nullptr) {
@@ -157,6 +164,26 @@ void Endpoints::leave_sender(SharedSendQueue& sends) noexcept {
       guarded(&endpoint, [&] {
         endpoint.apply(EndpointEvent::kSenderGone, {.text = "the queue pair to the peer's node has failed",
                                                     .direction = cpc::Direction::kOutgoing});
+      });
+    }
+  }
+}
+
+/// Each link that sends through it breaks, and is made anew, or fails by itself. What another one, `first`, has done wrong is the
+/// fault of none of the others.
+void Endpoints::break_sharers(SharedSendQueue& sends, const Link* first, const LinkFailure& failure) noexcept {
+  sends.break_down();
+  LinkFailure flushed{.kind = LinkFailure::Kind::kCompletion, .qpn = failure.qpn, .completion = failure.completion};
+  flushed.completion.status = IBV_WC_WR_FLUSH_ERR;
+  for (std::size_t i = 0; i < sends.shares().size(); ++i) {
+    Link* const link = sends.shares()[i].link;
+    if (sends_anything(link)) {
+      Endpoint& endpoint = endpoint_of(*link);
+      guarded(&endpoint, [&] {
+        endpoint.apply(EndpointEvent::kLinkFailed, {.failure = link == first ? &failure : &flushed, .is_missed = true});
+        if (endpoint.state() == EndpointState::kFailed) {
+          endpoint.close(cpc::Direction::kOutgoing, "the queue pair to the peer's node has failed");
+        }
       });
     }
   }

@@ -18,6 +18,14 @@ std::uint32_t incarnation_of(const test::FakeSend& packet) {
   return is_goodbye ? load_be<std::uint32_t>(packet.bytes.data() + PacketHeader::kSize) : 0;
 }
 
+/// X queues: what counts say beside.
+CountsOfOneWay said_with_counts(const test::FakeSend& packet) {
+  constexpr std::size_t kMostOfOthers = PacketHeader::kSize + counts_size(3);  // of two queues and a ring
+  const bool is_counts =
+      packet.bytes.size() > kMostOfOthers && packet.bytes[0] == static_cast<std::byte>(PacketKind::kCounts);
+  return is_counts ? CountsOfOneWay::read(&packet.bytes.back() + 1 - CountsOfOneWay::kSize) : CountsOfOneWay();
+}
+
 }  // namespace
 
 Fabric::Fabric(Fault& fault, std::size_t processes, bool is_iwarp) : fault_(fault), is_iwarp_(is_iwarp) {
@@ -205,6 +213,8 @@ void Fabric::see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) con
       const auto reader = static_cast<std::uint8_t>(send.remote_srqn);
       if ((one->process == rank && reader == peer) || (one->process == peer && reader == rank)) {
         numbers.incarnations.see(incarnation_of(send));
+        numbers.incarnations.see(said_with_counts(send).asks);
+        numbers.incarnations.see(said_with_counts(send).answers);
       }
     }
   }
@@ -227,6 +237,10 @@ void Fabric::add_to(Digest& digest, const AllNumbers& numbers) const {
       }
       if (incarnation != 0) {
         digest.add(numbers[one->process][send.remote_srqn].incarnations.of(incarnation));
+      }
+      if (const CountsOfOneWay said = said_with_counts(send); said.asks != 0 || said.answers != 0) {
+        const Shifted& incarnations = numbers[one->process][send.remote_srqn].incarnations;
+        digest.add(incarnations.of(said.asks) | std::uint64_t{incarnations.of(said.answers)} << 32U);
       }
     }
   }

@@ -3,7 +3,9 @@
 // What is inside the objects of a main thread (inside.h). What links have posted, and of what it came, the device knows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoints.h"
@@ -37,6 +39,7 @@ FABRIC_OPEN(fabric, Endpoints, early_handshakes_);
 FABRIC_OPEN(fabric, Endpoints, ending_);
 FABRIC_OPEN(fabric, Endpoints, endpoints_);
 FABRIC_OPEN(fabric, Endpoints, newest_links_);
+FABRIC_OPEN(fabric, Link, asked_incarnation_);
 FABRIC_OPEN(fabric, Link, has_told_counts_);
 FABRIC_OPEN(fabric, Link, incoming_incarnation_);
 FABRIC_OPEN(fabric, Link, is_silent_);
@@ -44,6 +47,8 @@ FABRIC_OPEN(fabric, Link, outgoing_incarnation_);
 FABRIC_OPEN(fabric, Link, owes_counts_);
 FABRIC_OPEN(fabric, Link, rests_to_say_);
 FABRIC_OPEN(fabric, Link, target_qpn_);
+FABRIC_OPEN(fabric, Endpoints, path_);
+FABRIC_OPEN(fabric, PacketPath, senders_);
 
 /// Every link with the peer, current, being taken down, or of an endpoint that is being closed.
 template <class Function>
@@ -69,6 +74,7 @@ void for_each_link(const Endpoints& endpoints, std::uint32_t peer, Function func
 /// X queues: the incarnations that links know.
 inline void see(PairNumbers& numbers, const Endpoints& endpoints, std::uint32_t peer) {
   for_each_link(endpoints, peer, [&](const Link& link) {
+    numbers.incarnations.see(inside(link, Link_asked_incarnation_{}));
     numbers.incarnations.see(inside(link, Link_incoming_incarnation_{}));
     numbers.incarnations.see(inside(link, Link_outgoing_incarnation_{}));
   });
@@ -81,6 +87,7 @@ inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNum
   digest.add(inside(link, Link_rests_to_say_{}));
   digest.add(numbers.incarnations.of(inside(link, Link_incoming_incarnation_{})) |
              std::uint64_t{numbers.incarnations.of(inside(link, Link_outgoing_incarnation_{}))} << 32U);
+  digest.add(numbers.incarnations.of(inside(link, Link_asked_incarnation_{})));
   for (std::size_t i = 0; i < queues; ++i) {
     const LinkQueue& queue = link.queues()[i];
     digest.add_name(queue.qpn);
@@ -157,6 +164,17 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
     add_to(digest, *one, queues, numbers[one->endpoint.key().peer.rank]);
   }
   digest.add(ending);
+  std::vector<std::uint32_t> failed;  // of the queue pairs that X queues send through
+  for (const auto& [serial, sends] : inside(*inside(endpoints, Endpoints_path_{}), PacketPath_senders_{})) {
+    if (sends->has_failed() && !sends->is_gone()) {
+      failed.push_back(sends->qp->qp_num);
+    }
+  }
+  std::sort(failed.begin(), failed.end());
+  for (const std::uint32_t number : failed) {
+    digest.add_name(number);
+  }
+  digest.add(failed.size());
   for (const auto& one : inside(endpoints, Endpoints_early_cts_{})) {
     digest.add_name(one.qpn);
   }

@@ -21,14 +21,16 @@ inline constexpr std::uint8_t kTag = 65;
 inline constexpr const char* kXQueues = "X,256,32,16,4,16,2:X,4096,32,16,4,16,2";
 inline constexpr const char* kSharedQueues = "S,256,32,16,4,16,2:S,4096,32,16,4,16,2";
 
-/// A port whose peers speak oob, and what its endpoints say.
+/// A port whose peers speak oob, and what its endpoints say. `heals`: copies are kept of what the device copies.
 class EndpointsBench final : private EndpointServices {
  public:
-  explicit EndpointsBench(const char* list = "P,256,8,4,2,2:P,4096,8,4,2,2", const cpc::CpcTraits& cpc = cpc::kOob)
+  explicit EndpointsBench(const char* list = "P,256,8,4,2,2:P,4096,8,4,2,2", const cpc::CpcTraits& cpc = cpc::kOob,
+                          bool heals = false)
       : queues(ReceiveQueues::parse(list).value()), buffers(device), rdma(device.pd(), MrPoolHints{}) {
     port.subsets = {QueueSubset::all(queues)};
     PathSettings settings = path_settings(queues);
     settings.receivers = receivers.data();
+    settings.heals = heals;
     for (auto& receiver : receivers) {
       receiver.cbfunc = received<>;
     }

@@ -101,10 +101,69 @@ case_xrc_hosts_thirty_two_processes() {
 case_xrc_failed_sender() { # all who share it have failed; one says so, and the job ends
   echo 'error status=IBV_WC_RETRY_EXC_ERR op=send nth=2000' > faults
   fabric_options=(--faults "$work/faults")
-  on_hosts 2 1 xrc 4 "$check" --max 4096 --flood 20000
+  on_hosts 2 1 xrc 4 --mca btl_fabric_heal_timeout 0 "$check" --max 4096 --flood 20000
   local status=$?
   [ $status -ne 124 ] || { echo 'the job hung'; return 1; }
   refuses $status && says 'X queues, QPN 0x' && says 'transport retry counter exceeded'
+}
+# xrc_heals NP [OPTION]... : as heals. What breaks is the queue pair to a host, for all who send through it, one way at a time.
+xrc_heals() {
+  need_xrc
+  local executed
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed op=send prob=0.003"
+    xrc "$1" --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 "${@:2}" && says 'checks passed' && says_healed ||
+      { echo "executed=$executed"; return 1; }
+  done
+}
+case_xrc_heals_two_processes() { xrc_heals 2 "$check" $small; }
+case_xrc_heals_six_processes() { xrc_heals 6 "$check" --max 16384 --flood 500; }
+case_xrc_heals_two_devices() { xrc_heals 3 --mca btl_fabric_if_include "$dev_a,$dev_b" "$check" $small; }
+case_xrc_heals_without_inline() { xrc_heals 3 --mca btl_fabric_max_inline_data 0 "$check" $small; }
+case_xrc_heals_without_packets() { xrc_heals 3 --mca btl_fabric_coalesce_size 0 "$check" $small; }
+case_xrc_heals_few_buffers() { xrc_heals 3 --mca btl_fabric_free_list_max 16 "$check" $small; }
+case_xrc_heals_narrow_queues() {
+  need_xrc
+  x_queues=X,256,16,12,4:X,70000,4,3,2 xrc_heals 4 "$check" --max 16384 --flood 500
+}
+case_xrc_heals_contexts() { xrc_heals 2 --mca btl_fabric_tx_contexts 2 "$check" $small; }
+case_xrc_heals_on_first_contact() { xrc_heals 3 --mca mpi_add_procs_cutoff 0 "$check" $small; }
+case_xrc_heals_hosts() {
+  need_xrc
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has several hosts'; exit 77 ;; esac
+  echo 'error status=RETRY_EXC_ERR op=send prob=0.003' > faults
+  fabric_options=(--faults "$work/faults")
+  on_hosts 2 1 xrc 6 --mca btl_base_verbose 1 "$check" --max 16384 --flood 500 && says 'checks passed' && says_healed
+}
+case_xrc_heals_rma() {
+  need_xrc
+  local executed
+  for executed in no yes; do
+    breaks "error status=RETRY_EXC_ERR executed=$executed prob=0.003"
+    xrc 3 --mca btl_base_verbose 1 --mca btl_fabric_heal_timeout 60 --mca btl_fabric_device_atomics 0 --mca osc rdma "$check" --rma --max 65536 &&
+      says 'checks passed' && says_healed || { echo "executed=$executed"; return 1; }
+  done
+}
+case_xrc_heals_what_is_flushed() {
+  need_xrc
+  breaks 'error status=WR_FLUSH_ERR op=send prob=0.003'
+  xrc 3 --mca btl_base_verbose 1 "$check" $small && says 'checks passed' && says_healed
+}
+# Rank 1 sends nothing: it connects to tell what has arrived.
+case_xrc_heals_one_way() {
+  need_xrc
+  local nth
+  stock check_first || return 1
+  for nth in 1 2; do # the message, or what follows it
+    breaks "error status=RETRY_EXC_ERR op=send nth=$nth"
+    xrc 2 --mca btl_base_verbose 1 "$programs/check_first" && says 'the first message has come' || { echo "nth=$nth"; return 1; }
+  done
+}
+# For a minute, with failures all the time.
+case_xrc_heals_for_a_minute() {
+  need_xrc
+  breaks 'error status=RETRY_EXC_ERR op=send prob=0.001'
+  stock check_soak && xrc 4 --mca btl_base_verbose 1 "$programs/check_soak" 60 && says 'as they were sent' && says_healed
 }
 # count_queue_pairs HOSTS PROCESSES : of a host; what fabric_info promises is what there is.
 count_queue_pairs() {

@@ -364,6 +364,43 @@ START_TEST(connections_that_break_end_in_order) {
 }
 END_TEST
 
+/// With X queues each way breaks by itself, and what goes one way breaks for all processes of the peer's node. Who is asked what has
+/// arrived, and sends nothing itself, connects to answer.
+Options breaking_x(Options options, std::uint8_t breaks) {
+  options.cpc = cpc::kXoob;
+  return breaking(options, breaks);
+}
+START_TEST(x_queues_that_break_are_made_anew) {
+  for (const auto& sends : {Sends{1, 0}, Sends{1, 1}, Sends{2, 1}}) {
+    const std::string what = "X queues, " + text_of(sends) + ", queue pairs break";
+    is_small(sends) ? expect_no_fault(what + " once", breaking_x(with(sends), 1))
+                    : expect_no_fault_of(what + " once", breaking_x(with(sends), 1));
+    if (model::is_deep() && is_small(sends)) {
+      expect_no_fault(what + " twice", breaking_x(with(sends), 2));
+    }
+    expect_no_fault_at_random(what + " twice", breaking_x(with(sends), 2));
+  }
+  Options two = breaking_x(with({2, 2}), 3);
+  two.queues = 2;
+  expect_no_fault_at_random("X queues, two queues, queue pairs break three times", two);
+  expect_no_fault_of("X queues, several peers, queue pairs break twice", breaking(to_several({2, 1, 0}), 2));
+}
+END_TEST
+
+/// The same while channels break, applications close and processes end.
+START_TEST(x_queues_that_break_end_in_order) {
+  Options losing = breaking_x(with({2, 1}), 1);
+  losing.losses = 1;
+  losing.retries = 2;
+  expect_no_fault_at_random("X queues, queue pairs and channels break", losing);
+  model::expect_no_fault_on(model::kMostWanders, "X queues, queue pairs break while applications close",
+                            breaking_x(closing(with({2, 1})), 1));
+  Options leaving = breaking_x(with({1, 1}), 1);
+  leaving.plans[0].leaves = leaving.plans[1].leaves = 1;
+  model::expect_no_fault_on(model::kMostWanders, "X queues, queue pairs break while processes end", leaving);
+}
+END_TEST
+
 /// Worse: both ends close, a channel breaks and there are no retries. Everybody is told.
 START_TEST(everybody_is_told_of_x_queues) {
   Options options = to_several({1, 1, 0});
@@ -382,11 +419,24 @@ END_TEST
 int main() {
   using namespace fabric;
   const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
-  return run(
-      "connections",
-      {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-       one_side_closes_and_connects_again, both_close_and_connect_again, queues_of_a_link_keep_no_order_between_them,
-       idle_links_are_given_up, processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
-       everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways,
-       everybody_is_told_of_x_queues, connections_that_break_are_made_anew, connections_that_break_end_in_order});
+  return run("connections", {both_connect_while_retries_last,
+                             requests_wait_for_their_turn,
+                             everybody_is_told,
+                             one_side_closes_and_connects_again,
+                             both_close_and_connect_again,
+                             queues_of_a_link_keep_no_order_between_them,
+                             idle_links_are_given_up,
+                             processes_end_in_order,
+                             processes_end_without_a_goodbye,
+                             both_become_clear_to_send,
+                             everybody_is_told_of_an_exchange,
+                             all_connect_while_retries_last,
+                             a_target_goes,
+                             a_user_goes,
+                             x_queues_both_ways,
+                             everybody_is_told_of_x_queues,
+                             x_queues_that_break_are_made_anew,
+                             x_queues_that_break_end_in_order,
+                             connections_that_break_are_made_anew,
+                             connections_that_break_end_in_order});
 }

@@ -72,6 +72,11 @@ bool Endpoint::has_posted_all() const noexcept {
          owner_.rdma_of_ending_links(*this) == 0;
 }
 
+bool Endpoint::has_carried_all() const noexcept {
+  return has_posted_all() && healing_->is_settled && ending_links_ == 0 && healing_->backlog.unnumbered.empty() &&
+         healing_->backlog.replies.empty() && (!healing_->atomics || healing_->atomics->under_way == 0);
+}
+
 bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
   return state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited ||
          (state_ == EndpointState::kResuming && ending_links_ == 0 && is_healing() && healing_->taken.empty());

@@ -73,6 +73,7 @@ inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kHeals = on(&EndpointGuards::heals);
 inline constexpr When kIsHealing = on(&EndpointGuards::healing);
+inline constexpr When kCarriedAll = on(&EndpointGuards::carried_all);
 inline constexpr When kPostedAll = on(&EndpointGuards::posted_all);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
@@ -209,7 +210,9 @@ struct Rows : EndpointTable {
   go(kResuming, kResumed, kAlways, kConnected, {kStart}),
   // The next one cannot be made now.
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
-  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals, kFailed, {kReport, kFailAll, kCloseAll}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && !kCarriedAll, kFailed, {kReport, kFailAll, kCloseAll}),
+  // The peer may have said goodbye over the other port, and ended.
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && kCarriedAll, kIdle, {kNote, kCloseDirection, kRetire}),
   go(kConnecting, kPauseOver, kAlways, kConnecting, {kConnect}),
   ignored({kIdle, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kClear, kConnected, kSelf, kAboutToLeave, kLeaving, kFailed, kClosing},
           kPauseOver, "nothing waits for it any more"),

@@ -17,12 +17,15 @@ struct Ports {
   EndpointsBench other;
   EndpointsBench broken;
 
-  Ports() {
+  /// `writes`: a write is under way too, which the other port does not take.
+  explicit Ports(bool writes = true) {
     other.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
     other.send_and_connect();
     broken.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
     broken.send_and_connect();
-    ck_assert_int_eq(broken.submit(), OPAL_SUCCESS);
+    if (writes) {
+      ck_assert_int_eq(broken.submit(), OPAL_SUCCESS);
+    }
     broken.beside = &other.endpoint();
     other.through = &broken.endpoint();
     lose();
@@ -181,6 +184,20 @@ START_TEST(what_is_told_late_by_another_port_is_not_believed) {
 }
 END_TEST
 
+/// It has taken leave over the other port, and ended. One that has something left is told.
+START_TEST(a_peer_that_has_ended_is_not_missed) {
+  for (const bool writes : {false, true}) {
+    Ports ports(writes);
+    ports.counts_come_aside(0, 1);
+    ck_assert_uint_eq(ports.messages_carried(), 1);
+    ports.broken.tell(cpc::Failed{EndpointsBench::key(), ++ports.broken.link, "nobody listens", "", true, true});
+    ports.progress();
+    ck_assert_uint_eq(ports.broken.reports, writes ? 1 : 0);
+    ck_assert_uint_eq(ports.broken.upper_layer_told, writes ? 1 : 0);
+  }
+}
+END_TEST
+
 /// A side that has noticed nothing learns it so, and answers.
 START_TEST(a_break_is_heard_of_by_another_port) {
   Ports ports;
@@ -246,11 +263,11 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite(
-      "endpoints_detour",
-      {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
-       a_message_that_comes_by_another_port_is_this_ones, what_has_broken_many_ports_is_not_passed_on,
-       what_has_arrived_is_not_sent_again, what_is_told_late_by_another_port_is_not_believed,
-       a_break_is_heard_of_by_another_port, the_break_of_a_link_that_resumes_is_heard_of_too,
-       an_atomic_is_answered_by_the_way_that_it_has_come, nonsense_is_refused, impossible_counts_are_refused});
+  return run_suite("endpoints_detour",
+                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+                    a_message_that_comes_by_another_port_is_this_ones, a_peer_that_has_ended_is_not_missed,
+                    what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
+                    what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
+                    the_break_of_a_link_that_resumes_is_heard_of_too, an_atomic_is_answered_by_the_way_that_it_has_come,
+                    nonsense_is_refused, impossible_counts_are_refused});
 }

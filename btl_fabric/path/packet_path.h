@@ -120,10 +120,6 @@ class PacketPath {
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept { return queues_.send_pools[queue]->get(); }
 
   /// An atomic that has come as a message.
-  /// Hands the upper layer a packet's body, of one message or (`several`) of more, that has come by another port than the one whose
-  /// handles these are. False if it is no such body.
-  [[nodiscard]] bool deliver_for(const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
-                                 bool several) noexcept;
   [[nodiscard]] AtomicReply execute(const AtomicMessage& message) noexcept {
     ++counters().atomics_executed;
     return parts_.targets.execute(message);
@@ -259,5 +255,10 @@ class PacketPath {
   std::unordered_map<std::uint64_t, std::unique_ptr<SharedSendQueue>> senders_;  ///< by XrcPath::sender
   std::size_t senders_gone_ = 0;                                                 ///< of those
 };
+
+/// Hands the upper layer a packet's body, of one message or (`several`) of more, that has come by another port than the one whose
+/// handles these are. False if it is no such body.
+[[nodiscard]] bool deliver_for(PacketPath& path, const UpperHandles& upper, std::span<std::byte> body,
+                               mca_btl_base_tag_t tag, bool several) noexcept;
 
 }  // namespace fabric

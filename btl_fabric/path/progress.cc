@@ -175,18 +175,18 @@ void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> messag
   deliver_message(queue, fragment, message.data(), message.size(), tag);
 }
 
-bool PacketPath::deliver_for(const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
-                             bool several) noexcept {
+bool deliver_for(PacketPath& path, const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
+                 bool several) noexcept {
   const auto deliver_one = [&](std::span<std::byte> message, mca_btl_base_tag_t its) {
-    ++counters().messages_received;
-    counters().bytes_received += message.size();
+    ++path.counters().messages_received;
+    path.counters().bytes_received += message.size();
     Fragment fragment;
     fragment.des_segments = fragment.segments;
     fragment.des_segment_count = 1;
     fragment.des_flags = 0;
     fragment.segments[0].seg_addr.pval = message.data();
     fragment.segments[0].seg_len = message.size();
-    const mca_btl_active_message_callback_t& receiver = settings_.receivers[its];
+    const mca_btl_active_message_callback_t& receiver = path.settings().receivers[its];
     if (receiver.cbfunc != nullptr) {
       hand_over(receiver, upper.module, upper.endpoint, its, fragment);
     }

@@ -90,8 +90,8 @@ bool Endpoints::detour_arrived(Link& link, std::span<std::byte> body) noexcept {
         break;
       case DetourHeader::What::kMessage:
       case DetourHeader::What::kMessages:
-        is_good = meant->owner_.path().deliver_for(meant->upper(), rest, header.tag,
-                                                   header.what == DetourHeader::What::kMessages);
+        is_good = deliver_for(meant->owner_.path(), meant->upper(), rest, header.tag,
+                              header.what == DetourHeader::What::kMessages);
         break;
     }
   });

@@ -166,33 +166,35 @@ int PacketPath::progress_everything() noexcept {
   return total;
 }
 
+namespace {
+
 /// The message is in our memory, but in no fragment: an upper layer sees only these fields.
-void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept {
+[[gnu::always_inline]] inline void deliver_bare(PacketPath& path, const UpperHandles& upper,
+                                                std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept {
+  ++path.counters().messages_received;
+  path.counters().bytes_received += message.size();
   Fragment fragment;
   fragment.des_segments = fragment.segments;
   fragment.des_segment_count = 1;
   fragment.des_flags = 0;
-  deliver_message(queue, fragment, message.data(), message.size(), tag);
+  fragment.segments[0].seg_addr.pval = message.data();
+  fragment.segments[0].seg_len = message.size();
+  const mca_btl_active_message_callback_t& receiver = path.settings().receivers[tag];
+  if (receiver.cbfunc != nullptr) [[likely]] {
+    hand_over(receiver, upper.module, upper.endpoint, tag, fragment);
+  }
+}
+
+}  // namespace
+
+void PacketPath::deliver_from_ring(LinkQueue& queue, std::span<std::byte> message, mca_btl_base_tag_t tag) noexcept {
+  deliver_bare(*this, queue.link.upper(), message, tag);
 }
 
 bool deliver_for(PacketPath& path, const UpperHandles& upper, std::span<std::byte> body, mca_btl_base_tag_t tag,
                  bool several) noexcept {
-  const auto deliver_one = [&](std::span<std::byte> message, mca_btl_base_tag_t its) {
-    ++path.counters().messages_received;
-    path.counters().bytes_received += message.size();
-    Fragment fragment;
-    fragment.des_segments = fragment.segments;
-    fragment.des_segment_count = 1;
-    fragment.des_flags = 0;
-    fragment.segments[0].seg_addr.pval = message.data();
-    fragment.segments[0].seg_len = message.size();
-    const mca_btl_active_message_callback_t& receiver = path.settings().receivers[its];
-    if (receiver.cbfunc != nullptr) {
-      hand_over(receiver, upper.module, upper.endpoint, its, fragment);
-    }
-  };
   if (!several) {
-    deliver_one(body, tag);
+    deliver_bare(path, upper, body, tag);
     return true;
   }
   while (!body.empty()) {
@@ -200,8 +202,8 @@ bool deliver_for(PacketPath& path, const UpperHandles& upper, std::span<std::byt
     if (!record.read(body.data(), body.size())) {
       return false;
     }
-    deliver_one(body.subspan(RecordHeader::kSize, record.size), record.tag);
-    body = body.subspan(std::min<std::size_t>(RecordHeader::room_for(record.size), body.size()));
+    deliver_bare(path, upper, body.subspan(RecordHeader::kSize, record.size), record.tag);
+    body = body.subspan(RecordHeader::room_for(record.size));  // read() has seen that it is there
   }
   return true;
 }

@@ -16,7 +16,7 @@ namespace fabric {
 struct DetourHeader {
   /// Values travel on the wire.
   enum class What : std::uint8_t {
-    kCounts = 0,          ///< as the body of a PacketKind::kCounts: the link has broken, and this is final
+    kCounts = 0,          ///< as the body of a PacketKind::kCounts, and CountsAside: the link has broken
     kCountsAndYours = 1,  ///< the same, and an answer is wanted
     kAtomic = 2,          ///< an AtomicMessage
     kAtomicReply = 3,     ///< an AtomicReply
@@ -46,6 +46,23 @@ struct DetourHeader {
     what = static_cast<What>(load_be<std::uint32_t>(from + 4) >> 8U);
     tag = static_cast<mca_btl_base_tag_t>(load_be<std::uint32_t>(from + 4));
     return true;
+  }
+};
+
+/// Behind counts that go by another way.
+struct CountsAside {
+  std::uint32_t heard = 0;  ///< the receiver's newest telling by such a way that the sender has heard of; 0: none
+  std::uint32_t lost_qpn =
+      0;  ///< the receiver's queue pair of the first queue of the link that the sender has lost; 0: none
+
+  static constexpr std::size_t kSize = 8;
+
+  void write(std::byte* to) const noexcept {
+    store_be(to, heard);
+    store_be(to + 4, lost_qpn);
+  }
+  [[nodiscard]] static CountsAside read(const std::byte* from) noexcept {
+    return {load_be<std::uint32_t>(from), load_be<std::uint32_t>(from + 4)};
   }
 };
 

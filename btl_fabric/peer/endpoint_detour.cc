@@ -8,7 +8,9 @@
 // on, and with the first that succeeds everything goes over it again.
 //
 // Each telling of counts has a number, whichever way it goes. One that comes late, after a newer one over the endpoint's own link,
-// is known by it.
+// is known by it. What is told by another way is final if the peer had heard before that our last link has broken: else it may still
+// take messages from that one, which may even come up there only now. So each telling names the link that was lost, and the newest
+// telling of the other side.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -78,6 +80,11 @@ bool is_too_long(const Endpoint& way, std::size_t size) noexcept {
   return path.queue_for(size) == path.receive_queues().count();
 }
 
+/// Of the numbers of tellings, which wrap.
+bool is_older(std::uint32_t number, std::uint32_t than) noexcept {
+  return static_cast<std::int32_t>(number - than) < 0;
+}
+
 std::span<const std::byte> body_of(const Fragment& fragment) noexcept {
   return {fragment.packet + PacketHeader::kSize, fragment.segments[0].seg_len};
 }
@@ -130,8 +137,10 @@ bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const
 
 /// The peer answers, if we do not know what it has taken.
 void Endpoint::tell_counts_aside(Endpoint& way) {
-  std::vector<std::byte> body(counts_size(counts().size()));
+  const std::size_t size = counts_size(counts().size());
+  std::vector<std::byte> body(size + CountsAside::kSize);
   write_counts(body.data(), counts(), counts_->tellings + 1);
+  CountsAside{counts_->newest_aside, is_healing() ? healing_->lost_qpn : 0}.write(body.data() + size);
   const bool is_settled = is_healing() && healing_->is_settled;
   if (say_aside(way, is_settled ? DetourHeader::What::kCounts : DetourHeader::What::kCountsAndYours, body)) {
     ++counts_->tellings;
@@ -145,25 +154,33 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
   if (counts_ == nullptr || state_ > EndpointState::kConnected) {
     return true;  // nothing has ever come by this one, or nothing is to come any more
   }
-  if (body.size() != counts_size(counts().size())) {
+  const std::size_t size = counts_size(counts().size());
+  if (body.size() != size + CountsAside::kSize) {
     return false;
   }
-  const auto number = load_be<std::uint32_t>(&body.back() + 1 - sizeof(std::uint32_t));
-  if (static_cast<std::int32_t>(number - counts_->newest_heard) <= 0) {
-    return true;  // it has told us more since, by the link itself
+  const auto number = load_be<std::uint32_t>(body.data() + size - sizeof(std::uint32_t));
+  const CountsAside more = CountsAside::read(body.data() + size);
+  if (is_older(number, counts_->newest_heard + 1) || is_older(number, counts_->newest_aside + 1)) {
+    return true;  // it has told us more since
   }
-  // A link that is there has broken at the other end; or it is newer than what is said, and is made once more for nothing.
-  if (carrier_ != nullptr || state_ == EndpointState::kResuming || state_ == EndpointState::kResting ||
+  // A link that is there has broken at the other end; or it is newer than what is said, and is made once more for nothing. One that
+  // is being made only if it is the one that the peer has lost.
+  const bool is_being_made =
+      state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited;
+  const bool is_lost = is_being_made && link_ && more.lost_qpn != 0 && link_->queues().front().qpn == more.lost_qpn;
+  if (is_lost || carrier_ != nullptr || state_ == EndpointState::kResuming || state_ == EndpointState::kResting ||
       state_ == EndpointState::kParting || state_ == EndpointState::kClear) {
     apply(EndpointEvent::kLost, {.text = "the peer says that the connection has broken"});
   }
+  counts_->newest_aside = number;
   if (is_healing()) {
+    const bool is_final = !is_older(more.heard, counts_->first_since_break);
     healing_->number_aside = number;
     healing_->taken_aside.clear();
-    for (std::size_t place = 0; place < counts().size(); ++place) {
+    for (std::size_t place = 0; is_final && place < counts().size(); ++place) {
       healing_->taken_aside.push_back(load_be<std::uint32_t>(body.data() + place * sizeof(std::uint32_t)));
     }
-    if (wants_ours) {
+    if (wants_ours || !is_final) {
       healing_->is_told_aside = false;
     }
     return true;
@@ -192,7 +209,7 @@ void Endpoint::settle() {
   }
   const std::vector<std::uint32_t> taken = std::move(healing_->taken_aside);
   healing_->taken_aside.clear();
-  if (static_cast<std::int32_t>(healing_->number_aside - counts_->newest_heard) <= 0) {
+  if (is_older(healing_->number_aside, counts_->newest_heard + 1)) {
     return;
   }
   counts_->newest_heard = healing_->number_aside;

@@ -20,6 +20,7 @@ struct EndpointHealing {
   bool has_broken = false;                      ///< a link; else the two sides only tell each other what has arrived
   std::chrono::steady_clock::time_point since;  ///< when the first link broke
   std::string why{};                            ///< it did
+  std::uint32_t lost_qpn = 0;                   ///< the peer's, of the first queue of the newest that has carried; or 0
   std::shared_ptr<LinkRdma::Atomics> atomics{};
   Backlog backlog{};
   std::vector<std::uint32_t>
@@ -47,6 +48,8 @@ struct PeerCounts {
   bool is_agreed = true;                     ///< what we have sent has been taken, or is known to have to be sent again
   std::uint32_t tellings = 0;                ///< of what has been taken, by whatever way
   std::uint32_t newest_heard = 0;            ///< of the peer's tellings
+  std::uint32_t newest_aside = 0;       ///< of those by another way: we take nothing more from the link that was lost
+  std::uint32_t first_since_break = 0;  ///< of ours: a peer that has heard of it takes nothing more from our last link
 };
 
 /// What had to be sent again first when a link had broken, which the next one has perhaps not brought to the peer either.

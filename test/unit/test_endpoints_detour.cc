@@ -52,10 +52,11 @@ struct Ports {
     broken.device.receive(broken.pair(), packet_of(PacketKind::kCounts, {0, 0, 0, number}));
     progress();
   }
-  /// The peer says over the other port, as its telling `number`, what it has of the first queue, and nothing of the rest.
+  /// The peer says over the other port, as its telling `number`, what it has of the first queue, and nothing of the rest; it has
+  /// heard of all that it has been told so.
   void counts_come_aside(std::uint32_t first, std::uint32_t number,
-                         DetourHeader::What what = DetourHeader::What::kCounts) {
-    say_aside(what, {first, 0, 0, number});
+                         DetourHeader::What what = DetourHeader::What::kCounts, std::uint32_t lost_qpn = 0) {
+    say_aside(what, {first, 0, 0, number, newest_told(), lost_qpn});
   }
   void say_aside(DetourHeader::What what, std::initializer_list<std::uint32_t> words) {
     std::vector<std::byte> packet = packet_of(PacketKind::kDetour, {0, static_cast<std::uint32_t>(what) << 8U | kTag});
@@ -70,16 +71,30 @@ struct Ports {
   /// What the other port has sent for this one, but for messages.
   std::size_t told_aside() { return sent_aside(false); }
   std::size_t messages_carried() { return sent_aside(true); }
+  /// The number of the newest telling that has gone by the other port.
+  std::uint32_t newest_told() {
+    std::uint32_t newest = 0;
+    for (const FakeSend& one : other.pair().all_sends) {
+      DetourHeader header;
+      if (is_for_this_one(one, header) && header.what <= DetourHeader::What::kCountsAndYours) {
+        newest = load_be<std::uint32_t>(one.bytes.data() + one.bytes.size() - CountsAside::kSize - sizeof newest);
+      }
+    }
+    return newest;
+  }
   std::vector<std::byte> last_aside() { return other.pair().all_sends.back().bytes; }
 
  private:
+  static bool is_for_this_one(const FakeSend& one, DetourHeader& header) {
+    return one.opcode == IBV_WR_SEND && one.bytes.size() > PacketHeader::kSize &&
+           one.bytes[0] == static_cast<std::byte>(PacketKind::kDetour) &&
+           header.read(one.bytes.data() + PacketHeader::kSize, one.bytes.size() - PacketHeader::kSize);
+  }
   std::size_t sent_aside(bool are_messages) {
     std::size_t count = 0;
     for (const FakeSend& one : other.pair().all_sends) {
       DetourHeader header;
-      if (one.opcode == IBV_WR_SEND && one.bytes.size() > PacketHeader::kSize &&
-          one.bytes[0] == static_cast<std::byte>(PacketKind::kDetour) &&
-          header.read(one.bytes.data() + PacketHeader::kSize, one.bytes.size() - PacketHeader::kSize)) {
+      if (is_for_this_one(one, header)) {
         count += (header.what == DetourHeader::What::kMessage) == are_messages ? 1 : 0;
       }
     }
@@ -97,9 +112,12 @@ struct Ports {
   }
 };
 
-/// The peer is told the counts, which it was `before` times, and has the message again.
-void expect_answer_and_message(Ports& ports, std::size_t before) {
+/// The peer is told the counts, which it was `before` times, and has the message again when it has said, as its telling `number`, that
+/// it knows of the break.
+void expect_answer_and_message(Ports& ports, std::size_t before, std::uint32_t number) {
   ck_assert_uint_eq(ports.told_aside(), before + 1);
+  ck_assert_uint_eq(ports.messages_carried(), 0);
+  ports.counts_come_aside(0, number);
   ck_assert_uint_eq(ports.messages_carried(), 1);
 }
 
@@ -207,7 +225,7 @@ START_TEST(a_break_is_heard_of_by_another_port) {
   ports.counts_come_aside(0, 2, DetourHeader::What::kCountsAndYours);
   ck_assert_ptr_null(ports.broken.endpoint().carrier());
   ports.drain();
-  expect_answer_and_message(ports, before);
+  expect_answer_and_message(ports, before, 3);
 }
 END_TEST
 
@@ -223,7 +241,35 @@ START_TEST(the_break_of_a_link_that_resumes_is_heard_of_too) {
   ports.counts_come_aside(0, 1, DetourHeader::What::kCountsAndYours);
   ck_assert_uint_eq(ports.broken.said<cpc::Close>(), closed + 1);
   ports.drain();
-  expect_answer_and_message(ports, before);
+  expect_answer_and_message(ports, before, 2);
+}
+END_TEST
+
+/// Two sides tell each other at the same time. The peer may have told before our last link came up at its end, and take messages from
+/// it since.
+START_TEST(what_is_told_without_knowing_of_the_break_is_not_final) {
+  Ports ports;
+  const std::size_t before = ports.told_aside();
+  ports.say_aside(DetourHeader::What::kCounts, {0, 0, 0, 1, 0, 0});
+  ck_assert_uint_eq(ports.messages_carried(), 0);
+  ck_assert_uint_eq(ports.told_aside(), before + 1);  // and asked
+  ports.counts_come_aside(1, 2);
+  ck_assert_uint_eq(ports.messages_carried(), 0);
+  ck_assert_uint_eq(ports.broken.sends_ended.size(), 1);
+}
+END_TEST
+
+/// What the peer has sent over it would come too, when it is up here, and by the other port once more.
+START_TEST(the_link_that_the_peer_has_lost_does_not_come_up) {
+  for (const bool is_that_one : {false, true}) {
+    Ports ports;
+    ++ports.broken.link;
+    ports.broken.post_receives();
+    const std::size_t closed = ports.broken.said<cpc::Close>();
+    const std::uint32_t qpn = ports.broken.pair().verbs.qp_num;
+    ports.counts_come_aside(0, 1, DetourHeader::What::kCountsAndYours, is_that_one ? qpn : qpn + 100);
+    ck_assert_uint_eq(ports.broken.said<cpc::Close>(), closed + (is_that_one ? 1 : 0));
+  }
 }
 END_TEST
 
@@ -263,11 +309,13 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite("endpoints_detour",
-                   {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
-                    a_message_that_comes_by_another_port_is_this_ones, a_peer_that_has_ended_is_not_missed,
-                    what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
-                    what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
-                    the_break_of_a_link_that_resumes_is_heard_of_too, an_atomic_is_answered_by_the_way_that_it_has_come,
-                    nonsense_is_refused, impossible_counts_are_refused});
+  return run_suite(
+      "endpoints_detour",
+      {the_peer_is_told_and_asked_by_another_port, what_has_not_arrived_goes_by_another_port,
+       a_message_that_comes_by_another_port_is_this_ones, a_peer_that_has_ended_is_not_missed,
+       what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
+       what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
+       the_break_of_a_link_that_resumes_is_heard_of_too, what_is_told_without_knowing_of_the_break_is_not_final,
+       the_link_that_the_peer_has_lost_does_not_come_up, an_atomic_is_answered_by_the_way_that_it_has_come,
+       nonsense_is_refused, impossible_counts_are_refused});
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cpc/loop/progress_thread.h"
+#include "cpc/oob/xoob.h"
 #include "cpc/rdmacm/rdmacm.h"
 #include "test/model/search.h"
 #include "test/unit/check_main.h"
@@ -111,6 +112,39 @@ inline constexpr std::array kExchanges{Exchange{"IB, P first", Transport::kInfin
   options.cpc = cpc::kRdmaCm;
   options.transport = exchange.transport;
   options.first_queue_is_shared = exchange.first_queue_is_shared;
+  return options;
+}
+
+/// Both close once.
+[[nodiscard]] inline Options closing(Options options) {
+  options.plans[0].closes[1] = 1;
+  options.plans[1].closes[0] = 1;
+  options.closes_agreed = true;
+  options.retries = 1;
+  return options;
+}
+
+[[nodiscard]] inline bool is_small(const Sends& sends) {
+  return sends[0] + sends[1] == 1;
+}
+
+/// Some of what can become of it, where there are millions of worlds.
+inline void expect_no_fault_at_random(const std::string& what, const Options& options) {
+  expect_no_fault_on(is_deep() ? 50000 : 3000, what + ", at random", options);
+}
+/// All that can become of it, or what fits the time.
+inline void expect_no_fault_of(const std::string& what, const Options& options) {
+  is_deep() ? expect_no_fault(what, options) : expect_no_fault_at_random(what, options);
+}
+
+/// X queues: one process sends to several of another node.
+[[nodiscard]] inline Options to_several(std::array<std::uint8_t, 3> sends) {
+  Options options;
+  options.cpc = cpc::kXoob;
+  options.processes = sends[2] != 0 ? 4 : 3;
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    options.plans[0].sends[i + 1] = sends[i];
+  }
   return options;
 }
 

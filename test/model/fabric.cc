@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "btl_fabric/base/detour_header.h"
 #include "btl_fabric/base/packet_header.h"
 
 namespace fabric::model {
@@ -26,11 +27,22 @@ CountsOfOneWay said_with_counts(const test::FakeSend& packet) {
   return is_counts ? CountsOfOneWay::read(&packet.bytes.back() + 1 - CountsOfOneWay::kSize) : CountsOfOneWay();
 }
 
+void claim_to_know(test::FakeSend& packet) {
+  DetourHeader header;
+  if (packet.bytes[0] == static_cast<std::byte>(PacketKind::kDetour) &&
+      header.read(packet.bytes.data() + PacketHeader::kSize, packet.bytes.size() - PacketHeader::kSize) &&
+      header.what <= DetourHeader::What::kCountsAndYours) {
+    std::byte* const more = packet.bytes.data() + packet.bytes.size() - CountsAside::kSize;
+    CountsAside{0x40000000, CountsAside::read(more).lost_qpn}.write(more);
+  }
+}
+
 }  // namespace
 
 Fabric::Fabric(Fault& fault, std::size_t processes, bool is_iwarp) : fault_(fault), is_iwarp_(is_iwarp) {
   for (std::size_t i = 0; i < processes; ++i) {
     devices_[i] = std::make_unique<test::FakeDevice>();
+    other_devices_[i] = std::make_unique<test::FakeDevice>();
   }
 }
 
@@ -42,9 +54,10 @@ QueuePair* Fabric::find(std::uint32_t number) const {
 
 // ---- What a progress thread does
 
-QueuePair& Fabric::make(std::uint8_t process, bool is_shared) {
+QueuePair& Fabric::make(std::uint8_t process, bool is_shared, bool is_other_way) {
   QueuePair& made = *all_.emplace_back(std::make_unique<QueuePair>());
-  made.posted = &device(process).make_queue_pair();
+  made.is_other_way = is_other_way;
+  made.posted = &device(made, process).make_queue_pair();
   made.number = ++last_number_;
   if (last_number_ >= kMostQueuePairs) {
     fault_.add("connections are made again and again");
@@ -53,6 +66,14 @@ QueuePair& Fabric::make(std::uint8_t process, bool is_shared) {
   made.process = process;
   made.is_shared = is_shared;
   return made;
+}
+
+std::pair<ibv_qp*, ibv_qp*> Fabric::make_other_way(std::uint8_t process, std::uint8_t peer, bool is_shared) {
+  QueuePair& ours = make(process, is_shared, true);
+  QueuePair& theirs = make(peer, is_shared, true);
+  connect(ours, theirs.number, false);
+  connect(theirs, ours.number, false);
+  return {&ours.posted->verbs, &theirs.posted->verbs};
 }
 
 void Fabric::post_handshake(QueuePair& pair, QueuePair& slot) {
@@ -126,15 +147,19 @@ bool Fabric::can_go(const QueuePair& from) const {
     return false;  // the device tries again until it is ready
   }
   const std::uint8_t reader = reader_of(*to, from.posted->sends.front());
-  return !to->is_shared || gone_[reader] || !devices_[reader]->shared_queue().receives.empty();
+  return !to->is_shared || gone_[reader] ||
+         !(to->is_other_way ? other_devices_ : devices_)[reader]->shared_queue().receives.empty();
 }
 
 void Fabric::go(QueuePair& from, bool twice) {
   QueuePair* const to = find(from.remote);
+  if (claims_to_know && from.is_other_way) {
+    claim_to_know(from.posted->sends.front());
+  }
   const test::FakeSend packet = from.posted->sends.front();
   const std::uint8_t reader = to != nullptr ? reader_of(*to, packet) : 0;
   if (!is_usable(to) || to->remote != from.number || gone_[reader]) {
-    device(from.process).fail_send(*from.posted, IBV_WC_RETRY_EXC_ERR);
+    device(from, from.process).fail_send(*from.posted, IBV_WC_RETRY_EXC_ERR);
     flush(from);
     return;
   }
@@ -143,7 +168,7 @@ void Fabric::go(QueuePair& from, bool twice) {
   }
   deliver(from, *to, twice);
   if ((packet.flags & IBV_SEND_SIGNALED) != 0) {
-    device(from.process).complete_send(*from.posted);
+    device(from, from.process).complete_send(*from.posted);
   } else {
     from.posted->sends.pop_front();
   }
@@ -152,7 +177,7 @@ void Fabric::go(QueuePair& from, bool twice) {
 void Fabric::deliver(QueuePair& from, QueuePair& to, bool twice) {
   const test::FakeSend& packet = from.posted->sends.front();
   const std::uint8_t reader = reader_of(to, packet);
-  auto& receives = to.is_shared ? device(reader).shared_queue().receives : to.posted->receives;
+  auto& receives = to.is_shared ? device(to, reader).shared_queue().receives : to.posted->receives;
   if (receives.empty() || receives.front().memory.length < packet.bytes.size()) {
     fault_.add("a message is sent before the peer has posted a receive for it");
     return;
@@ -160,17 +185,17 @@ void Fabric::deliver(QueuePair& from, QueuePair& to, bool twice) {
   to.must_listen = false;
   ++to.received;
   if (to.is_shared) {
-    device(reader).receive(device(reader).shared_queue(), *to.posted, packet.bytes);
+    device(to, reader).receive(device(to, reader).shared_queue(), *to.posted, packet.bytes);
   } else {
-    device(reader).receive(*to.posted, packet.bytes);
+    device(to, reader).receive(*to.posted, packet.bytes);
     if (twice && !to.posted->receives.empty()) {
-      device(reader).receive(*to.posted, packet.bytes);
+      device(to, reader).receive(*to.posted, packet.bytes);
     }
   }
 }
 
 bool Fabric::can_fail(const QueuePair& pair, bool arrives) const {
-  if (pair.state != QueuePair::State::kReady || pair.is_target) {
+  if (pair.state != QueuePair::State::kReady || pair.is_target || pair.is_other_way) {
     return false;
   }
   const QueuePair* const to = find(pair.remote);
@@ -184,7 +209,7 @@ bool Fabric::fail(QueuePair& pair, bool arrives) {
   }
   const bool is_silent = pair.posted->sends.empty();
   if (!is_silent) {
-    device(pair.process).fail_send(*pair.posted, IBV_WC_RETRY_EXC_ERR);
+    device(pair, pair.process).fail_send(*pair.posted, IBV_WC_RETRY_EXC_ERR);
   }
   flush(pair);
   return is_silent;
@@ -198,13 +223,18 @@ bool Fabric::can_break(const QueuePair& pair) const {
 void Fabric::settle() {
   for (const auto& one : all_) {
     if (one->state == QueuePair::State::kError && !one->is_target) {
-      device(one->process).flush(*one->posted);
+      device(*one, one->process).flush(*one->posted);
     }
   }
 }
 
+bool Fabric::has_queue_pairs() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& one) { return !one->is_other_way; });
+}
+
 bool Fabric::has_queue_pairs(std::uint8_t process) const {
-  return std::any_of(all_.begin(), all_.end(), [process](const auto& one) { return one->process == process; });
+  return std::any_of(all_.begin(), all_.end(),
+                     [process](const auto& one) { return one->process == process && !one->is_other_way; });
 }
 
 void Fabric::see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const {
@@ -231,7 +261,7 @@ void Fabric::add_to(Digest& digest, const AllNumbers& numbers) const {
     for (const test::FakeSend& send : posted.sends) {
       digest.add(send.bytes.size() | std::uint64_t{send.flags} << 16U | std::uint64_t{send.remote_srqn} << 32U);
       const std::uint32_t incarnation = incarnation_of(send);
-      const std::size_t shown = incarnation != 0 ? PacketHeader::kSize : 16;
+      const std::size_t shown = incarnation != 0 ? PacketHeader::kSize : one->is_other_way ? send.bytes.size() : 16;
       for (std::size_t i = 0; i < std::min(send.bytes.size(), shown); ++i) {
         digest.add(std::to_integer<unsigned>(send.bytes[i]));
       }
@@ -244,12 +274,14 @@ void Fabric::add_to(Digest& digest, const AllNumbers& numbers) const {
       }
     }
   }
-  for (const auto& device : devices_) {
-    if (device) {
-      digest.add(device->completions.size() |
-                 (device->has_shared_queue() ? device->shared_queue().receives.size() << 16U : 0U));
-      for (const ibv_wc& completion : device->completions) {
-        digest.add(std::uint64_t{completion.qp_num} << 8U | completion.status);
+  for (const auto* devices : {&devices_, &other_devices_}) {
+    for (const auto& device : *devices) {
+      if (device) {
+        digest.add(device->completions.size() |
+                   (device->has_shared_queue() ? device->shared_queue().receives.size() << 16U : 0U));
+        for (const ibv_wc& completion : device->completions) {
+          digest.add(std::uint64_t{completion.qp_num} << 8U | completion.status);
+        }
       }
     }
   }

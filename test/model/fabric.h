@@ -26,9 +26,10 @@ struct QueuePair {
   std::uint32_t remote = 0;  ///< what it is connected to
   std::uint8_t process = 0;
   State state = State::kInit;
-  bool is_shared = false;    ///< it receives from a shared queue: a packet that finds nothing there waits
-  bool must_listen = false;  ///< on iWARP the side that has accepted the connection must not send first
-  unsigned received = 0;     ///< packets
+  bool is_other_way = false;  ///< it is the process' other device's, and never breaks
+  bool is_shared = false;     ///< it receives from a shared queue: a packet that finds nothing there waits
+  bool must_listen = false;   ///< on iWARP the side that has accepted the connection must not send first
+  unsigned received = 0;      ///< packets
   std::array<std::byte, 2 * cpc::kHandshakeBytes> handshake{};
   // An XRC target, which processes of one node share
   bool is_target = false;
@@ -45,15 +46,20 @@ class Fabric {
 
   /// The next verbs call of connection set-up that can fail does.
   bool next_fails = false;
+  /// A mistake: whatever is told by another way of what has been taken claims to be final.
+  bool claims_to_know = false;
   [[nodiscard]] bool takes_failure() { return std::exchange(next_fails, false); }
 
   [[nodiscard]] bool is_iwarp() const noexcept { return is_iwarp_; }
   [[nodiscard]] test::FakeDevice& device(std::size_t process) { return *devices_[process]; }
+  [[nodiscard]] test::FakeDevice& other_device(std::size_t process) { return *other_devices_[process]; }
   [[nodiscard]] const std::vector<std::unique_ptr<QueuePair>>& all() const noexcept { return all_; }
   [[nodiscard]] QueuePair* find(std::uint32_t number) const;
 
   // ---- What a progress thread does
-  QueuePair& make(std::uint8_t process, bool is_shared);
+  QueuePair& make(std::uint8_t process, bool is_shared) { return make(process, is_shared, false); }
+  /// One between the other devices of two processes, connected: of `process`, and of `peer`.
+  [[nodiscard]] std::pair<ibv_qp*, ibv_qp*> make_other_way(std::uint8_t process, std::uint8_t peer, bool is_shared);
   /// `slot`: has the slot that the queue pairs of a connection share.
   void post_handshake(QueuePair& pair, QueuePair& slot);
   void connect(QueuePair& pair, std::uint32_t remote, bool must_listen);
@@ -82,12 +88,18 @@ class Fabric {
   /// What is posted on a queue pair that is in the error state comes back. To be called after whatever happens.
   void settle();
 
+  /// Of connections.
+  [[nodiscard]] bool has_queue_pairs() const;
   [[nodiscard]] bool has_queue_pairs(std::uint8_t process) const;
   /// X queues: the incarnations that goodbyes on their way name.
   void see(PairNumbers& numbers, std::uint8_t rank, std::uint8_t peer) const;
   void add_to(Digest& digest, const AllNumbers& numbers) const;
 
  private:
+  QueuePair& make(std::uint8_t process, bool is_shared, bool is_other_way);
+  [[nodiscard]] test::FakeDevice& device(const QueuePair& pair, std::uint8_t process) {
+    return pair.is_other_way ? other_device(process) : device(process);
+  }
   void deliver(QueuePair& from, QueuePair& to, bool twice);
   [[nodiscard]] bool is_usable(const QueuePair* pair) const {
     return pair != nullptr && pair->state == QueuePair::State::kReady;
@@ -100,6 +112,7 @@ class Fabric {
   Fault& fault_;
   const bool is_iwarp_;
   std::array<std::unique_ptr<test::FakeDevice>, kMostProcesses> devices_;
+  std::array<std::unique_ptr<test::FakeDevice>, kMostProcesses> other_devices_;
   std::array<bool, kMostProcesses> gone_{};
   std::vector<std::unique_ptr<QueuePair>> all_;
   unsigned targets_made_ = 0;

@@ -30,6 +30,7 @@ FABRIC_OPEN(fabric, Endpoint, link_);
 FABRIC_OPEN(fabric, Endpoint, may_rest);
 FABRIC_OPEN(fabric, Endpoint, may_speak_first_);
 FABRIC_OPEN(fabric, Endpoint, owes_counts_);
+FABRIC_OPEN(fabric, Endpoint, owes_counts_aside_);
 FABRIC_OPEN(fabric, Endpoint, rest_is_put_off_);
 FABRIC_OPEN(fabric, Endpoint, state_);
 FABRIC_OPEN(fabric, Endpoint, waiting_);
@@ -118,8 +119,11 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
       digest.add(counts->queues[i].sent | std::uint64_t{counts->queues[i].taken} << 32U);
     }
     digest.add(counts->is_agreed ? 1 : 0);
+    digest.add(counts->tellings | std::uint64_t{counts->first_since_break} << 32U);
+    digest.add(counts->newest_heard | std::uint64_t{counts->newest_aside} << 32U);
   }
-  digest.add(inside(endpoint, Endpoint_owes_counts_{}) ? 1 : 0);
+  digest.add((inside(endpoint, Endpoint_owes_counts_{}) ? 1U : 0U) |
+             (inside(endpoint, Endpoint_owes_counts_aside_{}) ? 2U : 0U));
   if (const auto& healing = inside(endpoint, Endpoint_healing_{})) {
     digest.add(healing->taken.size() | (healing->is_resending ? 16U : 0U) | (healing->has_broken ? 32U : 64U));
     for (const std::uint32_t taken : healing->taken) {
@@ -128,6 +132,12 @@ inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues,
     for (const auto& packets : healing->backlog.queues) {
       digest.add(packets.size());
     }
+    digest.add(healing->backlog.unnumbered.size() | std::uint64_t{healing->lost_qpn} << 32U);
+    digest.add(healing->taken_aside.size() | std::uint64_t{healing->number_aside} << 32U);
+    for (const std::uint32_t taken : healing->taken_aside) {
+      digest.add(taken);
+    }
+    digest.add((healing->is_settled ? 1U : 0U) | (healing->is_told_aside ? 2U : 0U) | (healing->is_blocked ? 4U : 0U));
   }
   digest.add_name(inside(endpoint, Endpoint_handshake_{}).serial);
   digest.add(inside(endpoint, Endpoint_link_{}) ? 1 : 0);
@@ -145,7 +155,7 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
     return found == newest_links.end() ? 0U : found->second;
   };
   for (std::uint8_t peer = 0; peer < processes; ++peer) {
-    if (const Endpoint* one = endpoints.endpoint_to({7, peer}, 1); one != nullptr) {
+    if (const Endpoint* one = endpoints.endpoint_to({7, peer}, ~std::uint64_t{0}); one != nullptr) {
       digest.add(peer + 1U);
       add_to(digest, *one, queues, newest_of(one->key()), numbers[peer]);
     }

@@ -16,8 +16,8 @@ namespace fabric::model {
 
 class Ledger {
  public:
-  /// `queues`: what the links have.
-  Ledger(Fault& fault, std::size_t queues) : fault_(fault), queues_(queues) {}
+  /// `queues`: what the links have. `in_order`: what goes over one of them arrives in order.
+  Ledger(Fault& fault, std::size_t queues, bool in_order) : fault_(fault), queues_(queues), in_order_(in_order) {}
 
   /// The queue that a message goes over: each in turn, the last one first. What goes over two is not kept in order.
   [[nodiscard]] static std::uint8_t queue_of(std::uint8_t serial, std::size_t queues) {
@@ -35,7 +35,7 @@ class Ledger {
     std::uint8_t& next = way.next[queue_of(serial, queues_)];
     if (fate == Fate::kDelivered) {
       fault_.add("a message has arrived twice");
-    } else if (serial < next) {
+    } else if (in_order_ && serial < next) {
       fault_.add("a message has overtaken another");
     }
     next = static_cast<std::uint8_t>(serial + 1);
@@ -81,6 +81,7 @@ class Ledger {
 
   Fault& fault_;
   const std::size_t queues_;
+  const bool in_order_;
   std::array<std::array<Way, kMostProcesses>, kMostProcesses> ways_;
 };
 

@@ -32,9 +32,9 @@ MainHalf::MainHalf(const MainEnvironment& environment)
       endpoints_(environment.port, *this, 0) {
   for (std::uint8_t rank = 0; rank < environment.processes; ++rank) {
     procs_[rank].proc_name = {kJob, rank};
-    peers_[rank].info.ports.resize(1);
+    peers_[rank].info.ports.resize(2);
     peers_[rank].info.offers.push_back(environment.offer(rank));
-    peers_[rank].pairs.emplace_back(0);
+    peers_[rank].pairs = {0, OtherWay::kPort};
   }
   module_.half = this;
   receivers_[kTag].cbfunc = received<>;
@@ -47,6 +47,10 @@ MainHalf::MainHalf(const MainEnvironment& environment)
   endpoints_.set_contexts({&endpoints_}, &module_);
   endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout(), std::chrono::milliseconds(0));
   opal_proc_for_name = &proc_for_name;
+  if (environment.other_device != nullptr) {
+    other_way_ = std::make_unique<OtherWay>(*environment.other_device, environment.port,
+                                            static_cast<EndpointServices&>(*this), module_, receivers_.data());
+  }
 }
 
 MainHalf::~MainHalf() = default;
@@ -55,7 +59,32 @@ opal_proc_t* MainHalf::proc_for_name(opal_process_name_t name) {
   return &at_work->procs_[name.vpid];
 }
 
+void MainHalf::submit(cpc::Command command) {
+  if (std::visit([](const auto& one) { return one.key.local_port; }, command) != OtherWay::kPort) {
+    environment_.submit(std::move(command));
+  }
+}
+
+Endpoint* MainHalf::way_beside(const Endpoint& endpoint) const noexcept {
+  Endpoint* const other =
+      other_way_ ? other_way_->endpoints().endpoint_to(endpoint.key().peer, 1U << OtherWay::kPort) : nullptr;
+  return other != nullptr && other != &endpoint && other->carrier() != nullptr ? other : nullptr;
+}
+
+std::vector<Endpoints*> MainHalf::modules() noexcept {
+  std::vector<Endpoints*> modules{&endpoints_};
+  if (other_way_) {
+    modules.push_back(&other_way_->endpoints());
+  }
+  return modules;
+}
+
 // ---- What happens
+
+void MainHalf::connect_other_way(std::uint8_t peer, std::vector<ibv_qp*> queue_pairs) {
+  at_work = this;
+  other_way_->connect(procs_[peer], peers_[peer], std::move(queue_pairs));
+}
 
 void MainHalf::on_upcall(const cpc::Upcall& upcall) {
   at_work = this;
@@ -73,10 +102,12 @@ std::chrono::milliseconds MainHalf::heal_timeout() const noexcept {
 
 void MainHalf::progress() {
   at_work = this;
-  if (has_left_) {
-    endpoints_.path().poll_goodbyes();
-  } else {
-    endpoints_.progress();
+  for (Endpoints* const one : modules()) {
+    if (has_left_) {
+      one->path().poll_goodbyes();
+    } else {
+      one->progress();
+    }
   }
 }
 
@@ -197,14 +228,28 @@ void MainHalf::rest(std::uint8_t peer) {
 void MainHalf::leave() {
   at_work = this;
   has_left_ = true;
-  endpoints_.begin_to_end();
-  endpoints_.say_goodbye_to_all();
+  for (Endpoints* const one : modules()) {
+    one->begin_to_end();
+  }
+  for (Endpoints* const one : modules()) {
+    one->say_goodbye_to_all();
+  }
+}
+
+bool MainHalf::is_leaving() const noexcept {
+  return endpoints_.are_leaving() || (other_way_ && other_way_->endpoints().are_leaving());
 }
 
 void MainHalf::end_goodbyes() {
-  endpoints_.set_observers(nullptr, std::chrono::milliseconds(0), heal_timeout(), std::chrono::milliseconds(0));
+  const auto set_timeout = [this](std::chrono::milliseconds timeout) {
+    endpoints_.set_observers(nullptr, timeout, heal_timeout(), std::chrono::milliseconds(0));
+    if (other_way_) {
+      other_way_->endpoints().set_observers(nullptr, timeout);
+    }
+  };
+  set_timeout(std::chrono::milliseconds(0));
   progress();
-  endpoints_.set_observers(nullptr, kNoTimeout, heal_timeout(), std::chrono::milliseconds(0));
+  set_timeout(kNoTimeout);
 }
 
 bool MainHalf::is_connected(std::uint8_t peer) const {
@@ -231,6 +276,9 @@ void MainHalf::add_to(Digest& digest, const ProcessNumbers& numbers) const {
     digest.add(under_way_[peer].size());
   }
   model::add_to(digest, endpoints_, environment_.processes, environment_.queues.count(), numbers);
+  if (other_way_) {
+    model::add_to(digest, other_way_->endpoints(), environment_.processes, environment_.queues.count(), numbers);
+  }
 }
 
 }  // namespace fabric::model

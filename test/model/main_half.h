@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "test/model/fabric.h"
 #include "test/model/ledger.h"
 #include "test/model/numbers.h"
+#include "test/model/other_way.h"
 #include "test/unit/path_parts.h"
 
 namespace fabric::model {
@@ -28,6 +30,7 @@ struct MainEnvironment {
   std::uint8_t self = 0;
   std::uint8_t processes = 0;
   test::FakeDevice& device;
+  test::FakeDevice* other_device;  ///< of another port, whose links never break; null: there is none
   const ReceiveQueues& queues;
   bool heals = false;
   const cpc::PortContext& port;
@@ -44,6 +47,8 @@ class MainHalf final : private EndpointServices {
   MainHalf(const MainHalf&) = delete;
   MainHalf& operator=(const MainHalf&) = delete;
 
+  /// There is a link with the peer through the other port.
+  void connect_other_way(std::uint8_t peer, std::vector<ibv_qp*> queue_pairs);
   void on_upcall(const cpc::Upcall& upcall);
   /// By an event of the device.
   void queue_pair_failed(std::uint32_t number);
@@ -69,7 +74,7 @@ class MainHalf final : private EndpointServices {
   void leave();
   [[nodiscard]] bool has_left() const noexcept { return has_left_; }
   /// Some goodbyes are under way.
-  [[nodiscard]] bool is_leaving() const noexcept { return endpoints_.are_leaving(); }
+  [[nodiscard]] bool is_leaving() const noexcept;
   /// They have been for long enough.
   void end_goodbyes();
   [[nodiscard]] bool is_connected(std::uint8_t peer) const;
@@ -90,6 +95,7 @@ class MainHalf final : private EndpointServices {
   };
 
   [[nodiscard]] std::chrono::milliseconds heal_timeout() const noexcept;
+  [[nodiscard]] std::vector<Endpoints*> modules() noexcept;
   [[nodiscard]] Endpoint* endpoint_to(std::uint8_t peer) const { return endpoints_.endpoint_to({kJob, peer}, 1); }
   void message_arrived(const std::byte* message, std::size_t size);
   void message_ended(std::uint8_t peer, std::uint8_t serial, int status);
@@ -103,15 +109,15 @@ class MainHalf final : private EndpointServices {
   [[nodiscard]] const ProcessInfo& own_info() const noexcept override { return peers_[environment_.self].info; }
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override { return &peers_[proc.proc_name.vpid]; }
   [[nodiscard]] std::string port_name() const override { return "model:1"; }
-  void submit(cpc::Command command) override { environment_.submit(std::move(command)); }
+  void submit(cpc::Command command) override;
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*reason*/) noexcept override {}
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
                      const Endpoint& /*way*/) noexcept override {}
-  Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return nullptr; }
-  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) const noexcept override {
-    return nullptr;
+  Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& peer) const noexcept override {
+    return endpoints_.endpoint_to(peer, 1);  // nothing is said of those through the other port
   }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {}
@@ -136,6 +142,7 @@ class MainHalf final : private EndpointServices {
   Counters counters_;
   Endpoints endpoints_;
   CompletionQueueRoom room_;
+  std::unique_ptr<OtherWay> other_way_;
 };
 
 }  // namespace fabric::model

@@ -33,6 +33,7 @@ enum class Mistake : std::uint8_t {
   kFlushingLost,
   kFlushingOfNewest,  ///< Flushing names the newest link, whichever is over
   kSentTwice,         ///< the device sends packets twice
+  kClaimsToKnow,      ///< who tells by another port what it has taken claims to know of every break
 };
 
 struct Options {
@@ -43,9 +44,11 @@ struct Options {
   std::uint8_t processes = 2;
   std::array<Plan, kMostProcesses> plans{};
 
-  std::uint8_t losses = 0;    ///< channels that break
-  std::uint8_t breaks = 0;    ///< queue pairs that break
-  bool heals = false;         ///< connections that break are made anew, with no limit of time
+  std::uint8_t losses = 0;  ///< channels that break
+  std::uint8_t breaks = 0;  ///< queue pairs that break
+  bool heals = false;       ///< connections that break are made anew, with no limit of time
+  bool other_way =
+      false;  ///< there is another port too, over which nothing is sent but what a broken connection leaves
   std::uint8_t retries = 0;   ///< attempts after the first that there is time for, if the peer is not heard of
   std::uint8_t failures = 0;  ///< verbs calls that fail
   std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later

@@ -10,38 +10,22 @@
 namespace fabric {
 namespace {
 
+using model::closing;
 using model::Exchange;
 using model::exchanging;
 using model::expect_no_fault;
+using model::expect_no_fault_at_random;
+using model::expect_no_fault_of;
+using model::is_small;
 using model::Options;
 using model::Sends;
 using model::text_of;
+using model::to_several;
 using model::with;
 
-/// Both close once.
-Options closing(Options options) {
-  options.plans[0].closes[1] = 1;
-  options.plans[1].closes[0] = 1;
-  options.closes_agreed = true;
-  options.retries = 1;
-  return options;
-}
-
-[[nodiscard]] bool is_small(const Sends& sends) {
-  return sends[0] + sends[1] == 1;
-}
 [[nodiscard]] std::uint8_t most_losses(const Sends& sends) {
   return model::is_deep() ? 3 : is_small(sends) ? 2 : 1;
 }
-/// Some of what can become of it, where there are millions of worlds.
-void expect_no_fault_at_random(const std::string& what, const Options& options) {
-  model::expect_no_fault_on(model::is_deep() ? 50000 : 3000, what + ", at random", options);
-}
-/// All that can become of it, or what fits the time.
-void expect_no_fault_of(const std::string& what, const Options& options) {
-  model::is_deep() ? expect_no_fault(what, options) : expect_no_fault_at_random(what, options);
-}
-
 /// As many channels break as there are retries: both always end up connected, to each other.
 START_TEST(both_connect_while_retries_last) {
   for (const auto& sends : model::kWhoSends) {
@@ -246,16 +230,6 @@ END_TEST
 
 // ---- X queues: one process sends to several of another node over one queue pair
 
-Options to_several(std::array<std::uint8_t, 3> sends) {
-  Options options;
-  options.cpc = cpc::kXoob;
-  options.processes = sends[2] != 0 ? 4 : 3;
-  for (std::size_t i = 0; i < sends.size(); ++i) {
-    options.plans[0].sends[i + 1] = sends[i];
-  }
-  return options;
-}
-
 /// As many channels break as there are retries: all connections come up, over one target.
 START_TEST(all_connect_while_retries_last) {
   for (std::uint8_t losses = 0; losses <= (model::is_deep() ? 2 : 1); ++losses) {
@@ -315,92 +289,6 @@ START_TEST(x_queues_both_ways) {
 }
 END_TEST
 
-/// Queue pairs break at any time, with what is under way having arrived or not, while messages go, while the break is found out, and
-/// while the next connection is made. Nobody is told, and nothing is lost.
-Options breaking(Options options, std::uint8_t breaks) {
-  options.breaks = breaks;
-  options.retries = breaks;
-  options.heals = true;
-  return options;
-}
-START_TEST(connections_that_break_are_made_anew) {
-  for (const auto& sends : {Sends{1, 0}, Sends{2, 0}, Sends{1, 1}, Sends{2, 2}}) {
-    const std::string what = text_of(sends) + ", queue pairs break";
-    is_small(sends) ? expect_no_fault(what + " once", breaking(with(sends), 1))
-                    : expect_no_fault_of(what + " once", breaking(with(sends), 1));
-    expect_no_fault_at_random(what + " three times", breaking(with(sends), 3));
-    if (sends == Sends{2, 2}) {
-      continue;  // of that with two breaks there are more worlds than can be seen in an hour
-    }
-    expect_no_fault_of(what + " twice", breaking(with(sends), 2));
-    for (const Exchange& exchange : model::kExchanges) {
-      expect_no_fault_of(what + " twice, " + exchange.name, breaking(exchanging(exchange, sends), 2));
-    }
-  }
-  Options two = breaking(with({2, 2}), 2);
-  two.queues = 2;
-  expect_no_fault_at_random("two queues break twice", two);
-}
-END_TEST
-
-/// The same while links are given up, applications close, and channels break.
-START_TEST(connections_that_break_end_in_order) {
-  Options resting = breaking(with({2, 1}), 1);
-  resting.plans[0].rests[1] = 1;
-  resting.plans[1].rests[0] = 1;
-  expect_no_fault_of("queue pairs break while links rest", resting);
-  // Not all of these worlds: an application that closes while its connection is made anew says goodbye over the new one, to the
-  // endpoint that the peer has made since, and whose messages are told to be lost where they cross that.
-  model::expect_no_fault_on(model::kMostWanders, "queue pairs break while applications close",
-                            breaking(closing(with({2, 1})), 1));
-  Options losing = breaking(with({2, 1}), 1);
-  losing.losses = 1;
-  losing.retries = 2;
-  expect_no_fault_of("queue pairs and channels break", losing);
-  Options leaving = breaking(with({1, 1}), 1);
-  leaving.plans[0].leaves = leaving.plans[1].leaves = 1;
-  // Not all of these either: nobody leaves MPI_Finalize before everybody's messages have ended, and here some do.
-  model::expect_no_fault_on(model::kMostWanders, "queue pairs break while processes end", leaving);
-}
-END_TEST
-
-/// With X queues each way breaks by itself, and what goes one way breaks for all processes of the peer's node. Who is asked what has
-/// arrived, and sends nothing itself, connects to answer.
-Options breaking_x(Options options, std::uint8_t breaks) {
-  options.cpc = cpc::kXoob;
-  return breaking(options, breaks);
-}
-START_TEST(x_queues_that_break_are_made_anew) {
-  for (const auto& sends : {Sends{1, 0}, Sends{1, 1}, Sends{2, 1}}) {
-    const std::string what = "X queues, " + text_of(sends) + ", queue pairs break";
-    is_small(sends) ? expect_no_fault(what + " once", breaking_x(with(sends), 1))
-                    : expect_no_fault_of(what + " once", breaking_x(with(sends), 1));
-    if (model::is_deep() && is_small(sends)) {
-      expect_no_fault(what + " twice", breaking_x(with(sends), 2));
-    }
-    expect_no_fault_at_random(what + " twice", breaking_x(with(sends), 2));
-  }
-  Options two = breaking_x(with({2, 2}), 3);
-  two.queues = 2;
-  expect_no_fault_at_random("X queues, two queues, queue pairs break three times", two);
-  expect_no_fault_of("X queues, several peers, queue pairs break twice", breaking(to_several({2, 1, 0}), 2));
-}
-END_TEST
-
-/// The same while channels break, applications close and processes end.
-START_TEST(x_queues_that_break_end_in_order) {
-  Options losing = breaking_x(with({2, 1}), 1);
-  losing.losses = 1;
-  losing.retries = 2;
-  expect_no_fault_at_random("X queues, queue pairs and channels break", losing);
-  model::expect_no_fault_on(model::kMostWanders, "X queues, queue pairs break while applications close",
-                            breaking_x(closing(with({2, 1})), 1));
-  Options leaving = breaking_x(with({1, 1}), 1);
-  leaving.plans[0].leaves = leaving.plans[1].leaves = 1;
-  model::expect_no_fault_on(model::kMostWanders, "X queues, queue pairs break while processes end", leaving);
-}
-END_TEST
-
 /// Worse: both ends close, a channel breaks and there are no retries. Everybody is told.
 START_TEST(everybody_is_told_of_x_queues) {
   Options options = to_several({1, 1, 0});
@@ -419,24 +307,10 @@ END_TEST
 int main() {
   using namespace fabric;
   const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
-  return run("connections", {both_connect_while_retries_last,
-                             requests_wait_for_their_turn,
-                             everybody_is_told,
-                             one_side_closes_and_connects_again,
-                             both_close_and_connect_again,
-                             queues_of_a_link_keep_no_order_between_them,
-                             idle_links_are_given_up,
-                             processes_end_in_order,
-                             processes_end_without_a_goodbye,
-                             both_become_clear_to_send,
-                             everybody_is_told_of_an_exchange,
-                             all_connect_while_retries_last,
-                             a_target_goes,
-                             a_user_goes,
-                             x_queues_both_ways,
-                             everybody_is_told_of_x_queues,
-                             x_queues_that_break_are_made_anew,
-                             x_queues_that_break_end_in_order,
-                             connections_that_break_are_made_anew,
-                             connections_that_break_end_in_order});
+  return run("connections", {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
+                             one_side_closes_and_connects_again, both_close_and_connect_again,
+                             queues_of_a_link_keep_no_order_between_them, idle_links_are_given_up,
+                             processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
+                             everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes,
+                             a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
 }

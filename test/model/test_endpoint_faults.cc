@@ -195,6 +195,17 @@ START_TEST(what_is_under_way_is_not_kept) {
 }
 END_TEST
 
+/// A message that has arrived over the last link goes by another port once more.
+START_TEST(what_is_told_by_another_port_is_not_final) {
+  Options options = breaking(with({1, 0}));
+  options.other_way = true;
+  options.mistake = Mistake::kClaimsToKnow;
+  const Found found = on_progress_thread([&](event_base* loop) { return wander(options, loop, 1, 3000); });
+  std::printf("what is told by another port is not final: %s, after\n%s", found.fault.c_str(), found.way.c_str());
+  ck_assert_msg(!found.fault.empty(), "it is not found");
+}
+END_TEST
+
 // ---- Mistakes
 
 void expect_mistake(const char* what, Options options, Mistake mistake, const std::string& expected) {
@@ -231,5 +242,6 @@ int main() {
        who_is_asked_to_rest_says_nothing, who_is_needed_does_not_hear_it, who_leaves_does_not_wait_for_cts,
        who_leaves_does_not_wait_for_its_connection, end_without_goodbye_ignored, superseded_link_kept,
        wish_forgotten_with_a_superseded_link, counts_are_not_exchanged, what_has_broken_is_not_made_anew,
-       what_is_under_way_is_not_kept, end_of_an_older_link_ends_the_newest, main_threads_make_mistakes});
+       what_is_under_way_is_not_kept, what_is_told_by_another_port_is_not_final, end_of_an_older_link_ends_the_newest,
+       main_threads_make_mistakes});
 }

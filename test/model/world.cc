@@ -9,7 +9,7 @@ World::World(const Options& options, event_base* loop)
     : options_(options),
       loop_(loop),
       fabric_(fault_, options.processes, options.transport == Transport::kIwarp),
-      ledger_(fault_, options.queues),
+      ledger_(fault_, options.queues, !options.other_way),
       network_(fault_, options.dials,
                [this](std::uint8_t process, std::unique_ptr<cpc::Channel> channel, cpc::Message request) {
                  if (at(process) != nullptr) {
@@ -24,6 +24,22 @@ World::World(const Options& options, event_base* loop)
   for (std::uint8_t rank = 0; rank < options.processes; ++rank) {
     processes_[rank] = std::make_unique<Process>(rank, options, loop, fabric_, network_, ledger_, fault_);
   }
+  fabric_.claims_to_know = options.mistake == Mistake::kClaimsToKnow;
+  for (std::uint8_t rank = 1; rank < options.processes && options.other_way; ++rank) {
+    connect_other_way(0, rank);
+  }
+}
+
+void World::connect_other_way(std::uint8_t rank, std::uint8_t peer) {
+  std::vector<ibv_qp*> ours;
+  std::vector<ibv_qp*> theirs;
+  for (std::uint8_t i = 0; i < options_.queues; ++i) {
+    const auto [our, their] = fabric_.make_other_way(rank, peer, i == 0 && options_.first_queue_is_shared);
+    ours.push_back(our);
+    theirs.push_back(their);
+  }
+  at(rank)->main().connect_other_way(peer, std::move(ours));
+  at(peer)->main().connect_other_way(rank, std::move(theirs));
 }
 
 // ---- What may happen next
@@ -396,7 +412,7 @@ void World::check_quiet() {
       fault_.add("a main thread remembers queue pairs that are gone");
     }
   }
-  if (!has_connections && !fabric_.all().empty()) {
+  if (!has_connections && fabric_.has_queue_pairs()) {
     fault_.add("targets are left over");
   }
   if (options_.one_target && fabric_.targets_made() > 1) {

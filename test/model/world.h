@@ -39,6 +39,7 @@ class World {
 
  private:
   [[nodiscard]] Process* at(std::uint8_t rank) const { return processes_[rank].get(); }
+  void connect_other_way(std::uint8_t rank, std::uint8_t peer);
   void offer(Choice choice, bool is_due = true);
   void offer_application(std::uint8_t rank);
   void offer_threads(std::uint8_t rank);

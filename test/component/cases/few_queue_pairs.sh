@@ -6,6 +6,7 @@
 four_queues=P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64
 # few PROCESSES QUEUE_PAIRS [MPIRUN ARGUMENT...] -- CHECK_MPI ARGUMENT... : each with so many queue pairs
 few() {
+  local -x OMPI_MCA_btl_fabric_dump_signal=USR1 # for what is slow (test/component/limited)
   local processes=$1 settings=(--mca btl_fabric_max_queue_pairs "$2" --mca btl_base_verbose 1 --mca btl_fabric_if_include "$dev_a")
   shift 2
   while [ "$1" != -- ]; do

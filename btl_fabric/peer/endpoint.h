@@ -38,13 +38,14 @@ struct PeerCounts;
 
 /// Why something happens to an endpoint, for the user and for the rows of the table that ask.
 struct EndpointCause {
-  std::string text{};                                 ///< what has failed
-  std::string history{};                              ///< how the connection came there
-  const LinkFailure* failure = nullptr;               ///< of kLinkFailed; says more than `text`
-  bool is_missed = false;                             ///< somebody waits for what has failed
-  bool is_reported = false;                           ///< the user knows already
-  bool is_final = false;                              ///< the connection is not made anew
-  bool was_wanted = true;                             ///< of kSetUpFailed: we had asked for what has failed
+  std::string text{};                    ///< what has failed
+  std::string history{};                 ///< how the connection came there
+  const LinkFailure* failure = nullptr;  ///< of kLinkFailed; says more than `text`
+  bool is_missed = false;                ///< somebody waits for what has failed
+  bool is_reported = false;              ///< the user knows already
+  bool is_final = false;                 ///< the connection is not made anew
+  bool may_be_agreed = false;  ///< of kSuperseded and kLost: the peer's answer that the link may go may be unread
+  bool was_wanted = true;      ///< of kSetUpFailed: we had asked for what has failed
   cpc::Direction direction = cpc::Direction::kBoth;   ///< of X queues: of the connection that it is about
   const std::vector<ibv_qp*>* queue_pairs = nullptr;  ///< of kReceivesWanted and kLinked
 };
@@ -192,6 +193,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void agree_on_counts();
   [[nodiscard]] std::span<PacketCounts> counts() const noexcept;
   [[nodiscard]] bool drop_arrived(std::span<const std::uint32_t> taken) noexcept;
+  [[nodiscard]] EndpointCause cause_of_end(std::string text) const;
   void break_off(const EndpointCause& cause);
   [[nodiscard]] Status connect_again();
   [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);

@@ -127,12 +127,18 @@ bool Endpoint::drop_arrived(std::span<const std::uint32_t> taken) noexcept {
   return LinkHealing::drop_arrived(healing_->backlog, counts(), taken, upper());
 }
 
+/// Of a link that is gone.
+EndpointCause Endpoint::cause_of_end(std::string text) const {
+  const bool is_going = state_ == EndpointState::kResting || state_ == EndpointState::kParting;
+  return {.text = std::move(text), .may_be_agreed = is_going};
+}
+
 void Endpoint::break_off(const EndpointCause& cause) {
   set_carrier(nullptr);
   cts_received_ = 0;
   has_heard_ = rest_is_put_off_ = has_asked_ = owes_counts_ = false;  // the next link tells its counts in any case
   begin_healing();
-  if (!healing_->has_broken) {
+  if (!healing_->has_broken && !cause.may_be_agreed) {
     healing_->has_broken = true;
     healing_->since = std::chrono::steady_clock::now();
     short_lives_ = healing_->since - healed_at_ < kShortLife ? short_lives_ + 1 : 0;

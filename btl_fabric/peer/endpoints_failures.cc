@@ -115,7 +115,8 @@ void Endpoints::completion_failed(Link& link, const LinkFailure& failure) noexce
     const bool tells = port_.address.link == Transport::kIwarp || heals;
     if (tells && !has_said_goodbye(link, failure.qpn)) {
       guarded(&endpoint, [&] {
-        endpoint.apply(EndpointEvent::kLost, {.text = "the connection is gone, and the peer has not said goodbye"});
+        endpoint.apply(EndpointEvent::kLost,
+                       endpoint.cause_of_end("the connection is gone, and the peer has not said goodbye"));
       });
     }
     return;

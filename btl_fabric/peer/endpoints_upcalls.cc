@@ -141,8 +141,8 @@ void Endpoints::on(const cpc::PeerLeft& upcall) {
   }
   const bool is_up = endpoint->state() == EndpointState::kConnected;
   endpoint->apply(EndpointEvent::kLost,
-                  {.text = is_up ? "the connection is gone, and the peer has not said goodbye"
-                                 : "the peer closed the connection before it was ready to receive"});
+                  endpoint->cause_of_end(is_up ? "the connection is gone, and the peer has not said goodbye"
+                                               : "the peer closed the connection before it was ready to receive"));
 }
 
 /// The peer's goodbye may have come before its end of the connection went.
@@ -207,7 +207,7 @@ void Endpoints::on(const cpc::Flushing& upcall) {
     endpoint->flushed(key.direction);
   }
   endpoint->apply(EndpointEvent::kSuperseded,
-                  {.text = "the peer has connected anew, and what it was sent before may be lost"});
+                  endpoint->cause_of_end("the peer has connected anew, and what it was sent before may be lost"));
 }
 
 }  // namespace fabric

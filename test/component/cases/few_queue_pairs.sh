@@ -13,7 +13,8 @@ few() {
     settings+=("$1")
     shift
   done
-  fabric "$processes" "${settings[@]}" "$check" "${@:2}" && says 'checks passed' && says 'idle ones make room for them'
+  fabric "$processes" "${settings[@]}" "$check" "${@:2}" && says 'checks passed' && says 'idle ones make room for them' &&
+    says_not 'had broken'
 }
 # Everybody with everybody, with queue pairs for half of the peers, or two, by every method.
 case_few_queue_pairs() {

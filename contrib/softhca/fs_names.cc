@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libsofthca_fs.so (softhca-run --fs): for programs that look into /dev/infiniband and /sys/class/infiniband before they call
-// verbs. Those names lead to $SOFTHCA_DIR, where softhca-run has put files, and the files in /dev look like devices.
+// libsofthca_fs.so: for programs that look into /dev/infiniband and /sys/class/infiniband before they call verbs (UCX, hwloc).
+// Those names lead to $SOFTHCA_DIR, where softhca-run has put files, and the files in /dev look like devices. softhca-run
+// preloads it where the machine has no such names (--fs, --no-fs). Any other name costs a few compared characters.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdarg>
 #include <cstdio>
@@ -20,7 +22,8 @@ namespace {
 class Name {
  public:
   explicit Name(const char* path) : path_(path) {
-    if (path == nullptr) return;
+    if (path == nullptr || path[0] != '/' || (path[1] != 'd' && path[1] != 's')) [[likely]]
+      return;
     device_ = std::strncmp(path, "/dev/infiniband/", 16) == 0;
     if (!device_ && std::strncmp(path, "/dev/infiniband", 15) != 0 &&
         std::strncmp(path, "/sys/class/infiniband", 21) != 0)
@@ -34,6 +37,10 @@ class Name {
     if (result == 0 && device_) status->st_mode = (status->st_mode & ~mode_t{S_IFMT}) | S_IFCHR;
     return result;
   }
+  int shown(int result, struct statx* status) const {
+    if (result == 0 && device_) status->stx_mode = static_cast<uint16_t>((status->stx_mode & ~S_IFMT) | S_IFCHR);
+    return result;
+  }
 
  private:
   const char* path_;
@@ -41,12 +48,21 @@ class Name {
   char buffer_[PATH_MAX];
 };
 
-// The C library's function of that name.
+// The C library's function of that name: looked up once, since that costs more than many a call.
 template <typename F>
-F* real(F*, const char* name) {
-  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+F* real(F*, std::atomic<void*>& found, const char* name) {
+  void* function = found.load(std::memory_order_relaxed);
+  if (function == nullptr) [[unlikely]] {
+    function = dlsym(RTLD_NEXT, name);
+    found.store(function, std::memory_order_relaxed);
+  }
+  return reinterpret_cast<F*>(function);
 }
-#define REAL(function) (real(function, #function))
+#define REAL(function)                                  \
+  ([] {                                                 \
+    static constinit std::atomic<void*> found{nullptr}; \
+    return real(function, found, #function);            \
+  }())
 
 mode_t mode_in(int flags, va_list list) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
@@ -61,6 +77,26 @@ SOFTHCA_EXPORT int stat(const char* path, struct stat* status) noexcept {
 SOFTHCA_EXPORT int stat64(const char* path, struct stat64* status) noexcept {
   const Name name(path);
   return name.shown(REAL(stat64)(name.get(), status), status);
+}
+SOFTHCA_EXPORT int lstat(const char* path, struct stat* status) noexcept {
+  const Name name(path);
+  return name.shown(REAL(lstat)(name.get(), status), status);
+}
+SOFTHCA_EXPORT int lstat64(const char* path, struct stat64* status) noexcept {
+  const Name name(path);
+  return name.shown(REAL(lstat64)(name.get(), status), status);
+}
+SOFTHCA_EXPORT int fstatat(int directory, const char* path, struct stat* status, int flags) noexcept {
+  const Name name(path);
+  return name.shown(REAL(fstatat)(directory, name.get(), status, flags), status);
+}
+SOFTHCA_EXPORT int fstatat64(int directory, const char* path, struct stat64* status, int flags) noexcept {
+  const Name name(path);
+  return name.shown(REAL(fstatat64)(directory, name.get(), status, flags), status);
+}
+SOFTHCA_EXPORT int statx(int directory, const char* path, int flags, unsigned mask, struct statx* status) noexcept {
+  const Name name(path);
+  return name.shown(REAL(statx)(directory, name.get(), flags, mask, status), status);
 }
 SOFTHCA_EXPORT int access(const char* path, int mode) noexcept {
   return REAL(access)(Name(path).get(), mode);
@@ -85,6 +121,13 @@ SOFTHCA_EXPORT int openat(int directory, const char* path, int flags, ...) {  //
   const mode_t mode = mode_in(flags, list);
   va_end(list);
   return REAL(openat)(directory, Name(path).get(), flags, mode);
+}
+SOFTHCA_EXPORT int openat64(int directory, const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return REAL(openat64)(directory, Name(path).get(), flags, mode);
 }
 SOFTHCA_EXPORT FILE* fopen(const char* path, const char* mode) {
   return REAL(fopen)(Name(path).get(), mode);

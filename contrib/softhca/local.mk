@@ -22,6 +22,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/layout_magic.h \
 	contrib/softhca/fabric/life_mark.cc \
 	contrib/softhca/fabric/life_mark.h \
+	contrib/softhca/fabric/nearest.cc \
+	contrib/softhca/fabric/nearest.h \
 	contrib/softhca/fabric/robust_lock.cc \
 	contrib/softhca/fabric/robust_lock.h \
 	contrib/softhca/device/attributes.cc \
@@ -132,9 +134,14 @@ contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/ctl/fabric_view.h \
 	contrib/softhca/ctl/files.cc \
 	contrib/softhca/ctl/files.h \
+	contrib/softhca/ctl/find_fabric.cc \
+	contrib/softhca/ctl/find_fabric.h \
 	contrib/softhca/ctl/softhca_ctl.cc \
+	contrib/softhca/ctl/start.cc \
+	contrib/softhca/ctl/start.h \
 	contrib/softhca/fabric/config.cc \
 	contrib/softhca/fabric/directory.cc \
+	contrib/softhca/fabric/nearest.cc \
 	contrib/softhca/faults/rules.cc
 contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags)
 
@@ -160,6 +167,7 @@ softhca_tests = \
 	test/softhca/ends.test \
 	test/softhca/exports.test \
 	test/softhca/kill.test \
+	test/softhca/messages.test \
 	test/softhca/objects.test \
 	test/softhca/run.test \
 	test/softhca/stores.test

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ctl/find_fabric.h"
 #include "fabric/directory.h"
 #include "transport/futex.h"
 
@@ -34,14 +35,25 @@ struct flock holder_of(int locks, unsigned first, unsigned count) {
 }  // namespace
 
 void give_up(const std::string& why) {
-  fprintf(stderr, "softhca-ctl: %s\n", why.c_str());
+  // softhca-run calls this program by its own name.
+  const std::string name = program_invocation_short_name;
+  fputs(in_each_line(name + ": ", why).c_str(), stderr);
   exit(2);
+}
+
+std::string in_each_line(const std::string& before, const std::string& text) {
+  std::string result;
+  for (size_t from = 0; from < text.size();) {
+    const size_t end = std::min(text.find('\n', from), text.size());
+    result += before + text.substr(from, end - from) + "\n";
+    from = end + 1;
+  }
+  return result;
 }
 
 FabricView::FabricView() {
   const char* directory = getenv("SOFTHCA_DIR");
-  if (directory == nullptr || *directory == '\0') give_up("$SOFTHCA_DIR is not set: run this below softhca-run");
-  directory_ = directory;
+  directory_ = directory != nullptr && *directory != '\0' ? directory : find_fabric("");
   if (const std::string problem = problem_of_directory(directory_); !problem.empty()) give_up(problem);
   if (const std::string errors = load_config(directory_, config_); !errors.empty()) give_up(errors);
   file_ = open((directory_ + "/slots").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

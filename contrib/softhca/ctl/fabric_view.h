@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The fabric in $SOFTHCA_DIR as softhca-ctl sees it: it looks and writes, but is no process of the fabric.
+// The fabric in $SOFTHCA_DIR, or the only one there is, as softhca-ctl sees it: it looks and writes, but is no process of the fabric.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -46,6 +46,9 @@ class FabricView {
   Slot* base_[kSlots] = {};
 };
 
+// Ends the program: `why`, which may have several lines, goes to stderr.
 [[noreturn]] void give_up(const std::string& why);
+// The text with that in front of each of its lines, which all end with a newline then.
+std::string in_each_line(const std::string& before, const std::string& text);
 
 }  // namespace softhca

@@ -4,18 +4,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ctl/fabric_view.h"
-#include "ctl/files.h"
+#include "ctl/find_fabric.h"
+#include "ctl/start.h"
+#include "fabric/nearest.h"
 #include "faults/rules.h"
 
 namespace softhca {
@@ -40,7 +44,12 @@ void ring_all(FabricView& fabric, uint32_t attention) {
 
 Slot& live(FabricView& fabric, unsigned number) {
   Slot* slot = fabric.live_slot(number);
-  if (slot == nullptr) give_up("no process has slot " + std::to_string(number));
+  if (slot == nullptr) {
+    std::string all;
+    fabric.for_each_live([&](unsigned there, Slot&) { all += " " + std::to_string(there); });
+    give_up("no process has slot " + std::to_string(number) +
+            (all.empty() ? "; there is no process in the fabric" : "; there are" + all));
+  }
   return *slot;
 }
 
@@ -84,7 +93,8 @@ void fail_qp(const char* qp_num, uint32_t event) {
   const unsigned qpn = number(qp_num, 1, 0xffffff, "QPN");
   Slot& slot = live(fabric, slot_of_qpn(qpn));
   QpShared& qp = slot.qps[index_of_qpn(qpn)];
-  if (qp.qp_num.load() != qpn) give_up("there is no such queue pair");
+  if (qp.qp_num.load() != qpn)
+    give_up(std::string("there is no queue pair ") + qp_num + " (softhca-ctl list shows those that there are)");
   qp.state.store(IBV_QPS_ERR);
   qp.events.fetch_or(kQpFlush | event);
   slot.qp_events.add(index_of_qpn(qpn));
@@ -101,7 +111,9 @@ void cq_error(Arguments arguments) {
   FabricView fabric;
   Slot& slot = live(fabric, number(arguments[0], 1, kSlots - 1, "SLOT"));
   const unsigned cq = number(arguments[1], 0, kCqsPerSlot - 1, "CQ");
-  if (slot.cqs[cq].in_use.load() == 0) give_up("there is no such completion queue");
+  if (slot.cqs[cq].in_use.load() == 0)
+    give_up("there is no completion queue " + std::to_string(cq) + " in slot " + arguments[0] +
+            " (softhca-ctl list shows them)");
   slot.cqs[cq].overrun.store(1);
   slot.cq_events.add(cq);
   FabricView::ring(slot, kLookCqs);
@@ -147,13 +159,15 @@ void list(Arguments) {
 
 void set_faults(Arguments arguments) {
   FabricView fabric;
-  std::ifstream file;
   const bool from_stdin = std::strcmp(arguments[0], "-") == 0;
-  if (!from_stdin) file.open(arguments[0]);
-  const std::string text = read_all(from_stdin ? std::cin : file);
-  if (!from_stdin && !file) give_up(std::string(arguments[0]) + " cannot be read");
+  errno = 0;
+  std::ifstream file(from_stdin ? "/dev/stdin" : arguments[0]);
+  const std::string text = read_all(file);
+  if (!file || errno != 0) give_up(std::string(arguments[0]) + " cannot be read: " + strerror(errno));
   std::vector<faults::Rule> rules;
-  if (const std::string errors = faults::parse_rules(text, rules); !errors.empty()) give_up(errors);
+  if (const std::string errors = faults::parse_rules(text, rules); !errors.empty())
+    give_up(in_each_line(from_stdin ? "" : std::string(arguments[0]) + ", ", errors) +
+            "the old rules hold; softhca-ctl options has the grammar");
 
   // In one step: nobody reads half of it.
   const std::string path = fabric.directory() + "/faults";
@@ -169,17 +183,8 @@ void options(Arguments) {
 
 // --- What softhca-run needs
 
-void check(Arguments) {
-  const FabricView fabric;  // complains of the configuration
-  std::ifstream file(fabric.directory() + "/faults");
-  std::vector<faults::Rule> rules;
-  if (const std::string errors = faults::parse_rules(read_all(file), rules); !errors.empty())
-    give_up("fault rules: " + errors);
-}
-
-void files(Arguments) {
-  const FabricView fabric;
-  if (const std::string error = make_files(fabric.directory(), fabric.config()); !error.empty()) give_up(error);
+void suggest(Arguments arguments) {
+  printf("%s\n", suggestion(arguments[0], {arguments.begin() + 1, arguments.end()}).c_str());
 }
 
 bool signal_all(FabricView& fabric, int signal) {
@@ -203,49 +208,79 @@ void end(Arguments) {
   for (int i = 0; i < 100 && signal_all(fabric, SIGKILL); ++i) usleep(10000);
 }
 
+constexpr size_t kAnyCount = SIZE_MAX;
+
 struct Command {
   const char* name;
   const char* arguments;
-  size_t count;
+  size_t least;
+  size_t most;
   void (*run)(Arguments arguments);
-  const char* help;
+  const char* help;  // nullptr: it is for softhca-run alone
 };
 constexpr Command kCommands[] = {
-    {"list", "", 0, list, "the processes of the fabric with what they have made, and who listens for connections"},
-    {"faults", "FILE|-", 1, set_faults, "these fault rules hold from now on"},
-    {"port-down", "NODE DEVICE PORT", 3, port_down, "the link of a port goes down"},
-    {"port-up", "NODE DEVICE PORT", 3, port_up, "and comes up again"},
-    {"lid-change", "NODE DEVICE PORT", 3, lid_change, "a port gets another LID"},
-    {"gid-change", "NODE DEVICE PORT", 3, gid_change, "a port gets other GIDs (those of an IP address stay)"},
-    {"device-fatal", "NODE DEVICE", 2, device_fatal, "all open contexts of a device fail"},
-    {"qp-fatal", "QPN", 1, qp_fatal, "a queue pair fails"},
-    {"qp-access", "QPN", 1, qp_access, "a queue pair fails, since the peer has asked for what it may not have"},
-    {"cq-error", "SLOT CQ", 2, cq_error, "a completion queue fails"},
-    {"kill", "SLOT", 1, kill_process, "SIGKILL for a process"},
-    {"options", "", 0, options, "all options of softhca-run --set, and the grammar of fault rules"},
-    {"check", "", 0, check, "complains of a bad configuration or bad rules"},
-    {"files", "", 0, files, "makes the files that programs look for in /sys and /dev"},
-    {"members", "", 0, members, "status 0: some process of the fabric lives"},
-    {"end", "", 0, end, "ends all processes of the fabric"},
+    {"list", "", 0, 0, list, "the processes of the fabric with what they have made, and who listens for connections"},
+    {"faults", "FILE|-", 1, 1, set_faults, "these fault rules hold from now on"},
+    {"port-down", "NODE DEVICE PORT", 3, 3, port_down, "the link of a port goes down"},
+    {"port-up", "NODE DEVICE PORT", 3, 3, port_up, "and comes up again"},
+    {"lid-change", "NODE DEVICE PORT", 3, 3, lid_change, "a port gets another LID"},
+    {"gid-change", "NODE DEVICE PORT", 3, 3, gid_change, "a port gets other GIDs (those of an IP address stay)"},
+    {"device-fatal", "NODE DEVICE", 2, 2, device_fatal, "all open contexts of a device fail"},
+    {"qp-fatal", "QPN", 1, 1, qp_fatal, "a queue pair fails"},
+    {"qp-access", "QPN", 1, 1, qp_access, "a queue pair fails, since the peer has asked for what it may not have"},
+    {"cq-error", "SLOT CQ", 2, 2, cq_error, "a completion queue fails"},
+    {"kill", "SLOT", 1, 1, kill_process, "SIGKILL for a process"},
+    {"options", "", 0, 0, options, "all options of softhca-run --set, and the grammar of fault rules"},
+    {"members", "", 0, 0, members, "status 0: some process of the fabric lives"},
+    {"end", "", 0, 0, end, "ends all processes of the fabric"},
+    {"start", "", 1, kAnyCount, start, nullptr},
+    {"suggest", "", 1, kAnyCount, suggest, nullptr},
 };
 
-[[noreturn]] void usage() {
-  fprintf(stderr, "usage: softhca-ctl COMMAND [ARGUMENT]..., below softhca-run (or with $SOFTHCA_DIR set)\n");
+void print_help() {
+  printf(
+      "usage: softhca-ctl [--join NAME] COMMAND [ARGUMENT]...\n"
+      "Looks at a running fabric and breaks it: that of softhca-run --join NAME; else, below softhca-run, its own; else the only\n"
+      "one that this user has.\n");
   for (const Command& command : kCommands)
-    fprintf(stderr, "  %-13s %-17s %s\n", command.name, command.arguments, command.help);
-  exit(2);
+    if (command.help != nullptr) printf("  %-13s %-17s %s\n", command.name, command.arguments, command.help);
+  printf("  --help, --version\n");
+}
+
+const Command& find_command(const char* name) {
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    if (std::strcmp(name, command.name) == 0) return command;
+    if (command.help != nullptr) names.emplace_back(command.name);
+  }
+  give_up("there is no command " + quoted(name) + suggestion(name, names) + " (--help)");
+}
+
+int run(Arguments arguments) {
+  while (!arguments.empty() && arguments[0][0] == '-') {
+    const std::string option = arguments[0];
+    if (option == "--help" || option == "-h") return print_help(), 0;
+    if (option == "--version") return puts("softhca-ctl " PACKAGE_VERSION), 0;
+    if (option != "--join")
+      give_up("there is no option " + quoted(option) + suggestion(option, {"--join", "--help", "--version"}));
+    if (arguments.size() < 2) give_up("--join needs the NAME of a fabric");
+    setenv("SOFTHCA_DIR", find_fabric(arguments[1]).c_str(), 1);
+    arguments = arguments.subspan(2);
+  }
+  if (arguments.empty()) return print_help(), 2;
+  const Command& command = find_command(arguments[0]);
+  arguments = arguments.subspan(1);
+  if (arguments.size() < command.least || arguments.size() > command.most)
+    give_up(std::string(command.name) +
+            (command.most == 0 ? " takes no argument" : std::string(" takes ") + command.arguments) +
+            ", and was given " + (arguments.empty() ? "nothing" : std::to_string(arguments.size())));
+  command.run(arguments);
+  return 0;
 }
 
 }  // namespace
 }  // namespace softhca
 
 int main(int argc, char** argv) {
-  if (argc < 2) softhca::usage();
-  for (const softhca::Command& command : softhca::kCommands)
-    if (std::strcmp(argv[1], command.name) == 0) {
-      if (static_cast<size_t>(argc) != 2 + command.count) softhca::usage();
-      command.run({argv + 2, command.count});
-      return 0;
-    }
-  softhca::usage();
+  return softhca::run({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "fabric/layout.h"
+#include "fabric/nearest.h"
 
 namespace softhca {
 namespace {
@@ -21,38 +24,46 @@ using Setting = std::variant<Number, bool Config::*, std::string Config::*, Pers
 
 struct Option {
   const char* name;
-  const char* values;
+  const char* values;  // nullptr: the range of the number
   const char* help;
   Setting setting;
 };
 
+constexpr const char* kPersonalities[] = {"ib", "roce", "iwarp"};
 constexpr uint64_t kAnySeed = UINT64_MAX;
 constexpr uint64_t kMaxLmc = 3;
 constexpr uint64_t kMinute = 60'000'000;
 
 const Option kOptions[] = {
     {"personality", "ib|roce|iwarp", "what kind of device it is (roce)", &Config::personality},
-    {"devices", "1..4", "devices of each node (1)", Number{&Config::devices, 1, kMaxDevices}},
-    {"ports", "1..2", "ports of each device (1)", Number{&Config::ports, 1, kMaxPorts}},
-    {"nodes", "1..64", "virtual nodes that processes are spread over (1)", Number{&Config::nodes, 1, kMaxNodes}},
+    {"devices", nullptr, "devices of each node (1)", Number{&Config::devices, 1, kMaxDevices}},
+    {"ports", nullptr, "ports of each device (1)", Number{&Config::ports, 1, kMaxPorts}},
+    {"nodes", nullptr, "virtual nodes that processes are spread over (1)", Number{&Config::nodes, 1, kMaxNodes}},
     {"node_from", "NAME", "environment variable with a number that chooses the node (round robin)", &Config::node_from},
-    {"seed", "N", "seed of everything that is random (1)", Number{&Config::seed, 0, kAnySeed}},
-    {"async_us", "N", "work requests start up to N microseconds after they were posted (0)",
+    {"seed", nullptr, "seed of everything that is random (1)", Number{&Config::seed, 0, kAnySeed}},
+    {"async_us", nullptr, "work requests start up to N microseconds after they were posted (0)",
      Number{&Config::async_us, 0, kMinute}},
     {"cma", "yes|no", "use process_vm_readv and process_vm_writev where the kernel permits it (yes)", &Config::cma},
     {"chaos_order", "yes|no", "RDMA WRITE stores its last byte first (no)", &Config::chaos_order},
-    {"landing", "0..8448", "SENDs of up to so many bytes go by way of shared memory, without a system call (8448)",
+    {"landing", nullptr, "SENDs of up to so many bytes go by way of shared memory, without a system call (8448)",
      Number{&Config::landing, 0, kMostLanded}},
-    {"max_qps", "N", "queue pairs of a process (0: what there is room for)", Number{&Config::max_qps, 0, kQpsPerSlot}},
-    {"max_cqs", "N", "completion queues of a process (0)", Number{&Config::max_cqs, 0, kCqsPerSlot}},
-    {"max_mrs", "N", "memory regions of a process (0)", Number{&Config::max_mrs, 0, kMrsPerSlot}},
-    {"max_srqs", "N", "shared receive queues of a process (0)", Number{&Config::max_srqs, 0, kSrqsPerSlot}},
-    {"max_inline", "N", "bytes of inline data in a work request (220)", Number{&Config::max_inline, 0, 4096}},
-    {"max_wr", "N", "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
-    {"max_cqe", "N", "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
-    {"lmc", "0..3", "InfiniBand ports have 2^lmc LIDs (0)", Number{&Config::lmc, 0, kMaxLmc}},
-    {"max_message", "N", "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
+    {"max_qps", nullptr, "queue pairs of a process (0: what there is room for)",
+     Number{&Config::max_qps, 0, kQpsPerSlot}},
+    {"max_cqs", nullptr, "completion queues of a process (0)", Number{&Config::max_cqs, 0, kCqsPerSlot}},
+    {"max_mrs", nullptr, "memory regions of a process (0)", Number{&Config::max_mrs, 0, kMrsPerSlot}},
+    {"max_srqs", nullptr, "shared receive queues of a process (0)", Number{&Config::max_srqs, 0, kSrqsPerSlot}},
+    {"max_inline", nullptr, "bytes of inline data in a work request (220)", Number{&Config::max_inline, 0, 4096}},
+    {"max_wr", nullptr, "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
+    {"max_cqe", nullptr, "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
+    {"lmc", nullptr, "InfiniBand ports have 2^lmc LIDs (0)", Number{&Config::lmc, 0, kMaxLmc}},
+    {"max_message", nullptr, "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
 };
+
+std::string values_of(const Option& option) {
+  if (option.values != nullptr) return option.values;
+  const auto& number = std::get<Number>(option.setting);
+  return std::to_string(number.least) + ".." + std::to_string(number.most);
+}
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");
@@ -78,12 +89,13 @@ struct Setter {
   }
   bool operator()(std::string Config::*member) const {
     config.*member = value;
-    return !value.empty();
+    return !value.empty() &&
+           value.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ==
+               std::string_view::npos;
   }
   bool operator()(Personality Config::*member) const {
-    constexpr std::string_view kNames[] = {"ib", "roce", "iwarp"};
     for (const Personality p : {Personality::Ib, Personality::Roce, Personality::Iwarp})
-      if (value == kNames[static_cast<int>(p)]) {
+      if (value == kPersonalities[static_cast<int>(p)]) {
         config.*member = p;
         return true;
       }
@@ -93,29 +105,54 @@ struct Setter {
 
 // What is wrong with the line; empty: nothing.
 std::string parse_line(std::string_view line, Config& config) {
-  line = trimmed(line.substr(0, line.find('#')));
-  if (line.empty()) return {};
   const size_t equals = line.find('=');
-  if (equals == std::string_view::npos) return "\"" + std::string(line) + "\" is not \"name = value\"";
-  const std::string name(trimmed(line.substr(0, equals)));
-  const std::string_view value = trimmed(line.substr(equals + 1));
-  for (const Option& option : kOptions) {
-    if (name != option.name) continue;
-    if (std::visit(Setter{config, value}, option.setting)) return {};
-    return name + " is " + option.values + ", not \"" + std::string(value) + "\"";
-  }
-  return "there is no option \"" + name + "\"";
+  if (equals == std::string_view::npos) return quoted(line) + " is not NAME=VALUE";
+  return set_option(trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1)), config);
 }
 
+struct Writer {
+  const Config& config;
+
+  std::string operator()(const Number& number) const {
+    return std::visit([&](auto member) { return std::to_string(config.*member); }, number.member);
+  }
+  std::string operator()(bool Config::*member) const { return config.*member ? "yes" : "no"; }
+  std::string operator()(std::string Config::*member) const { return config.*member; }
+  std::string operator()(Personality Config::*member) const { return kPersonalities[static_cast<int>(config.*member)]; }
+};
+
 }  // namespace
+
+std::string set_option(std::string_view name, std::string_view value, Config& config) {
+  std::vector<std::string_view> names;
+  for (const Option& option : kOptions) {
+    names.emplace_back(option.name);
+    if (name != option.name) continue;
+    if (std::visit(Setter{config, value}, option.setting)) return {};
+    std::string error = std::string(name) + " is " + values_of(option) + ", not " + quoted(value);
+    if (std::holds_alternative<Personality Config::*>(option.setting))
+      if (const std::string_view meant = nearest(value, {std::begin(kPersonalities), std::end(kPersonalities)});
+          !meant.empty())
+        error += "; did you mean " + quoted(meant) + "?";
+    return error;
+  }
+  return "there is no option " + quoted(name) + suggestion(name, names);
+}
+
+std::string option_of(std::string_view name, const Config& config) {
+  for (const Option& option : kOptions)
+    if (name == option.name) return std::visit(Writer{config}, option.setting);
+  return {};
+}
 
 std::string parse_config(const std::string& text, Config& config) {
   std::string errors;
   std::string_view rest = text;
-  for (unsigned line = 1; !rest.empty(); ++line) {
+  for (unsigned n = 1; !rest.empty(); ++n) {
     const size_t end = rest.find('\n');
-    const std::string error = parse_line(rest.substr(0, end), config);
-    if (!error.empty()) errors += "line " + std::to_string(line) + ": " + error + "\n";
+    const std::string_view line = trimmed(rest.substr(0, std::min(end, rest.find('#'))));
+    const std::string error = line.empty() ? std::string() : parse_line(line, config);
+    if (!error.empty()) errors += "line " + std::to_string(n) + ", " + quoted(line) + ": " + error + "\n";
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
   }
   return errors;
@@ -126,13 +163,14 @@ std::string load_config(const std::string& directory, Config& config) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) return path + " cannot be read\n";
-  return parse_config(text, config);
+  const std::string errors = parse_config(text, config);
+  return errors.empty() ? errors : path + ": " + errors;
 }
 
 std::string config_help() {
   std::string help;
   for (const Option& option : kOptions) {
-    std::string line = std::string("  ") + option.name + "=" + option.values;
+    std::string line = std::string("  ") + option.name + "=" + values_of(option);
     line.resize(line.size() < 28 ? 28 : line.size() + 1, ' ');
     help += line + option.help + "\n";
   }

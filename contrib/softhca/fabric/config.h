@@ -4,6 +4,7 @@
 // "name = value", '#' comments. One table (config.cc) has every name with its values and its help, which softhca-run prints.
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace softhca {
 
@@ -32,7 +33,11 @@ struct Config {
   unsigned lmc = 0;                 // InfiniBand: a port has 2^lmc LIDs
 };
 
-// Errors are one line each, "line N: ..."; empty when all is well.
+// Sets one option. What is wrong with it, and what would be right; empty: nothing.
+std::string set_option(std::string_view name, std::string_view value, Config& config);
+// Its value, as it would be written; empty: there is no such option, or it is not set.
+std::string option_of(std::string_view name, const Config& config);
+// Errors are one line each, `line N, "TEXT": ...`; empty when all is well.
 std::string parse_config(const std::string& text, Config& config);
 // The same for the file `config` in that directory; also when it cannot be read.
 std::string load_config(const std::string& directory, Config& config);

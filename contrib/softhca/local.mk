@@ -166,6 +166,7 @@ softhca_tests = \
 	test/softhca/cm.test \
 	test/softhca/ends.test \
 	test/softhca/exports.test \
+	test/softhca/join.test \
 	test/softhca/kill.test \
 	test/softhca/messages.test \
 	test/softhca/objects.test \

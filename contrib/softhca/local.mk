@@ -26,6 +26,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/nearest.h \
 	contrib/softhca/fabric/robust_lock.cc \
 	contrib/softhca/fabric/robust_lock.h \
+	contrib/softhca/fabric/traffic.h \
 	contrib/softhca/device/attributes.cc \
 	contrib/softhca/device/attributes.h \
 	contrib/softhca/device/port.cc \
@@ -139,6 +140,10 @@ contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/ctl/softhca_ctl.cc \
 	contrib/softhca/ctl/start.cc \
 	contrib/softhca/ctl/start.h \
+	contrib/softhca/ctl/top.cc \
+	contrib/softhca/ctl/top.h \
+	contrib/softhca/ctl/usage.cc \
+	contrib/softhca/ctl/usage.h \
 	contrib/softhca/fabric/config.cc \
 	contrib/softhca/fabric/directory.cc \
 	contrib/softhca/fabric/nearest.cc \
@@ -171,7 +176,8 @@ softhca_tests = \
 	test/softhca/messages.test \
 	test/softhca/objects.test \
 	test/softhca/run.test \
-	test/softhca/stores.test
+	test/softhca/stores.test \
+	test/softhca/top.test
 TESTS += $(softhca_tests)
 EXTRA_DIST += $(softhca_tests) test/softhca/run-programs test/softhca/pyverbs_cm.py
 
@@ -179,13 +185,17 @@ softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMA
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
 softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
 
-check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/forbid_cma
+check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/test_softhca_traffic \
+	test/softhca/forbid_cma
 test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
 test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_kill_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc
 test_softhca_test_softhca_stores_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir)
 test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)
+test_softhca_test_softhca_traffic_SOURCES = test/softhca/test_softhca_traffic.cc
+test_softhca_test_softhca_traffic_CPPFLAGS = $(IBVERBS_CFLAGS)
+test_softhca_test_softhca_traffic_LDADD = $(IBVERBS_LIBS)
 test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 
 if CHECK

@@ -99,21 +99,35 @@ void FabricView::for_each_live(const std::function<void(unsigned, Slot&)>& each)
     if (Slot* slot = live_slot(number)) each(number, *slot);
 }
 
-// Read, not mapped: the table is large and all but empty, and what is looked at by way of a mapping takes memory.
+// Read, not mapped: a table is large and all but empty, and what is looked at by way of a mapping takes memory.
+void FabricView::for_each_entry(unsigned slot, size_t table, size_t entry_bytes, size_t count,
+                                const std::function<void(size_t, const unsigned char*)>& each) const {
+  constexpr size_t kAtOnce = 256;
+  std::vector<unsigned char> entries(kAtOnce * entry_bytes);
+  const size_t begin = slot * kSlotBytes + table, end = begin + count * entry_bytes;
+  for (size_t at = begin; at < end;) {
+    // Pages that nobody has written to are no data; ENXIO: nor is there any behind them.
+    const off_t data = lseek(file_, static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) return;
+    if (data > static_cast<off_t>(at)) at += (static_cast<size_t>(data) - at) / entry_bytes * entry_bytes;
+    if (at >= end) return;
+    const size_t here = std::min(kAtOnce, (end - at) / entry_bytes);
+    const ssize_t got = pread(file_, entries.data(), here * entry_bytes, static_cast<off_t>(at));
+    if (got < static_cast<ssize_t>(entry_bytes))
+      give_up(std::string("the fabric's memory cannot be read: ") + strerror(errno));
+    for (size_t i = 0; i < static_cast<size_t>(got) / entry_bytes; ++i)
+      each((at - begin) / entry_bytes + i, &entries[i * entry_bytes]);
+    at += static_cast<size_t>(got) / entry_bytes * entry_bytes;
+  }
+}
+
 size_t FabricView::memory_regions(unsigned slot) const {
   size_t found = 0;
-  std::vector<unsigned char> entries(1024 * sizeof(MrEntry));
-  for (size_t first = 0; first < kMrsPerSlot; first += 1024) {
-    const size_t count = std::min<size_t>(1024, kMrsPerSlot - first);
-    const size_t at = slot * kSlotBytes + offsetof(Slot, mrs) + first * sizeof(MrEntry);
-    if (pread(file_, entries.data(), count * sizeof(MrEntry), static_cast<off_t>(at)) < 0)
-      give_up(std::string("the memory regions cannot be read: ") + strerror(errno));
-    for (size_t i = 0; i < count; ++i) {
-      uint32_t key = 0;
-      memcpy(&key, &entries[i * sizeof(MrEntry) + offsetof(MrEntry, key)], sizeof key);
-      found += key != 0 ? 1 : 0;
-    }
-  }
+  for_each_entry(slot, offsetof(Slot, mrs), sizeof(MrEntry), kMrsPerSlot, [&](size_t, const unsigned char* entry) {
+    uint32_t key = 0;
+    memcpy(&key, entry + offsetof(MrEntry, key), sizeof key);
+    found += key != 0 ? 1 : 0;
+  });
   return found;
 }
 

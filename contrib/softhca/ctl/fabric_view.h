@@ -3,6 +3,7 @@
 // The fabric in $SOFTHCA_DIR, or the only one there is, as softhca-ctl sees it: it looks and writes, but is no process of the fabric.
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,6 +30,9 @@ class FabricView {
   // nullptr: nobody has this slot.
   Slot* live_slot(unsigned slot);
   void for_each_live(const std::function<void(unsigned number, Slot& slot)>& each);
+  // Calls `each` for the entries of a table of a slot, without those where nothing has ever been.
+  void for_each_entry(unsigned slot, size_t table, size_t entry_bytes, size_t count,
+                      const std::function<void(size_t index, const unsigned char* entry)>& each) const;
   // Memory regions and windows of a slot.
   size_t memory_regions(unsigned slot) const;
   // By its index in Hub::target_users.

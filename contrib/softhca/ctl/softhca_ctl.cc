@@ -19,6 +19,7 @@
 #include "ctl/fabric_view.h"
 #include "ctl/find_fabric.h"
 #include "ctl/start.h"
+#include "ctl/top.h"
 #include "fabric/nearest.h"
 #include "faults/rules.h"
 
@@ -141,8 +142,8 @@ void list(Arguments) {
       const uint32_t qpn = qp.qp_num.load(), state = qp.state.load();
       if (qpn == 0) continue;
       printf("  qp 0x%06x: %s, to 0x%06x, %u messages in, %u receives posted\n", qpn,
-             state < std::size(kStates) ? kStates[state] : "?", qp.dest_qpn, qp.messages.load(),
-             qp.rq.posted.load() - qp.rq.taken.load());
+             state < std::size(kStates) ? kStates[state] : "?", qp.dest_qpn,
+             static_cast<unsigned>(qp.arrived.messages.load()), qp.rq.posted.load() - qp.rq.taken.load());
     }
     for (unsigned i = 0; i < kSrqsPerSlot; ++i)
       if (slot.srqs[i].in_use.load() != 0) printf("  srq %u\n", i);
@@ -220,6 +221,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"list", "", 0, 0, list, "the processes of the fabric with what they have made, and who listens for connections"},
+    {"top", "[--once [--json]]", 0, 2, top, "who uses the fabric and how much, each second"},
     {"faults", "FILE|-", 1, 1, set_faults, "these fault rules hold from now on"},
     {"port-down", "NODE DEVICE PORT", 3, 3, port_down, "the link of a port goes down"},
     {"port-up", "NODE DEVICE PORT", 3, 3, port_up, "and comes up again"},

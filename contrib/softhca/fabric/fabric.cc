@@ -216,6 +216,7 @@ void Fabric::announce() {
   header.asleep.store(0);
   header.attention.store(0);
   header.dead.store(0);
+  header.past.clear();
   header.incarnation.store(incarnation_);
   header.in_use.store(1, std::memory_order_release);
   header.counted.store(1);

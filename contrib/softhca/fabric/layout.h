@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "fabric/robust_lock.h"
+#include "fabric/traffic.h"
 
 namespace softhca {
 
@@ -196,7 +197,7 @@ struct alignas(256) QpShared {
   std::atomic<uint32_t> must_wait;
   alignas(64) RobustLock lock;
   std::atomic<uint32_t> expected_psn;  // peers, 24 bits: the next packet's
-  std::atomic<uint32_t> messages;      // peers: messages executed, ever
+  Traffic arrived;                     // peers, under the lock: messages executed, ever
   // A receive request that a peer has taken and not completed: its number in the ring << 1 | 1; 0: none. It is flushed with
   // the rest when that peer dies.
   std::atomic<uint32_t> taken_valid;
@@ -298,6 +299,7 @@ struct SlotHeader {
   alignas(64) RobustLock atomics;          // atomic operations on the owner's memory
   alignas(64) std::atomic<uint32_t> copies_asked;  // grows with every CopyRequest; futex of the thread that serves them
   std::atomic<uint32_t> copier;                    // CopierState of that thread
+  Traffic past;                                    // owner: QpShared::arrived of queue pairs that were destroyed
 };
 
 struct Slot {
@@ -311,6 +313,8 @@ struct Slot {
   alignas(4096) CqShared cqs[kCqsPerSlot];
   alignas(4096) SrqShared srqs[kSrqsPerSlot];
   alignas(4096) QpShared qps[kQpsPerSlot];
+  alignas(4096)
+      OwnTraffic sent[kQpsPerSlot];  // owner: what requests of these queue pairs have moved, and earlier ones'
   alignas(4096) MrEntry mrs[kMrsPerSlot];
   alignas(4096) uint8_t arena[];  // up to kSlotBytes
 };

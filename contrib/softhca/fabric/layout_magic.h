@@ -8,7 +8,7 @@ namespace softhca {
 // Another number for every layout that this file has had: of two builds, one reads something else where the other wrote. What
 // sizes and places do not show, a change of meaning, takes the next version.
 constexpr uint64_t layout_magic() {
-  constexpr uint64_t kVersion = 2;
+  constexpr uint64_t kVersion = 3;
   uint64_t hash = kVersion;
   for (const uint64_t part : {uint64_t{kSlots},
                               uint64_t{kSlotBytes},
@@ -17,6 +17,7 @@ constexpr uint64_t layout_magic() {
                               sizeof(CqEntry),
                               sizeof(CqShared),
                               sizeof(QpShared),
+                              sizeof(OwnTraffic),
                               sizeof(SrqShared),
                               sizeof(MrEntry),
                               sizeof(Mail),
@@ -32,6 +33,7 @@ constexpr uint64_t layout_magic() {
                               offsetof(Slot, cqs),
                               offsetof(Slot, srqs),
                               offsetof(Slot, qps),
+                              offsetof(Slot, sent),
                               offsetof(Slot, mrs),
                               offsetof(Slot, arena),
                               offsetof(Hub, ports),

@@ -111,6 +111,8 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
       tell_owner(m.fabric, slot_number, slot, dest, kQpFlush | kQpFatal);
       break;
     case Delivery::Done:
+      dest.arrived.count(request.length, 0);
+      break;
     case Delivery::SenderFault:
     case Delivery::SenderNoRoom:
     case Delivery::NoRoom:

@@ -159,6 +159,8 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
   if (acknowledged(qp) && reply.kind == Reply::Lost) return wait_for_transport(fabric, qp, entry);
   if (acknowledged(qp) && reply.kind == Reply::NotReady) return wait_for_receiver(fabric, qp, entry, reply.rnr_timer);
   qp.sq.psn = (qp.sq.psn + message.packets) & kPsnMask;
+  const bool takes = entry.opcode == IBV_WR_RDMA_READ;
+  fabric.self().sent[qp.index].count(takes ? entry.length : 0, takes ? 0 : entry.length);
   lost == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, lost);
 }
 

@@ -283,7 +283,8 @@ Reply respond(const Message& m) {
   const Reply reply = execute(m, dest, owner);
   if (reply.kind == Reply::Ack) {
     dest.expected_psn.store((sq.psn + m.packets) & kPsnMask, std::memory_order_relaxed);
-    dest.messages.store(dest.messages.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const bool takes = m.request.opcode == IBV_WR_RDMA_READ;
+    dest.arrived.count(takes ? 0 : m.request.length, takes ? m.request.length : 0);
   }
   return reply;
 }

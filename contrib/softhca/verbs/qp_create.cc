@@ -104,7 +104,8 @@ void hold(Qp& qp, uint32_t count) {
 bool publish(Qp& qp) {
   Fabric& fabric = *Fabric::get();
   QpShared& shared = fabric.self().qps[qp.index];
-  if (!fabric.commit(&shared, sizeof shared)) return false;
+  if (!fabric.commit(&shared, sizeof shared) || !fabric.commit(&fabric.self().sent[qp.index], sizeof(OwnTraffic)))
+    return false;
   RobustGuard guard(shared.lock, fabric.stamp());
   if (!make_receive_ring(fabric, shared.rq, qp.cap.max_recv_wr, qp.cap.max_recv_sge)) return false;
   shared.state.store(IBV_QPS_RESET, std::memory_order_relaxed);
@@ -115,7 +116,7 @@ bool publish(Qp& qp) {
   shared.recv_cq = qp.qp_base.recv_cq != nullptr ? Cq::of(qp.qp_base.recv_cq)->index : 0;
   shared.srq = qp.own_srq != nullptr ? qp.own_srq->index + 1 : 0;
   shared.taken_valid.store(0, std::memory_order_relaxed);
-  shared.messages.store(0, std::memory_order_relaxed);
+  shared.arrived.clear();
   shared.events.store(0, std::memory_order_relaxed);
   shared.must_wait.store(0, std::memory_order_relaxed);
   shared.comm_established = 0;
@@ -193,6 +194,15 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   return qp.release()->base();
 }
 
+// Of a QP that goes: the process has had them. Others may be destroyed at the same time.
+void keep_counts(Fabric& fabric, Traffic& arrived) {
+  Traffic& past = fabric.self().header.past;
+  past.messages.fetch_add(arrived.messages.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  past.bytes_in.fetch_add(arrived.bytes_in.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  past.bytes_out.fetch_add(arrived.bytes_out.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  arrived.clear();
+}
+
 // Nobody finds the QP any more when this returns, and no engine is at it.
 void unpublish(Qp& qp) {
   Fabric& fabric = *Fabric::get();
@@ -212,6 +222,7 @@ void unpublish(Qp& qp) {
     RobustGuard shared_guard(qp.shared->lock, fabric.stamp());
     qp.shared->qp_num.store(0, std::memory_order_relaxed);
     qp.shared->state.store(IBV_QPS_RESET, std::memory_order_release);
+    keep_counts(fabric, qp.shared->arrived);
   }
   drop_requests(qp);
 }

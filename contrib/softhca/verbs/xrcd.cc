@@ -176,7 +176,7 @@ uint32_t create(Fabric& fabric, uint32_t xrcd) {
     target.port_id = target.dest_port_id = target.dest_qpn = 0;
     target.pd = target.access = target.qkey = target.recv_cq = target.srq = 0;
     target.taken_valid.store(0, std::memory_order_relaxed);
-    target.messages.store(0, std::memory_order_relaxed);
+    target.arrived.clear();
     target.events.store(0, std::memory_order_relaxed);
     target.comm_established = 0;
     target.xrcd = xrcd;

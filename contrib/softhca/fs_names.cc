@@ -2,6 +2,9 @@
 // libsofthca_fs.so: for programs that look into /dev/infiniband and /sys/class/infiniband before they call verbs (UCX, hwloc).
 // Those names lead to $SOFTHCA_DIR, where softhca-run has put files, and the files in /dev look like devices. softhca-run
 // preloads it where the machine has no such names (--fs, --no-fs). Any other name costs a few compared characters.
+//
+// Likewise for programs that load libibverbs or librdmacm with dlopen (NCCL): a preloaded library does not reach the handle that
+// they get. They are given libraries of the same names that lead to libsofthca.so.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #define SOFTHCA_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -68,7 +72,34 @@ mode_t mode_in(int flags, va_list list) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
 }
 
+// The library of softhca's for that name, which lies beside this one; empty: there is none.
+[[gnu::noinline]] std::string drop_in_for(const char* file) {
+  const char* slash = std::strrchr(file, '/');
+  const char* base = slash != nullptr ? slash + 1 : file;
+  const bool verbs = std::strcmp(base, "libibverbs.so.1") == 0 || std::strcmp(base, "libibverbs.so") == 0;
+  const bool cm = std::strcmp(base, "librdmacm.so.1") == 0 || std::strcmp(base, "librdmacm.so") == 0;
+  Dl_info self{};
+  if ((!verbs && !cm) || dladdr(reinterpret_cast<void*>(&drop_in_for), &self) == 0) return {};
+  const std::string here(self.dli_fname);
+  const std::string drop_in = here.substr(0, here.rfind('/') + 1) + "drop-in/";
+  if (std::strncmp(file, drop_in.c_str(), drop_in.size()) == 0) return {};
+  return drop_in + (verbs ? "libibverbs.so.1" : "librdmacm.so.1");
+}
+[[gnu::noinline]] void* open_drop_in(const char* file, int mode) {
+  const std::string path = drop_in_for(file);
+  return path.empty() ? nullptr : REAL(dlopen)(path.c_str(), mode);
+}
+
 }  // namespace
+
+// Where it leads to the C library's, that has to see who called: it searches the caller's RUNPATH. So it is a jump, for which the
+// compiler has to optimize.
+extern "C" __attribute__((visibility("default"), optimize("O2"))) void* dlopen(const char* file, int mode) {
+  if (file != nullptr &&
+      (std::strstr(file, "libibverbs.so") != nullptr || std::strstr(file, "librdmacm.so") != nullptr))
+    if (void* library = open_drop_in(file, mode)) return library;
+  return REAL(dlopen)(file, mode);
+}
 
 SOFTHCA_EXPORT int stat(const char* path, struct stat* status) noexcept {
   const Name name(path);

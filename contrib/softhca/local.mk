@@ -129,6 +129,18 @@ contrib_softhca_libsofthca_fs_la_SOURCES = contrib/softhca/fs_names.cc
 contrib_softhca_libsofthca_fs_la_LDFLAGS = $(softhca_ldflags)
 contrib_softhca_libsofthca_fs_la_LIBADD = -ldl
 
+# Libraries of the names that programs give to dlopen: they have the versions of the real ones, and lead to libsofthca.so.
+softhca_drop_in = contrib/softhca/.libs/drop-in/libibverbs.so.1 contrib/softhca/.libs/drop-in/librdmacm.so.1
+drop_indir = $(softhcadir)/drop-in
+nodist_drop_in_DATA = $(softhca_drop_in)
+softhca_versions = sed -n "s/^\($$prefix[0-9.]*\) {.*/\1 {};/p" $(srcdir)/contrib/softhca/exports.map
+$(softhca_drop_in): contrib/softhca/libsofthca.la contrib/softhca/exports.map
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && case $@ in *ibverbs*) prefix=IBVERBS_ ;; *) prefix=RDMACM_ ;; esac && \
+	  $(softhca_versions) >$@.map && \
+	  $(CC) -shared -nostdlib -Wl,-soname,$(@F) -Wl,--version-script=$@.map -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-as-needed \
+	    contrib/softhca/.libs/libsofthca.so -o $@
+CLEANFILES = $(softhca_drop_in) $(softhca_drop_in:=.map)
+
 bin_PROGRAMS = contrib/softhca/softhca-ctl
 contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/ctl/fabric_view.cc \
@@ -154,7 +166,7 @@ bin_SCRIPTS = contrib/softhca/softhca-run
 contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|;s|@VERSION[@]|$(VERSION)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
 	  chmod +x $@.new && mv $@.new $@
-CLEANFILES = contrib/softhca/softhca-run
+CLEANFILES += contrib/softhca/softhca-run
 
 dist_man1_MANS = contrib/softhca/softhca-run.1
 EXTRA_DIST += contrib/softhca/README.md contrib/softhca/PYVERBS.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
@@ -169,6 +181,7 @@ softhca-uninstall-hook:
 
 softhca_tests = \
 	test/softhca/cm.test \
+	test/softhca/dlopen.test \
 	test/softhca/ends.test \
 	test/softhca/exports.test \
 	test/softhca/join.test \
@@ -186,6 +199,7 @@ softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
 softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
 
 check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/test_softhca_traffic \
+	test/softhca/test_softhca_dlopen \
 	test/softhca/forbid_cma
 test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
 test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
@@ -196,6 +210,9 @@ test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_traffic_SOURCES = test/softhca/test_softhca_traffic.cc
 test_softhca_test_softhca_traffic_CPPFLAGS = $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_traffic_LDADD = $(IBVERBS_LIBS)
+test_softhca_test_softhca_dlopen_SOURCES = test/softhca/test_softhca_dlopen.cc
+test_softhca_test_softhca_dlopen_CPPFLAGS = $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
+test_softhca_test_softhca_dlopen_LDADD = -ldl
 test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 
 if CHECK

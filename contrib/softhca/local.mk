@@ -160,15 +160,15 @@ contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/fabric/directory.cc \
 	contrib/softhca/fabric/nearest.cc \
 	contrib/softhca/faults/rules.cc
-contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags)
+contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags) -DSOFTHCA_VERSION=\"$(SOFTHCA_VERSION)\"
 
 bin_SCRIPTS = contrib/softhca/softhca-run
 contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|;s|@VERSION[@]|$(VERSION)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@libdir[@]|$(libdir)|;s|@SOFTHCA_VERSION[@]|$(SOFTHCA_VERSION)|' $(srcdir)/contrib/softhca/softhca-run.in >$@.new && \
 	  chmod +x $@.new && mv $@.new $@
 CLEANFILES += contrib/softhca/softhca-run
 
-dist_man1_MANS = contrib/softhca/softhca-run.1
+dist_man_MANS = contrib/softhca/softhca-ctl.1 contrib/softhca/softhca-run.1 contrib/softhca/softhca.7
 EXTRA_DIST += contrib/softhca/README.md contrib/softhca/PYVERBS.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
 
 # The loader wants the .so alone.
@@ -186,6 +186,7 @@ softhca_tests = \
 	test/softhca/exports.test \
 	test/softhca/join.test \
 	test/softhca/kill.test \
+	test/softhca/manuals.test \
 	test/softhca/messages.test \
 	test/softhca/objects.test \
 	test/softhca/run.test \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// softhca-ctl: looks at a running fabric, and breaks it. See softhca-run(1).
+// softhca-ctl: looks at a running fabric, and breaks it. See softhca-ctl(1).
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <unistd.h>
@@ -262,7 +262,7 @@ int run(Arguments arguments) {
   while (!arguments.empty() && arguments[0][0] == '-') {
     const std::string option = arguments[0];
     if (option == "--help" || option == "-h") return print_help(), 0;
-    if (option == "--version") return puts("softhca-ctl " PACKAGE_VERSION), 0;
+    if (option == "--version") return puts("softhca-ctl " SOFTHCA_VERSION), 0;
     if (option != "--join")
       give_up("there is no option " + quoted(option) + suggestion(option, {"--join", "--help", "--version"}));
     if (arguments.size() < 2) give_up("--join needs the NAME of a fabric");

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ctl/files.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "ctl/fabric_view.h"
 
 namespace softhca {
 namespace {
@@ -30,6 +36,17 @@ void make_port(const fs::path& port, const Config& config) {
 }
 
 }  // namespace
+
+std::string text_of(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") file.open(path);
+  if (path != "-" && !file) give_up(path + " cannot be read: " + strerror(errno));
+  try {
+    return {std::istreambuf_iterator<char>(path == "-" ? std::cin : file), {}};
+  } catch (const std::ios::failure& error) {  // a folder can be opened
+    give_up(path + " cannot be read: " + error.code().message());
+  }
+}
 
 // What depends on the node, addresses above all, is not there: it has to be asked of verbs.
 std::string make_files(const std::string& directory, const Config& config) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ctl/fabric_view.h"
+#include "ctl/files.h"
 #include "ctl/find_fabric.h"
 #include "ctl/start.h"
 #include "ctl/top.h"
@@ -52,10 +53,6 @@ Slot& live(FabricView& fabric, unsigned number) {
             (all.empty() ? "; there is no process in the fabric" : "; there are" + all));
   }
   return *slot;
-}
-
-std::string read_all(std::istream& from) {
-  return {std::istreambuf_iterator<char>(from), {}};
 }
 
 // --- Ports and devices
@@ -160,20 +157,16 @@ void list(Arguments) {
 
 void set_faults(Arguments arguments) {
   FabricView fabric;
-  const bool from_stdin = std::strcmp(arguments[0], "-") == 0;
-  errno = 0;
-  std::ifstream file(from_stdin ? "/dev/stdin" : arguments[0]);
-  const std::string text = read_all(file);
-  if (!file || errno != 0) give_up(std::string(arguments[0]) + " cannot be read: " + strerror(errno));
+  const std::string path = arguments[0], text = text_of(path);
   std::vector<faults::Rule> rules;
   if (const std::string errors = faults::parse_rules(text, rules); !errors.empty())
-    give_up(in_each_line(from_stdin ? "" : std::string(arguments[0]) + ", ", errors) +
+    give_up(in_each_line(path == "-" ? "" : path + ", ", errors) +
             "the old rules hold; softhca-ctl options has the grammar");
 
   // In one step: nobody reads half of it.
-  const std::string path = fabric.directory() + "/faults";
-  std::ofstream(path + ".new") << text;
-  if (rename((path + ".new").c_str(), path.c_str()) != 0) give_up("the rules cannot be written");
+  const std::string installed = fabric.directory() + "/faults";
+  std::ofstream(installed + ".new") << text;
+  if (rename((installed + ".new").c_str(), installed.c_str()) != 0) give_up("the rules cannot be written");
   fabric.hub().faults_version.fetch_add(1);
   ring_all(fabric, kLookFaults);
 }

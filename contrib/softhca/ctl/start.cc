@@ -48,14 +48,6 @@ std::vector<Wish> wishes_in(std::span<char* const> arguments) {
   return wishes;
 }
 
-std::string text_of(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || errno != 0) give_up(path + " cannot be read: " + strerror(errno != 0 ? errno : EIO));
-  return text;
-}
-
 std::string checked_rules(const std::string& path) {
   const std::string text = text_of(path);
   std::vector<faults::Rule> rules;

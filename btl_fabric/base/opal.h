@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Open MPI's internal interfaces, as this component uses them. No other file includes an Open MPI header, and every
-// difference between Open MPI 4.1 and 5.0 is here: nothing else of this component asks for the version.
+// difference between Open MPI 4.1 and 5.0 is here: nothing else of this component asks for the version, but job_notes.cc, where every
+// function differs.
 #pragma once
 
 #include <cassert>

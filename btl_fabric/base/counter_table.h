@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "btl_fabric/base/job_tally.h"
 #include "btl_fabric/base/peer_room.h"
 #include "common/accounting/region_budget.h"
 #include "cpc/core/unknown_peers.h"
@@ -38,6 +39,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t waits_for_connection = 0;
   std::uint64_t waits_for_credit = 0;
   std::uint64_t waits_for_slot = 0;
+  std::uint64_t waits_for_buffer = 0;
   std::uint64_t receive_queues_grown = 0;
   std::uint64_t completions_borrowed = 0;
   std::uint64_t puts = 0;
@@ -58,6 +60,7 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t connections_healed = 0;
   std::uint64_t connections_rested = 0;
   std::uint64_t xrc_senders = 0;
+  JobTally tally;  ///< not of MPI_T
 };
 
 /// Open MPI's registration cache does so for whatever thread asks.
@@ -102,6 +105,8 @@ inline constexpr std::array kCounterTable = {
                 "Messages that waited for a credit: more rd_num, or a larger rd_low, may help"},
     CounterSpec{"waits_for_slot", &Counters::waits_for_slot,
                 "Messages that waited for room in the send queue: a larger sd_max may help"},
+    CounterSpec{"waits_for_buffer", &Counters::waits_for_buffer,
+                "Times that a message found no send buffer, and waited in Open MPI: a larger free_list_max may help"},
     CounterSpec{"receive_queues_grown", &Counters::receive_queues_grown,
                 "Times that a P queue got more receive buffers because its peer had run out of credits"},
     CounterSpec{"completions_borrowed", &Counters::completions_borrowed,

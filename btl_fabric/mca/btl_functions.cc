@@ -3,6 +3,7 @@
 // The functions that Open MPI calls a module by: each is a line or two into C++, and lets no exception out.
 // What they promise is in Open MPI's opal/mca/btl/btl.h.
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <optional>
 #include <string>
@@ -115,6 +116,12 @@ size_t largest_message(const mca_btl_base_endpoint_t* endpoint) noexcept {
   return static_cast<const Endpoint*>(endpoint)->subset.largest();
 }
 
+/// Atomically: whoever asks for a buffer has no lock.
+[[gnu::cold]] void count_missing_buffer(Counters& sums, std::size_t queue) noexcept {
+  std::atomic_ref(sums.waits_for_buffer).fetch_add(1, std::memory_order_relaxed);
+  std::atomic_ref(sums.tally.queues[queue].for_buffer).fetch_add(1, std::memory_order_relaxed);
+}
+
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
 Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
   PacketPath& path = module.in_context(Component::get().locks().current()).path();
@@ -124,6 +131,7 @@ Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_
   }
   Fragment* fragment = path.get_send(queue);
   if (fragment == nullptr) [[unlikely]] {
+    count_missing_buffer(path.counters(), queue);
     return nullptr;
   }
   fragment->order = order;

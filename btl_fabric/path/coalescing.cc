@@ -194,7 +194,7 @@ void Link::post_packet() noexcept {
   }
   LinkQueue& queue = *coalescing_;
   if (const Room room = queue.room(); room != Room::kYes) {
-    ++(room == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
+    count_wait(path_.counters(), room, queue.index);
   }
   send_waiting(queue);
 }

@@ -342,6 +342,7 @@ bool Link::take_notes(LinkQueue& queue, const PacketHeader& header) noexcept {
   }
   if (added > 0) {
     ++path_.counters().receive_queues_grown;
+    ++path_.counters().tally.queues[queue.index].grown;
     queue.credits.grow(added);
     refill(queue);
   }

@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/fragment.h"
 #include "btl_fabric/base/packet_header.h"
 #include "btl_fabric/path/kept_packets.h"
@@ -48,6 +49,13 @@ inline constexpr std::size_t kMaxInline = 1024;
 
 /// Why a message cannot be posted now.
 enum class Room { kYes, kNoCredit, kNoSlot };
+
+/// A message waits, for one of these, on a queue of this index.
+inline void count_wait(Counters& sums, Room room, std::uint8_t queue) noexcept {
+  QueueWaits& of_queue = sums.tally.queues[queue];
+  ++(room == Room::kNoSlot ? sums.waits_for_slot : sums.waits_for_credit);
+  ++(room == Room::kNoSlot ? of_queue.for_slot : of_queue.for_credit);
+}
 
 /// Belongs to whoever holds the context's lock.
 struct LinkQueue {

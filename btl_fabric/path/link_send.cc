@@ -137,7 +137,7 @@ int Link::send_later(LinkQueue& queue, Fragment& fragment) noexcept {
   if (&queue == coalescing_) {
     open_packet_ = nullptr;  // only the last one that waits takes more
   }
-  ++(queue.room() == Room::kNoSlot ? path_.counters().waits_for_slot : path_.counters().waits_for_credit);
+  count_wait(path_.counters(), queue.room(), queue.index);
   queue.waiting.push_back(&fragment);
   if (SendShare* share = queue.share; share != nullptr) {
     share->sends.enqueue(queue);

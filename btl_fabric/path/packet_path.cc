@@ -68,9 +68,11 @@ Status PacketPath::start_shared_queues() {
 }
 
 void PacketPath::srq_limit_reached(const void* srq) noexcept {
-  for (const auto& shared : queues_.shared_queues) {
+  for (std::size_t i = 0; i < queues_.shared_queues.size(); ++i) {
+    const auto& shared = queues_.shared_queues[i];
     if (shared && shared->srq() == srq) {
       ++counters().srq_limit_events;
+      ++counters().tally.queues[i].ran_low;
       shared->limit_reached();
     }
   }

@@ -85,6 +85,11 @@ case_counters_of_buffers() {
     counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_num 4000 -- registrations=0-60 &&
     counts --mca btl_fabric_receive_queues $few --mca btl_fabric_free_list_inc 2 -- registrations=1000
 }
+case_counters_of_missing_buffers() { # two at a time, and what is sent from them takes a while
+  counts --mca btl_fabric_free_list_max 2 --mca btl_fabric_free_list_num 2 --mca btl_fabric_coalesce_size 0 \
+    --mca btl_fabric_max_inline_data 0 -- waits_for_buffer=1 &&
+    counts --mca btl_fabric_free_list_max 0 -- waits_for_buffer=0-0
+}
 case_counters_of_reads() { # the large messages, which the receiver reads
   counts -- gets=8 get_bytes=8388608-8388608 puts=0-0
 }

@@ -79,6 +79,7 @@ struct Params {
   int dump_signal = 0;
   int keepalive = 0;
   char* trace = nullptr;
+  char* report = nullptr;
 };
 
 /// A word that stands for a number.
@@ -335,6 +336,11 @@ inline constexpr std::array kParamTable = {
         "trace", &Params::trace, nullptr, 7,
         "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "
         "contrib/wireup/draw; %r in it stands for the rank, %j for the job's number under mpirun"),
+    text_param(
+        "report", &Params::report, nullptr, 2,
+        "1: when the job ends, rank 0 says for the whole job what it ran on, how much it has sent, and who waited for what, with "
+        "the parameter that helps. 2: a line when a connection comes about, too. A file that ends in .json: the same, for "
+        "programs; %j in it stands for the job's number under mpirun. Nothing or 0: no report"),
 };
 
 /// "between 0 and 7", "at least 1"

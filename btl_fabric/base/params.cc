@@ -223,6 +223,13 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
       wrong.push_back("btl_fabric_queue_costs: " + costs.error().text);
     }
   }
+  if (values.report != nullptr) {
+    const std::string_view report = values.report;
+    if (!report.empty() && report != "0" && report != "1" && report != "2" && !report.ends_with(".json")) {
+      wrong.push_back("btl_fabric_report is \"" + std::string(report) +
+                      "\", but must be 0, 1, 2 or the name of a file that ends in .json");
+    }
+  }
   check_pair("if_", values.if_include, values.if_exclude, wrong);
   check_pair("cpc_", values.cpc_include, values.cpc_exclude, wrong);
   return wrong;

@@ -47,6 +47,7 @@ Result<ChosenQueues> ChosenQueues::read() {
     return tl::unexpected(std::move(list).error());
   }
   made.list_ = std::move(*list);
+  made.why_ = "as btl_fabric_receive_queues says";
   return made;
 }
 
@@ -75,7 +76,8 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   if (level_ != kListGiven) {
     level_ = choice.level;
     list_ = cpc::queues_of_level(level_);
-    report_queues_chosen(list_, choice.why);
+    why_ = choice.why;
+    report_queues_chosen(list_, why_);
   }
   if (!choice.shortfall.empty()) {
     report_queues_too_large(list_, choice.shortfall);

@@ -27,6 +27,8 @@ class ChosenQueues {
   void choose(std::span<const UsablePort> ports, const LimitWishes& wishes);
 
   [[nodiscard]] const ReceiveQueues& list() const noexcept { return list_; }
+  /// What the choice has followed, or that there was none.
+  [[nodiscard]] const std::string& why() const noexcept { return why_; }
   /// What the modex says: kListGiven if it was not chosen.
   [[nodiscard]] std::uint8_t level() const noexcept { return level_; }
 
@@ -44,6 +46,7 @@ class ChosenQueues {
   [[nodiscard]] std::int64_t share(const UsablePort& port) const;
 
   ReceiveQueues list_;
+  std::string why_;
   std::uint8_t level_ = kListGiven;
   std::map<const OpenDevice*, std::int64_t> modules_;  ///< of the process, by device
   std::uint64_t memory_ = 0;                           ///< for a module; 0: no limit

@@ -249,6 +249,9 @@ void Component::finalize_module(Module* module) noexcept {
       say_goodbye();
     }
     take_down();
+    if (job_reporter_ != nullptr) {
+      job_reporter_->finish();
+    }
   }
 }
 

@@ -82,6 +82,11 @@ void ModuleServices::report_connection_failed(const Endpoint& endpoint, const st
   say([&] { fabric::report_connection_failed(module_, endpoint, reason, history); });
 }
 
+void ModuleServices::report_connected(const Endpoint& endpoint, std::string_view method,
+                                      std::chrono::microseconds took) noexcept {
+  say([&] { fabric::report_connected(module_, endpoint, method, took); });
+}
+
 void ModuleServices::report_healed(const Endpoint& endpoint, const std::string& how) noexcept {
   say([&] { fabric::report_healed(module_, endpoint, how); });
 }

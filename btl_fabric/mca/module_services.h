@@ -23,6 +23,8 @@ class ModuleServices final : public EndpointServices {
   void tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;
+  void report_connected(const Endpoint& endpoint, std::string_view method,
+                        std::chrono::microseconds took) noexcept override;
   void report_healed(const Endpoint& endpoint, const std::string& how) noexcept override;
   void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept override;
   void report_connection_failed(const Endpoint& endpoint, const std::string& reason,

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "btl_fabric/base/params.h"
@@ -290,6 +291,19 @@ void report_not_missed(const Module& module, const Endpoint& endpoint, const std
   opal_output_verbose(5, opal_btl_base_framework.framework_output,
                       "btl:fabric: %s: %s wanted a connection, which failed: %s", module.name().c_str(),
                       describe_peer(endpoint).c_str(), reason.c_str());
+}
+
+void report_connected(const Module& module, const Endpoint& endpoint, std::string_view method,
+                      std::chrono::microseconds took) {
+  constexpr int kLevel = 5;
+  const bool is_asked_for = params().report != nullptr && std::string_view(params().report) == "2";
+  if (!is_asked_for && opal_output_get_verbosity(opal_btl_base_framework.framework_output) < kLevel) {
+    return;
+  }
+  opal_output(is_asked_for ? 0 : opal_btl_base_framework.framework_output,
+              "btl:fabric: rank %u: %s is connected with %s by %.*s, after %.1f ms", OPAL_PROC_MY_NAME.vpid,
+              module.name().c_str(), describe_peer(endpoint).c_str(), static_cast<int>(method.size()), method.data(),
+              static_cast<double>(took.count()) / 1000);
 }
 
 void report_healed(const Module& module, const Endpoint& endpoint, const std::string& how) {

@@ -6,10 +6,12 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "btl_fabric/base/opal.h"
@@ -74,6 +76,9 @@ void report_queue_pairs_short(const Module& module);
 void report_queues_differ(const opal_proc_t& proc, const std::string& ours, const std::string& theirs);
 /// Verbosely: a connection that only the peer wanted.
 void report_not_missed(const Module& module, const Endpoint& endpoint, const std::string& reason);
+/// If btl_fabric_report is 2, or verbosely: a connection has come about.
+void report_connected(const Module& module, const Endpoint& endpoint, std::string_view method,
+                      std::chrono::microseconds took);
 void report_healed(const Module& module, const Endpoint& endpoint, const std::string& how);
 void report_detour(const Module& module, const Endpoint& endpoint, const std::string& why, const Endpoint& way);
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,

@@ -181,6 +181,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void set_carrier(Link* link) noexcept;
   [[nodiscard]] Status connect();
   void start();
+  void note_connected() noexcept;
   void fail_all();
   void drop_all() noexcept;
   void close_all(const std::string& reason);
@@ -357,6 +358,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   Directions directions_;
   unsigned ending_links_ = 0;
   std::chrono::steady_clock::time_point leaving_since_;
+  std::chrono::steady_clock::time_point connecting_since_;
   std::vector<cpc::QueuePairEnd> remote_ends_;
   // Sent before the connection was up, in order
   FragmentQueue waiting_;

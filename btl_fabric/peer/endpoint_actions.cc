@@ -51,6 +51,9 @@ void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
   if (known.history.empty() && !known.is_reported) {
     known.history = "endpoint: " + std::string(to_string(from));
   }
+  if (from == EndpointState::kIdle) {
+    connecting_since_ = std::chrono::steady_clock::now();
+  }
   state_ = step.next;
   for (const EndpointAction action : step.actions) {
     Status done;
@@ -212,8 +215,19 @@ void Endpoint::set_carrier(Link* link) noexcept {
   }
 }
 
+void Endpoint::note_connected() noexcept {
+  Counters& counters = owner_.path().counters();
+  const auto took = std::chrono::steady_clock::now() - connecting_since_;
+  ++counters.connections_made;
+  if (state_ != EndpointState::kSelf && !is_healing()) {
+    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(took);
+    counters.tally.connected(key_.peer, static_cast<unsigned>(target_.cpc.kind), microseconds);
+    owner_.report_connected(*this, microseconds);
+  }
+}
+
 void Endpoint::start() {
-  ++owner_.path().counters().connections_made;
+  note_connected();
   has_asked_ = false;
   if (state_ != EndpointState::kSelf) {
     set_carrier(&link());

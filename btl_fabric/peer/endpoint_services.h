@@ -4,7 +4,9 @@
 // decides here that something is an error reports it, once.
 #pragma once
 
+#include <chrono>
 #include <string>
+#include <string_view>
 
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/peer.h"
@@ -43,6 +45,9 @@ class EndpointServices {
   virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept = 0;
   /// A connection that only the peer wanted.
   virtual void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept = 0;
+  /// A connection has come about, by this method.
+  virtual void report_connected(const Endpoint& endpoint, std::string_view method,
+                                std::chrono::microseconds took) noexcept = 0;
   /// A connection had broken, and has been made anew with nothing lost.
   virtual void report_healed(const Endpoint& endpoint, const std::string& how) noexcept = 0;
   /// What is sent over one goes by another meanwhile.

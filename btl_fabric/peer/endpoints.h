@@ -130,6 +130,9 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept {
     return endpoint.is_xrc_ ? nullptr : services_.way_beside(endpoint);
   }
+  void report_connected(const Endpoint& endpoint, std::chrono::microseconds took) noexcept {
+    services_.report_connected(endpoint, endpoint.target_.cpc.name, took);
+  }
   void report_detour(const Endpoint& endpoint, const std::string& why, const Endpoint& way) noexcept {
     services_.report_detour(endpoint, why, way);
   }

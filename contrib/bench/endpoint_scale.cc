@@ -276,6 +276,8 @@ class Process final : private EndpointServices {
     return nullptr;
   }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
+  void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,
+                        std::chrono::microseconds /*took*/) noexcept override {}
   void report_connection_failed(const Endpoint& /*endpoint*/, const std::string& why,
                                 const std::string& /*history*/) noexcept override {
     stop(why);

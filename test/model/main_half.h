@@ -120,6 +120,8 @@ class MainHalf final : private EndpointServices {
     return endpoints_.endpoint_to(peer, 1);  // nothing is said of those through the other port
   }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
+  void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,
+                        std::chrono::microseconds /*took*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {}
   void report_connection_failed(const Endpoint& endpoint, const std::string& reason,
                                 const std::string& history) noexcept override;

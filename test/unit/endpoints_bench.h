@@ -229,6 +229,8 @@ class EndpointsBench final : private EndpointServices {
     return through;
   }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
+  void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,
+                        std::chrono::microseconds /*took*/) noexcept override {}
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {
     ++other_ports_wanted;
     endpoints.connect(key().peer);  // it is asked for too, and has begun

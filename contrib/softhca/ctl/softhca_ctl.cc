@@ -220,7 +220,7 @@ constexpr Command kCommands[] = {
     {"port-up", "NODE DEVICE PORT", 3, 3, port_up, "and comes up again"},
     {"lid-change", "NODE DEVICE PORT", 3, 3, lid_change, "a port gets another LID"},
     {"gid-change", "NODE DEVICE PORT", 3, 3, gid_change, "a port gets other GIDs (those of an IP address stay)"},
-    {"device-fatal", "NODE DEVICE", 2, 2, device_fatal, "all open contexts of a device fail"},
+    {"device-fatal", "NODE DEVICE", 2, 2, device_fatal, "all open contexts of a device fail, and are cut off"},
     {"qp-fatal", "QPN", 1, 1, qp_fatal, "a queue pair fails"},
     {"qp-access", "QPN", 1, 1, qp_access, "a queue pair fails, since the peer has asked for what it may not have"},
     {"cq-error", "SLOT CQ", 2, 2, cq_error, "a completion queue fails"},

@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <mutex>
+
 #include "transport/engine.h"
 #include "verbs/objects.h"
 
@@ -28,10 +30,22 @@ struct Change {
   ibv_event_type type;
 };
 
+// Nothing comes in or goes out by the context any more, as if its QPs were at no port.
+void cut_off(Context& context) {
+  context.fatal.store(true);
+  std::lock_guard guard(lookup_mutex());
+  for (unsigned i = 0; i < tables().qps_end.load(std::memory_order_acquire); ++i) {
+    Qp* const qp = tables().qps[i].load(std::memory_order_acquire);
+    if (qp == nullptr || qp->owner != &context) continue;
+    RobustGuard shared_guard(qp->shared->lock, Fabric::get()->stamp());
+    qp->shared->port_id = 0;
+  }
+}
+
 void tell(Context& context, void* argument) {
   const Change& change = *static_cast<const Change*>(argument);
   if (context.device->index != change.device) return;
-  if (change.type == IBV_EVENT_DEVICE_FATAL) context.fatal.store(true);
+  if (change.type == IBV_EVENT_DEVICE_FATAL) cut_off(context);
   raise_port(context, change.type, change.port);
 }
 

@@ -37,7 +37,7 @@ CompletionQueueSet::CompletionQueueSet(ibv_context* device, std::uint32_t entrie
 CompletionQueueSet::~CompletionQueueSet() = default;
 
 std::uint32_t CompletionQueueSet::size_of_next() const noexcept {
-  const std::size_t count = count_.load(std::memory_order_relaxed);
+  const std::size_t count = made_;
   std::uint64_t all = 0;
   for (std::size_t i = 0; i < count; ++i) {
     all += queues_[i].size;
@@ -82,7 +82,10 @@ bool CompletionQueueSet::take(std::size_t queue, const CompletionDemand& demand)
 
 Result<CompletionQueueRoom> CompletionQueueSet::reserve(const CompletionDemand& demand) {
   const std::lock_guard lock(mutex_);
-  const std::size_t count = count_.load(std::memory_order_relaxed);
+  if (is_lost()) {
+    return failure("the device is gone");
+  }
+  const std::size_t count = made_;
   for (std::size_t i = 0; i < count; ++i) {
     if (take(i, demand)) {
       return CompletionQueueRoom(this, i, demand);
@@ -91,13 +94,19 @@ Result<CompletionQueueRoom> CompletionQueueSet::reserve(const CompletionDemand& 
   return make_another(demand);
 }
 
+void CompletionQueueSet::stop() noexcept {
+  const std::lock_guard lock(mutex_);
+  lose_device();
+  count_.store(0, std::memory_order_release);
+}
+
 /// Peers that connect later find what they need.
 bool CompletionQueueSet::can_spare(std::uint32_t entries) const noexcept {
   const std::uint64_t to_come = limits_.at_first > at_first_ ? limits_.at_first - at_first_ : 0;
   if (to_come == 0) {
     return true;
   }
-  const std::size_t count = count_.load(std::memory_order_relaxed);
+  const std::size_t count = made_;
   const std::size_t others = limits_.queues > count ? limits_.queues - count : 0;
   const std::uint32_t next = size_of_next();
   std::uint64_t room = others * std::uint64_t{next > shared_receives_ ? next - shared_receives_ : 0};
@@ -112,7 +121,7 @@ bool CompletionQueueSet::extend(const ibv_cq* queue, std::uint32_t entries, Comp
   if (!lock.owns_lock()) {
     return false;
   }
-  for (std::size_t i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+  for (std::size_t i = 0; i < made_; ++i) {
     if (queues_[i].cq.get() != queue) {
       continue;
     }
@@ -150,7 +159,7 @@ bool CompletionQueueSet::grow(std::size_t queue, std::uint32_t entries) noexcept
 
 Result<CompletionQueueRoom> CompletionQueueSet::make_another(const CompletionDemand& demand) {
   const std::uint32_t entries = demand.own;
-  const std::size_t count = count_.load(std::memory_order_relaxed);
+  const std::size_t count = made_;
   const auto too_small = [](const std::string& what) {
     return failure(what + ": raise btl_fabric_cq_size, or lower the counts in btl_fabric_receive_queues");
   };
@@ -174,7 +183,8 @@ Result<CompletionQueueRoom> CompletionQueueSet::make_another(const CompletionDem
   made.size = size;
   made.free = size - shared_receives_;
   (void)take(count, demand);  // it has been made large enough
-  count_.store(count + 1, std::memory_order_release);
+  made_ = count + 1;
+  count_.store(made_, std::memory_order_release);
   return CompletionQueueRoom(this, count, demand);
 }
 

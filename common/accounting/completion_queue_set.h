@@ -99,6 +99,11 @@ class CompletionQueueSet {
 
   /// Queues to poll: `queue(0)` to `queue(count() - 1)`.
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(std::memory_order_acquire); }
+  /// The device is gone: there is no room from now on. For all threads.
+  void lose_device() noexcept { is_lost_ = true; }
+  [[nodiscard]] bool is_lost() const noexcept { return is_lost_.load(std::memory_order_relaxed); }
+  /// The same, and there is nothing to poll any more.
+  void stop() noexcept;
   [[nodiscard]] ibv_cq* queue(std::size_t index) const noexcept { return queues_[index].cq.get(); }
   /// What the sends of queue pairs on one of them share; null if it is none of them.
   [[nodiscard]] SendCompletions* sends_of(const ibv_cq* queue) noexcept;
@@ -130,7 +135,9 @@ class CompletionQueueSet {
   std::mutex mutex_;            ///< guards sizes and the making of queues
   std::uint64_t at_first_ = 0;  ///< what the queue pairs that there are have owned when they were made
   std::array<Entry, kMaxQueues> queues_;
-  std::atomic<std::size_t> count_ = 0;
+  std::size_t made_ = 0;  ///< of those
+  std::atomic<bool> is_lost_ = false;
+  std::atomic<std::size_t> count_ = 0;  ///< of those that are polled
 };
 
 }  // namespace fabric

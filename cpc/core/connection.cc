@@ -144,9 +144,11 @@ void Connection::on_refusal(Message refusal) {
     case RefuseReason::kFailed:
     case RefuseReason::kNotWanted:
     case RefuseReason::kOtherVersion:
+    case RefuseReason::kDeviceGone:
       break;
   }
   is_unwanted_ = refusal.reason == RefuseReason::kNotWanted;
+  has_no_device_ = refusal.reason == RefuseReason::kDeviceGone;
   incarnations_.note(refusal.newest);
   std::string detail = "the peer refuses: " + refusal.text;
   incoming_ = std::move(refusal);

@@ -160,8 +160,10 @@ class Connection final : private ChannelHandler {
   static constexpr unsigned kMostUnheardOnIwarp = 8;
   unsigned unheard_ = 0;  ///< attempts one after the other in which nobody listened
   [[nodiscard]] bool peer_has_ended() const noexcept;
-  bool is_unwanted_ = false;  ///< the peer has refused for good
-  unsigned spent_ms_ = 0;     ///< in them, and in attempts that did not get through
+  [[nodiscard]] bool is_device_gone() const noexcept;
+  bool is_unwanted_ = false;    ///< the peer has refused for good
+  bool has_no_device_ = false;  ///< the peer: its device is gone
+  unsigned spent_ms_ = 0;       ///< in them, and in attempts that did not get through
 
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Channel> new_channel_;  ///< only within request_arrived()

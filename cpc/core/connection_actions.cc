@@ -174,6 +174,12 @@ Status Connection::make_queue_pairs() {
   return {};
 }
 
+/// Ours.
+bool Connection::is_device_gone() const noexcept {
+  const PortContext* const port = environment_.port(key_.local_port);
+  return port != nullptr && port->completion_queues != nullptr && port->completion_queues->is_lost();
+}
+
 const QueueSubset& Connection::queues_of_connection(const PortContext& port) const {
   return wanted_queues(port, incoming_ ? &*incoming_ : nullptr, target_ ? &*target_ : nullptr);
 }
@@ -262,7 +268,8 @@ void Connection::send(MessageType type) {
     return;
   }
   if (type == MessageType::kRefuse) {
-    channel_->refuse(refuse_reason_, to_string(environment_.settings->self) + ": " + detail_, incarnations_.newest());
+    channel_->refuse(is_device_gone() ? RefuseReason::kDeviceGone : refuse_reason_,
+                     to_string(environment_.settings->self) + ": " + detail_, incarnations_.newest());
   } else {
     channel_->send(own_ends(type));
   }
@@ -325,7 +332,8 @@ void Connection::tell_failed() {
   if (attempt_ > 1) {
     reason += " (attempt " + std::to_string(attempt_) + ")";
   }
-  environment_.say(Failed{key_, link_, std::move(reason), history_.text(), wanted_, peer_has_ended() || is_unwanted_});
+  environment_.say(Failed{key_, link_, std::move(reason), history_.text(), wanted_, peer_has_ended() || is_unwanted_,
+                          has_no_device_ || is_device_gone()});
 }
 
 Message Connection::own_ends(MessageType type) const {

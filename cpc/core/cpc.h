@@ -194,10 +194,11 @@ struct PeerLeft {
 struct Failed {
   ConnectionKey key;
   LinkNumber link = 0;
-  std::string reason;       ///< for a user: what happened, where
-  std::string history;      ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
-  bool was_wanted = false;  ///< a Connect was for it; otherwise one that has crossed this is answered by a newer one
-  bool is_final = false;    ///< another Connect is of no use: the peer has ended, or will have no connection
+  std::string reason;          ///< for a user: what happened, where
+  std::string history;         ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
+  bool was_wanted = false;     ///< a Connect was for it; otherwise one that has crossed this is answered by a newer one
+  bool is_final = false;       ///< another Connect is of no use: the peer has ended, or will have no connection
+  bool has_no_device = false;  ///< the peer's device is gone, or ours
 };
 /// The connection is over. Its queue pairs are in the error state (or there are none): poll what is left, then say Destroy.
 /// A queue pair that other connections share goes on; what this one has posted completes in its own time.

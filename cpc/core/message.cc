@@ -15,7 +15,7 @@ constexpr std::size_t kEndBytes = 8;
 constexpr std::size_t kSrqBytes = 4;
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 constexpr std::size_t kLengthOffset = 6;
-constexpr auto kLastReason = static_cast<std::uint8_t>(RefuseReason::kOtherVersion);
+constexpr auto kLastReason = static_cast<std::uint8_t>(RefuseReason::kDeviceGone);
 
 static_assert(kMessageHeaderBytes + kEndsBodyBytes + kMaxQueues * (kEndBytes + kSrqBytes) <= kMaxMessageBytes);
 

@@ -97,6 +97,7 @@ enum class RefuseReason : std::uint8_t {
   kTargetGone = 8,       ///< the XRC target that the request names is not there any more
   kNotWanted = 9,        ///< its main thread will have no connection with the sender
   kOtherVersion = 10,    ///< it speaks another version of these messages: no more said, since nobody can prove it
+  kDeviceGone = 11,      ///< its device of that port is gone: there are no connections any more
 };
 
 struct MessageHeader {

@@ -58,6 +58,7 @@ class ConnectionManager::Impl {
   void tick() noexcept;
   void say_keep_alive();
   void handle(const AddPort& input);
+  void on_event(const AsyncEvent& event);
   void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
 
@@ -102,13 +103,23 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
     keep_alive_.emplace(loop, [this] { say_keep_alive(); });
     keep_alive_->start(settings_.keepalive_ms);
   }
-  async_events_.emplace(loop, [this](const AsyncEvent& event) { upcalls.push(event); });
+  async_events_.emplace(loop, [this](const AsyncEvent& event) { on_event(event); });
   services_.start({loop, &settings_,
                    [this](std::unique_ptr<Channel> channel, Message request) {
                      connections_.on_request(std::move(channel), std::move(request));
                    },
                    [this](std::string reason) { upcalls.push(Shortage{std::move(reason)}); }});
   return {};
+}
+
+/// Whoever asks for a connection on a device that is gone is told so, while the main thread computes.
+void ConnectionManager::Impl::on_event(const AsyncEvent& event) {
+  for (const auto& [index, port] : ports_) {
+    if (event.type == IBV_EVENT_DEVICE_FATAL && port->device == event.device && port->completion_queues != nullptr) {
+      port->completion_queues->lose_device();
+    }
+  }
+  upcalls.push(event);
 }
 
 void ConnectionManager::Impl::tear_down() {

@@ -203,6 +203,11 @@ bool Connections::acceptable(Channel& channel, const Message& request) const {
     channel.refuse(RefuseReason::kUnknownPort, who() + " has no port " + std::to_string(request.header.target_port));
     return false;
   }
+  if (local->completion_queues != nullptr && local->completion_queues->is_lost()) {
+    channel.refuse(RefuseReason::kDeviceGone,
+                   who() + ": the device of port " + std::to_string(request.header.target_port) + " is gone");
+    return false;
+  }
   if (const std::string wrong = check_ends(channel.cpc().one_way, *local, request); !wrong.empty()) {
     channel.refuse(RefuseReason::kQueueMismatch, who() + " " + wrong);
     return false;

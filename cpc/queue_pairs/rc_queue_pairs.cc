@@ -23,6 +23,14 @@ constexpr int kToReadyToReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | I
 constexpr int kToReadyToSend =
     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
+/// As verbs_failure(). That of a device which is gone is known to all who use it.
+tl::unexpected<Error> failed_on(const PortContext& port, const std::string& what, int error_number) {
+  if (error_number == EIO && port.completion_queues != nullptr) {
+    port.completion_queues->lose_device();
+  }
+  return verbs_failure(what, error_number);
+}
+
 /// CTS goes over the first queue; on iWARP over each, since each queue pair is a TCP connection with an active side that
 /// must send first.
 bool takes_cts(const PortContext& port, std::size_t index) noexcept {
@@ -104,7 +112,7 @@ Status RcQueuePairs::post_handshake() {
     ibv_recv_wr* refused = nullptr;
     const int error_number = ibv_post_recv(queue_pairs_[i].queue_pair.get(), &request, &refused);
     if (error_number != 0) {
-      return verbs_failure("posting the handshake buffer on " + device_name(port_), error_number);
+      return failed_on(port_, "posting the handshake buffer on " + device_name(port_), error_number);
     }
   }
   return {};
@@ -146,7 +154,7 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   Result<CompletionQueueRoom> room = port_.completion_queues->reserve(depths.completions());
   if (!room) {
     Error short_of = std::move(room).error();
-    short_of.is_shortage = true;
+    short_of.is_shortage = !port_.completion_queues->is_lost();
     return tl::unexpected(std::move(short_of));
   }
   ibv_qp_init_attr attributes{};
@@ -163,11 +171,12 @@ Result<RoomAndQueuePair> RcQueuePairs::make_one(std::size_t index) const {
   QueuePair made(ibv_create_qp(port_.pd, &attributes));
   if (!made) {
     const int error_number = errno;
-    auto failed = verbs_failure("creating a queue pair with " + std::to_string(depths.send) + " sends, " +
-                                    std::to_string(depths.receive) + " receives and " +
-                                    std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
-                                    std::to_string(port_.limits.max_qp) + " for all processes of the node)",
-                                error_number);
+    auto failed = failed_on(port_,
+                            "creating a queue pair with " + std::to_string(depths.send) + " sends, " +
+                                std::to_string(depths.receive) + " receives and " +
+                                std::to_string(port_.settings.max_inline) + " inline bytes (the device has " +
+                                std::to_string(port_.limits.max_qp) + " for all processes of the node)",
+                            error_number);
     failed.value().is_shortage = error_number == ENOMEM || error_number == EAGAIN || error_number == ENOSPC;
     return failed;
   }
@@ -186,7 +195,7 @@ Status RcQueuePairs::to_init(ibv_qp* queue_pair) const {
   attributes.qp_access_flags = access_flags(roles, port_.address.link);
   const int error_number =
       ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  return error_number == 0 ? Status() : verbs_failure("moving a queue pair to INIT", error_number);
+  return error_number == 0 ? Status() : failed_on(port_, "moving a queue pair to INIT", error_number);
 }
 
 std::vector<ibv_qp*> RcQueuePairs::handles() const {
@@ -268,11 +277,11 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
   }
   int error_number = ibv_modify_qp(queue_pair, &receiving, kToReadyToReceive);
   if (error_number != 0) {
-    return verbs_failure("moving a queue pair to RTR", error_number);
+    return failed_on(port_, "moving a queue pair to RTR", error_number);
   }
   set_transport_limits(sending, spec(index).kind);
   error_number = ibv_modify_qp(queue_pair, &sending, kToReadyToSend);
-  return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
+  return error_number == 0 ? Status() : failed_on(port_, "moving a queue pair to RTS", error_number);
 }
 
 Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& peer, const QueuePairEnd& end) const {
@@ -285,7 +294,7 @@ Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& 
   attributes.min_rnr_timer = port_.settings.min_rnr_timer;
   attributes.ah_attr = path_to(port_, peer);
   const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToReceive);
-  return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTR", error_number);
+  return error_number == 0 ? Status() : failed_on(port_, "moving a queue pair to RTR", error_number);
 }
 
 void RcQueuePairs::set_transport_limits(ibv_qp_attr& attributes, QueueKind kind) const noexcept {
@@ -302,7 +311,7 @@ Status RcQueuePairs::to_ready_to_send(ibv_qp* queue_pair, QueueKind kind, const 
   attributes.sq_psn = own_end.psn;
   attributes.max_rd_atomic = clamp_reads(port_.limits.max_qp_init_rd_atom, kReadsAsked);
   const int error_number = ibv_modify_qp(queue_pair, &attributes, kToReadyToSend);
-  return error_number == 0 ? Status() : verbs_failure("moving a queue pair to RTS", error_number);
+  return error_number == 0 ? Status() : failed_on(port_, "moving a queue pair to RTS", error_number);
 }
 
 void RcQueuePairs::flush() noexcept {

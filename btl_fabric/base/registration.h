@@ -100,6 +100,15 @@ struct Registration : mca_rcache_base_registration_t {
     }
     return nullptr;
   }
+  /// The same of any device by which peers can reach it.
+  [[nodiscard]] DeviceMemory* with_any() noexcept {
+    for (DeviceMemory& one : memory) {
+      if (one.mr != nullptr && one.handle.home.ports > 0) {
+        return &one;
+      }
+    }
+    return nullptr;
+  }
 };
 
 /// Stands for memory of this process's own operations that no region is left for: each of them registers it for itself, as soon as it

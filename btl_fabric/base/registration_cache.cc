@@ -7,6 +7,13 @@ namespace fabric {
 
 bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
                                         RegionUse use) noexcept {
+  if (is_lost()) {
+    const bool is_for_peers = use == RegionUse::kSources || use == RegionUse::kSinks;
+    memory.use = use;
+    memory.access = 0;
+    memory.mr = is_for_peers ? nullptr : &no_region_;
+    return !is_for_peers;
+  }
   // Open MPI's cache deregisters something that nobody uses, and tries again: try_take() is enough.
   if (!budget_.try_take(use)) {
     return false;
@@ -32,12 +39,23 @@ bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::s
   return true;
 }
 
+bool RegistrationCache::lose_device() noexcept {
+  if (is_lost_.exchange(true)) {
+    return false;
+  }
+  for (const auto& rdma : rdma_) {
+    rdma->verbs.lose_device();
+  }
+  return true;
+}
+
 bool RegistrationCache::deregister_region(DeviceMemory& memory) noexcept {
-  if (memory.mr == nullptr) {
+  if (memory.mr == nullptr || memory.mr == &no_region_) {
+    memory.mr = nullptr;
     return true;
   }
   atomic_targets_.remove(memory.mr->rkey, reinterpret_cast<std::uintptr_t>(memory.mr->addr));
-  if (ibv_dereg_mr(memory.mr) != 0) {
+  if (ibv_dereg_mr(memory.mr) != 0 && !is_lost()) {
     return false;
   }
   budget_.give_back(memory.use);
@@ -110,6 +128,9 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
     if (registration != nullptr) {
       if (DeviceMemory* const memory = registration->with(device_->pd.get()); memory != nullptr) {
         return &memory->handle;
+      }
+      if (DeviceMemory* const other = is_lost() ? registration->with_any() : nullptr; other != nullptr) {
+        return &other->handle;
       }
       fabric::let_go(registration);
     }

@@ -3,6 +3,7 @@
 // The memory of a device that is registered: its cache, and what else there is one of in a device.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -30,6 +31,12 @@ class RegistrationCache final : private MemoryDevice {
   ~RegistrationCache() override = default;
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
+
+  /// The device is gone. What is registered with it is forgotten. Message buffers and memory to send from need no region from now on,
+  /// since they go by another device, and what else is asked for is registered with those that are there. True the first time. For all
+  /// threads.
+  bool lose_device() noexcept;
+  [[nodiscard]] bool is_lost() const noexcept { return is_lost_.load(std::memory_order_relaxed); }
 
   /// Where message buffers come from.
   [[nodiscard]] BufferSource buffers() const;
@@ -97,6 +104,8 @@ class RegistrationCache final : private MemoryDevice {
   bool reads_by_windows_ = false;
   AtomicTargets atomic_targets_;
   std::unique_ptr<RegionCache> own_;
+  std::atomic<bool> is_lost_ = false;
+  ibv_mr no_region_{};                   ///< of what needs none, when the device is gone
   const RegionCache* shared_ = nullptr;  ///< of large memory; null: there is none
   std::size_t shared_least_ = 0;         ///< bytes that are large
 };

@@ -3,6 +3,7 @@
 // What the RDMA planner asks for, by libibverbs.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 
 #include "common/rdma/mr_pool.h"
@@ -34,6 +35,9 @@ class VerbsRdma final : public RdmaVerbs {
   }
   ibv_mr* register_memory(void* address, std::size_t length, unsigned access, RegionUse use) noexcept override {
     device_refused_ = false;
+    if (is_lost_) {
+      return &no_region_;
+    }
     if (budget_ != nullptr && !budget_->take(use)) {
       return nullptr;
     }
@@ -44,9 +48,14 @@ class VerbsRdma final : public RdmaVerbs {
     }
     return mr;
   }
+  /// The device is gone: nothing is posted any more, and memory needs no region.
+  void lose_device() noexcept { is_lost_ = true; }
   /// The last memory was not registered because of the device, not because none was left of the process's regions.
   [[nodiscard]] bool device_refused() const noexcept { return device_refused_; }
   void deregister_memory(ibv_mr* mr, RegionUse use) noexcept override {
+    if (mr == &no_region_) {
+      return;
+    }
     ibv_dereg_mr(mr);
     if (budget_ != nullptr) {
       budget_->give_back(use);
@@ -61,6 +70,8 @@ class VerbsRdma final : public RdmaVerbs {
   ibv_qp* queue_pair_ = nullptr;
   std::uint32_t remote_srqn_ = 0;
   bool device_refused_ = false;
+  std::atomic<bool> is_lost_ = false;
+  ibv_mr no_region_{};
 };
 
 }  // namespace fabric

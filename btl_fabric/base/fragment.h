@@ -35,10 +35,12 @@ struct Fragment : mca_btl_base_descriptor_t {
   std::uint8_t detours;    ///< of a send: ports that could not carry it
   std::uint32_t number;    ///< of a send that is counted: PacketCounts::sent before it
   std::uint64_t carried;   ///< of a send: what its completion frees of the send queue
-  LinkQueue* posted_on;    ///< where a request of it is under way; null: nowhere, or on a shared receive queue
-  Fragment* next;          ///< in the list it waits in
+  /// Where a request of it is under way; null: nowhere, or on a shared receive queue. A receive that is done keeps it.
+  LinkQueue* posted_on;
+  Fragment* next;                        ///< in the list it waits in
   mca_btl_base_endpoint_t* directed_to;  ///< of a send that was left with a context: the peer
   Fragment* parts;                       ///< of a packet of several messages: these, in order; otherwise null
+  Fragment* made_before;                 ///< of its pool's
   ibv_recv_wr receive_request;           ///< of a receive: registered memory does not move, so it is built once
   ibv_sge receive_sge;
 };

@@ -75,6 +75,7 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->parts = nullptr;
   fragment->carried = 0;
   fragment->posted_on = nullptr;
+  fragment->made_before = pool.newest_.load(std::memory_order_relaxed);
   fragment->next = nullptr;
   fragment->user_memory = nullptr;
   fragment->segments[0].seg_addr.pval = fragment->packet + PacketHeader::kSize;
@@ -89,6 +90,7 @@ int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noex
   fragment->receive_request.wr_id = reinterpret_cast<std::uintptr_t>(fragment);
   fragment->receive_request.sg_list = &fragment->receive_sge;
   fragment->receive_request.num_sge = 1;
+  pool.newest_.store(fragment, std::memory_order_release);
   return OPAL_SUCCESS;
 }
 

@@ -56,6 +56,9 @@ class FragmentPool {
     opal_free_list_return(&list_, &fragment->super);
   }
 
+  /// The newest of all that it has made, whether they are in use or not; Fragment::made_before leads to the others.
+  [[nodiscard]] Fragment* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
+
   /// While one of these lives, a buffer more than the limit can be had: the upper layer is told of the end of a message whose
   /// buffer goes back afterwards, and sends now what it could not send for want of one. It does not try again later.
   class Spare {
@@ -96,8 +99,10 @@ class FragmentPool {
   std::uint8_t queue_;
   bool receives_;
   std::uint32_t capacity_;
-  const int limit_;       ///< 0: none
-  std::size_t made_ = 0;  ///< belongs to whoever makes some: the list has a lock for that
+  const int limit_;  ///< 0: none
+  // These belong to whoever makes some: the list has a lock for that. Anybody may look at the buffers that there are.
+  std::size_t made_ = 0;
+  std::atomic<Fragment*> newest_ = nullptr;
   std::atomic<int> spares_wanted_ = 0;
   // The buffer beyond the limit. While it is out, the next one that comes back takes its place.
   static constexpr std::uintptr_t kUnmade = 0;

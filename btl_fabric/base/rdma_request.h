@@ -27,6 +27,11 @@ struct RdmaRequest {
   bool stranded =
       false;  ///< the device has a part of it and will never have the rest: kept until its queue pair is gone
 
+  /// The device has it.
+  [[nodiscard]] bool is_under_way() const noexcept {
+    return !stranded && (operation.carried > 0 || operation.carried_later > 0);
+  }
+
   // An atomic that goes as a message
   bool as_message = false;
   bool is_32_bit = false;
@@ -136,6 +141,15 @@ class RdmaRequestPool {
     spare_ = request->next;
     request->renew();
     return request;
+  }
+  /// see(request), of all that have been made, whether they are in use or not.
+  template <class See>
+  void for_each(See see) {
+    for (std::vector<RdmaRequest>& block : blocks_) {
+      for (RdmaRequest& request : block) {
+        see(request);
+      }
+    }
   }
   void put(RdmaRequest* request) noexcept {
     request->next = spare_;

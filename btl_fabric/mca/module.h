@@ -71,7 +71,7 @@ class Module final : public mca_btl_base_module_t {
   /// True if this process's own memory must be reached through the device too: its atomics and the processor's do not
   /// know of each other.
   [[nodiscard]] bool needs_loopback() const noexcept {
-    return atomics_by_device_ && port_.device->attributes.atomic_cap != IBV_ATOMIC_GLOB;
+    return atomics_by_device_ && port_.device->attributes.atomic_cap != IBV_ATOMIC_GLOB && !cache_.is_lost();
   }
   /// The endpoint to this process itself, for one-sided operations: osc/rdma of 5.0 uses a BTL only if it reaches the
   /// process itself too, that of 4.1 does so as soon as a job has several hosts, and crashes where it cannot. Null if
@@ -82,6 +82,8 @@ class Module final : public mca_btl_base_module_t {
   /// btl_fabric_heal_timeout, or 0 where the device cannot have connections made anew.
   [[nodiscard]] std::chrono::seconds heal_timeout() const noexcept;
   void handle(const cpc::AsyncEvent& event) noexcept;
+  /// Its device is gone, as another module of it may have heard too.
+  void lose_device() noexcept;
 
   /// Where errors go, in all contexts; set by the PML on the module of the first.
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;

@@ -4,10 +4,27 @@
 #include <cstring>
 #include <new>
 
+#include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/peer/device_loss.h"
 
 namespace fabric {
+
+namespace {
+
+/// There are some that are not lost.
+bool has_other_devices() noexcept {
+  const Component& component = Component::get();
+  for (std::size_t i = 0; i < component.ports(); ++i) {
+    if (!component.port(i).cache().is_lost()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 void Module::handle(const cpc::AsyncEvent& event) noexcept try {
   switch (event.type) {
@@ -20,9 +37,11 @@ void Module::handle(const cpc::AsyncEvent& event) noexcept try {
       endpoints_.queue_pair_failed(event.qp_num, event.type);
       break;
     case IBV_EVENT_DEVICE_FATAL:
+      lose_device();
+      break;
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:
-      if (event.type == IBV_EVENT_DEVICE_FATAL || path().owns(event.object)) {
+      if (path().owns(event.object)) {
         report_device_event(*this, event.type);
         services_.tell_upper_layer(nullptr);
       }
@@ -41,6 +60,22 @@ void Module::handle(const cpc::AsyncEvent& event) noexcept try {
       break;
     default:
       break;  // news: ports coming up, queue pairs that are drained
+  }
+} catch (const std::bad_alloc&) {
+  services_.report_no_memory();
+}
+
+/// It will not come back, in this job. Who has another one goes on with that: the first of the device's modules says so.
+void Module::lose_device() noexcept try {
+  const bool is_first = cache_.lose_device();
+  const bool goes_on = heal_timeout().count() > 0 && !fit_.queues.has_xrc() && has_other_devices();
+  if (is_first) {
+    report_device_gone(*this, goes_on);
+  }
+  if (goes_on) {
+    DeviceLoss(endpoints_).begin();
+  } else if (is_first) {
+    services_.tell_upper_layer(nullptr);
   }
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();

@@ -30,6 +30,10 @@ void ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
   }
 }
 
+void ModuleServices::device_is_gone() noexcept {
+  module_.lose_device();
+}
+
 void ModuleServices::connect_other_ports(const ProcessName& peer, unsigned context) noexcept {
   Component::get().connect_ports(peer, context);
 }
@@ -39,11 +43,24 @@ Endpoint* ModuleServices::way_beside(const Endpoint& endpoint) const noexcept {
   for (std::size_t i = 0; i < component.ports(); ++i) {
     Module& module = component.port(i).in_context(endpoint.owner().number_of_context());
     Endpoint* const other = module.endpoints().endpoint_to(endpoint.key().peer, ~std::uint64_t{0});
-    if (other != nullptr && other != &endpoint && other->carrier() != nullptr) {
+    if (other != nullptr && other != &endpoint && other->carrier() != nullptr && !module.cache().is_lost()) {
       return other;
     }
   }
   return nullptr;
+}
+
+/// Endpoints of contexts beside the first are made when they are used.
+bool ModuleServices::leads_elsewhere(const Endpoint& endpoint) const noexcept {
+  const Component& component = Component::get();
+  for (std::size_t i = 0; i < component.ports(); ++i) {
+    Module& port = component.port(i);
+    if (&port.cache() != &module_.cache() && !port.cache().is_lost() &&
+        port.endpoints().endpoint_to(endpoint.key().peer, ~std::uint64_t{0}) != nullptr) {
+      return true;
+    }
+  }
+  return false;
 }
 
 Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept {
@@ -52,7 +69,20 @@ Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName
   if (port / contexts >= component.ports()) {
     return nullptr;
   }
-  return component.port(port / contexts).in_context(port % contexts).endpoints().endpoint_to(peer, ~std::uint64_t{0});
+  Module& first = component.port(port / contexts);
+  Endpoints& endpoints = first.in_context(port % contexts).endpoints();
+  if (Endpoint* const known = endpoints.endpoint_to(peer, ~std::uint64_t{0}); known != nullptr) {
+    return known;
+  }
+  try {
+    std::string why_not;
+    opal_proc_t* const proc = opal_proc_for_name({peer.job, peer.rank});
+    const Peer* const known = proc != nullptr ? component.peer_of(*proc) : nullptr;
+    Endpoint* const made = known != nullptr ? first.endpoints().endpoint_for(proc, *known, why_not) : nullptr;
+    return made != nullptr && port % contexts < made->contexts() ? made->in_context(port % contexts) : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 void ModuleServices::submit(cpc::Command command) {

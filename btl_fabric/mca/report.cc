@@ -45,6 +45,7 @@ constexpr const char* kNotReached = "not reached";
 constexpr const char* kConnectionFailed = "connection failed";
 constexpr const char* kConnectionBroken = "connection broken";
 constexpr const char* kTransferFailed = "transfer failed";
+constexpr const char* kDeviceGone = "device gone";
 constexpr const char* kDeviceEvent = "device event";
 constexpr const char* kAddressChanged = "address changed";
 constexpr const char* kConnectionsWait = "connections wait";
@@ -313,11 +314,11 @@ void report_healed(const Module& module, const Endpoint& endpoint, const std::st
 }
 
 void report_detour(const Module& module, const Endpoint& endpoint, const std::string& why, const Endpoint& way) {
-  opal_output_verbose(
-      1, opal_btl_base_framework.framework_output,
-      "btl:fabric: %s: the connection with %s had broken: %s: what is sent goes by %s until it is made anew",
-      module.name().c_str(), describe_peer(endpoint).c_str(), why.c_str(),
-      static_cast<const Module*>(way.owner().upper_module())->name().c_str());
+  opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                      "btl:fabric: %s: the connection with %s had broken: %s: what is sent goes by %s%s",
+                      module.name().c_str(), describe_peer(endpoint).c_str(), why.c_str(),
+                      static_cast<const Module*>(way.owner().upper_module())->name().c_str(),
+                      module.cache().is_lost() ? "" : " until it is made anew");
 }
 
 void report_connection_failed(const Module& module, const Endpoint& endpoint, const std::string& reason,
@@ -355,6 +356,12 @@ void report_shortage(const std::string& reason) {
 
 void report_connections_lost(const std::string& reason) {
   show(kConnectionsLost, local_host(), reason.c_str());
+}
+
+void report_device_gone(const Module& module, bool goes_on) {
+  show(kDeviceGone, local_host(), describe_port(module).c_str(),
+       goes_on ? "What went through it goes through other devices from now on."
+               : "There is no other device to go on with: the job ends.");
 }
 
 void report_device_event(const Module& module, ibv_event_type type) {

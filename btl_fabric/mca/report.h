@@ -91,6 +91,8 @@ void report_bad_packet(const Module& module, const Endpoint& endpoint, std::uint
 void report_shortage(const std::string& reason);
 /// The progress thread could not do something, and connections may hang: the job ends.
 void report_connections_lost(const std::string& reason);
+/// `goes_on`: by other devices; else the job ends.
+void report_device_gone(const Module& module, bool goes_on);
 void report_device_event(const Module& module, ibv_event_type type);
 /// A queue pair of the endpoint has failed, as the device says by an event.
 void report_queue_pair_event(const Module& module, const Endpoint& endpoint, std::uint32_t qpn, ibv_event_type type);

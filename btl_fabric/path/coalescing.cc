@@ -135,10 +135,11 @@ void Link::promised_is_posted(int error) noexcept {
   open_packet_ = nullptr;
   is_promised_ = false;
   ++path_.counters().packets_coalesced;
-  if (error == 0) [[likely]] {
+  if (error == 0 || is_of_lost_device(*this, error)) [[likely]] {
     ++queue.in_flight;
     return;
   }
+  fragment->posted_on = nullptr;
   post_refused(queue, error);
   end_send(upper_, fragment, OPAL_ERR_UNREACH);
 }
@@ -154,6 +155,7 @@ void Link::take_promise_back() noexcept {
     ++queue.in_flight;
   } else {
     queue.sends->tx.completed(open_packet_->carried, open_packet_);
+    open_packet_->posted_on = nullptr;
     --queue.counts->sent;  // it is the newest
     if (!queue.is_shared) {
       queue.credits.return_credit();

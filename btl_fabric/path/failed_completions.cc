@@ -75,6 +75,7 @@ namespace fabric {
   }
   if (fragment != nullptr) {
     --queue.in_flight;
+    fragment->posted_on = nullptr;
     // What is flushed before we hear that the peer has given the connection up is kept too.
     if (LinkHealing(link).keeps() && is_counted(fragment->kind)) {
       queue.unfinished.push_back(fragment);

@@ -283,8 +283,8 @@ void Link::take_waiting(FragmentQueue& messages, RdmaRequestQueue& requests) noe
 
 void Link::post_drain_markers() noexcept {
   for (LinkQueue& queue : queues_) {
-    // A queue pair that takes no more requests gives no more completions either.
-    queue.drained = queue.qp == nullptr || queue.post_drain_marker() != 0;
+    // A queue pair that takes no more requests gives no more completions either. Those of a device that is gone are made up.
+    queue.drained = queue.qp == nullptr || path_.is_lost_ || queue.post_drain_marker() != 0;
   }
 }
 

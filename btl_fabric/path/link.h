@@ -112,6 +112,7 @@ class Link : public RoomSource {
   friend class LinkOneWay;
   friend class LinkProbe;
   friend class LinkDescription;
+  friend class LostDevice;
   friend class SharedSendQueue;
 
   /// The one for messages of queue `index` of the list.
@@ -126,7 +127,7 @@ class Link : public RoomSource {
   /// Says goodbye over the queues where that is to be done, or asks to rest, as far as there are buffers.
   void say_last_ones() noexcept;
   /// One of ours that is the last on its queue; null if there is no buffer now.
-  [[nodiscard]] Fragment* last_message(LinkQueue& queue, PacketKind kind) noexcept;
+  [[nodiscard]] Fragment* last_message(PacketKind kind) noexcept;
   /// One of ours has arrived, or its transfer has failed.
   void goodbye_ended() noexcept;
   void leave_wait_lists() noexcept;

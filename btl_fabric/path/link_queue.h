@@ -47,6 +47,9 @@ static_assert(cpc::kHandshakeBytes == PacketHeader::kSize);
 /// The most that is packed on the stack to be copied by the device; the max_inline_data parameter allows no more.
 inline constexpr std::size_t kMaxInline = 1024;
 
+/// Verbs did not take a request with this error, which says that the device is gone; that has been told.
+[[nodiscard]] bool is_of_lost_device(Link& link, int error_number) noexcept;
+
 /// Why a message cannot be posted now.
 enum class Room { kYes, kNoCredit, kNoSlot };
 
@@ -151,7 +154,7 @@ struct LinkQueue {
     request.wr.rdma.remote_addr = address;
     request.wr.rdma.rkey = rkey;
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(sends->qp, &request, &refused);
+    return taken(ibv_post_send(sends->qp, &request, &refused));
   }
 
   /// Writes nothing, to nowhere: only an adapter that is there says so. Neither address nor key counts then (InfiniBand Architecture
@@ -165,7 +168,7 @@ struct LinkQueue {
     request.send_flags = IBV_SEND_SIGNALED;
     request.wr_id = batch_id;
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(sends->qp, &request, &refused);
+    return taken(ibv_post_send(sends->qp, &request, &refused));
   }
 
   /// Accounts for a packet in registered memory that is going to be posted. Gives its wr_id.
@@ -191,8 +194,12 @@ struct LinkQueue {
                     fragment.user_lkey};
     }
     const int error = post(static_cast<int>(pieces), id, IBV_SEND_SIGNALED);
-    in_flight += error == 0 ? 1 : 0;
-    return error;
+    if (error != 0) [[unlikely]] {
+      fragment.posted_on = nullptr;
+      return error;
+    }
+    ++in_flight;
+    return 0;
   }
 
   /// Posts the marker whose completion, in the error state, comes after all others. cpc::kMarkerEntries are kept for
@@ -284,7 +291,15 @@ struct LinkQueue {
     request_.num_sge = pieces;
     request_.send_flags = flags;
     ibv_send_wr* refused = nullptr;
-    return ibv_post_send(sends->qp, &request_, &refused);
+    return taken(ibv_post_send(sends->qp, &request_, &refused));
+  }
+
+  /// What is posted on a device that is gone counts as posted: its completion is made up later (lost_device.h).
+  [[nodiscard]] int taken(int error) const noexcept {
+    if (error == 0) [[likely]] {
+      return 0;
+    }
+    return is_of_lost_device(link, error) ? 0 : error;
   }
 
   // A request is made once and patched for each message.

@@ -158,6 +158,9 @@ LinkRdma::Started LinkRdma::post(RdmaRequest* request) noexcept {
       request->stranded = true;
       break;
     case RdmaPosted::kRefused:
+      if (is_of_lost_device(link_, errno)) {
+        return Started::kLater;  // it goes by another one
+      }
       break;
   }
   link_.post_refused(queue_, errno);
@@ -279,6 +282,9 @@ RdmaNext LinkRdma::proceed(RdmaRequest* request) noexcept {
   if (next == RdmaNext::kMore) {
     queue_.sends->signaled();
     path_.counters().windows_invalidated += operation.windows;
+  } else if (next == RdmaNext::kRefused && is_of_lost_device(link_, errno)) {
+    channel_->planner.error(operation);
+    return RdmaNext::kDone;
   }
   return next;
 }

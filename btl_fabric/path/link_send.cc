@@ -270,7 +270,7 @@ bool Link::post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte
   say_last_ones();
 }
 
-[[gnu::cold]] Fragment* Link::last_message(LinkQueue& queue, PacketKind kind) noexcept {
+[[gnu::cold]] Fragment* Link::last_message(PacketKind kind) noexcept {
   Fragment* const fragment = path_.get_own(queues_.front().index);
   if (fragment == nullptr) {
     return nullptr;
@@ -284,8 +284,8 @@ bool Link::post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte
   }
   fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
   fragment->des_cbfunc = last_one_sent;
+  fragment->des_cbdata = this;
   fragment->callback_due = true;
-  fragment->posted_on = &queue;
   return fragment;
 }
 
@@ -296,7 +296,7 @@ bool Link::post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte
   }
   for (std::size_t& left = leaves ? goodbyes_to_say_ : rests_to_say_; left > 0; --left) {
     LinkQueue& queue = queues_[queues_.size() - left];
-    Fragment* const fragment = last_message(queue, leaves ? PacketKind::kGoodbye : PacketKind::kRest);
+    Fragment* const fragment = last_message(leaves ? PacketKind::kGoodbye : PacketKind::kRest);
     if (fragment == nullptr) {
       path_.retry_later(*this);
       return;
@@ -319,8 +319,8 @@ bool Link::post_own(LinkQueue& queue, PacketKind kind, std::span<const std::byte
 
 [[gnu::cold]] void Link::last_one_sent(mca_btl_base_module_t* /*module*/, mca_btl_base_endpoint_t* /*endpoint*/,
                                        mca_btl_base_descriptor_t* fragment, int /*status*/) {
-  if (const auto& one = *static_cast<Fragment*>(fragment); one.kind == PacketKind::kGoodbye) {
-    one.posted_on->link.goodbye_ended();
+  if (static_cast<Fragment*>(fragment)->kind == PacketKind::kGoodbye) {
+    static_cast<Link*>(fragment->des_cbdata)->goodbye_ended();
   }
 }
 

@@ -146,6 +146,7 @@ class PacketPath {
   friend class LinkRest;
   friend class LinkHealing;
   friend class LinkOneWay;
+  friend class LostDevice;
   friend class SharedSendQueue;
 
   // For links
@@ -243,6 +244,7 @@ class PacketPath {
   bool is_more_to_do_ = false;        ///< for one of the next two, or both
   bool shared_queues_short_ = false;  ///< of buffers
   EagerRdma eager_rdma_;
+  bool is_lost_ = false;       ///< its device is gone (lost_device.h)
   std::vector<Link*> ringed_;  ///< whose rings are polled; has room for all
   Link* first_to_retry_ = nullptr;
   Link* first_to_post_ = nullptr;  ///< these have open packets

@@ -49,6 +49,8 @@ class PathEvents {
   /// The same of a queue pair that the X queues of several links share. `link`: whose request it was, null if that is
   /// gone.
   virtual void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept = 0;
+  /// Verbs has said of a request that the device is gone. Told for each; they count as posted.
+  virtual void device_is_gone() noexcept = 0;
   /// The first message has come over a link: so the peer's end is up.
   virtual void peer_spoke(Link& link) noexcept = 0;
   /// The peer has said goodbye: it sends nothing more, and takes nothing more.

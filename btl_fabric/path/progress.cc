@@ -290,6 +290,7 @@ void PacketPath::send_completed(const ibv_wc& completion) noexcept {
       Fragment* fragment = object_of<Fragment>(completion.wr_id);
       queue.sends->tx.completed(fragment->carried, fragment);
       --queue.in_flight;
+      fragment->posted_on = nullptr;
       end_send(queue.link.upper(), fragment, OPAL_SUCCESS);
       break;
     }

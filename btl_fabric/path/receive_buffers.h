@@ -22,8 +22,16 @@ class ReceiveBuffers {
   ReceiveBuffers(const ReceiveBuffers&) = delete;
   ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
   ~ReceiveBuffers() {
+    mark_spares();
     while (spare_ != nullptr) {
       pool_.put(pop_spare());
+    }
+  }
+
+  /// Those that lie ready are told from those that are posted: Fragment::posted_on is null.
+  void mark_spares() noexcept {
+    for (Fragment* one = spare_; one != nullptr; one = one->next) {
+      one->posted_on = nullptr;
     }
   }
 

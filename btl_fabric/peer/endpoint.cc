@@ -142,7 +142,7 @@ std::uint32_t Endpoint::rdma_outstanding() noexcept {
 }
 
 bool Endpoint::takes_pieces() noexcept {
-  if (!link_ || !link_->is_up()) {
+  if ((!link_ || !link_->is_up()) && !owner_.is_lost()) {
     try {
       apply(EndpointEvent::kSendWanted);
     } catch (const std::bad_alloc&) {  // the next one tries again

@@ -163,6 +163,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
     return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
   }
+  friend class DeviceLoss;
   friend class Endpoints;
   friend class EndpointsDescription;
 
@@ -197,6 +198,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] EndpointCause cause_of_end(std::string text) const;
   void break_off(const EndpointCause& cause);
   [[nodiscard]] Status connect_again();
+  [[nodiscard]] Status connect_elsewhere(const char* why);
   [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);
   [[nodiscard]] bool has_posted_all() const noexcept;
   [[nodiscard]] bool has_carried_all() const noexcept;

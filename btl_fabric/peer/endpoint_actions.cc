@@ -168,6 +168,9 @@ Status Endpoint::connect() {
   if (is_self_) {
     return owner_.connect_self();
   }
+  if (owner_.is_lost()) {
+    return connect_elsewhere(kDeviceIsGone);
+  }
   agree_on_counts();
   const cpc::LinkNumber number = owner_.next_link(key(outgoing()));
   cpc::PeerTarget target = target_;

@@ -151,8 +151,14 @@ void Endpoint::tell_counts_aside(Endpoint& way) {
 }
 
 bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_ours) {
-  if (counts_ == nullptr || state_ > EndpointState::kConnected) {
-    return true;  // nothing has ever come by this one, or nothing is to come any more
+  if (state_ > EndpointState::kConnected) {
+    return true;  // nothing is to come any more
+  }
+  if (counts_ == nullptr && wants_ours) {
+    (void)link();  // nothing has ever come by this one
+  }
+  if (counts_ == nullptr) {
+    return true;
   }
   const std::size_t size = counts_size(counts().size());
   if (body.size() != size + CountsAside::kSize) {
@@ -291,6 +297,9 @@ void Endpoint::carry_aside(Endpoint& way) {
   owner_.path().counters().carried_by_other_ports += healing_->carried - before;
   if (before == 0 && healing_->carried > 0) {
     owner_.report_detour(*this, healing_->why, way);
+  }
+  if (is_blocked && owner_.is_lost()) {
+    give_up_healing("The other device does not take all that waits: an atomic operation of the device, for example");
   }
 }
 

@@ -60,7 +60,7 @@ bool Endpoint::may_heal(const EndpointCause& cause) const noexcept {
   const std::chrono::milliseconds time = owner_.heal_timeout();
   return time.count() > 0 && counts_ != nullptr && !owner_.is_ending() && !has_healed_for(time) && !cause.is_final &&
          !cause.is_reported && (cause.failure == nullptr || may_pass(*cause.failure, owner_.port().limits.vendor_id)) &&
-         (!link_ || LinkHealing(*link_).is_whole());
+         (!link_ || LinkHealing(*link_).is_whole()) && (!owner_.is_lost() || owner_.leads_elsewhere(*this));
 }
 
 bool Endpoint::has_healed_for(std::chrono::milliseconds time) const noexcept {
@@ -181,11 +181,32 @@ void Endpoint::take_from_link(FragmentQueue messages, RdmaRequestQueue requests)
   waiting_rdma_ = requests;
 }
 
+/// A device is gone, and no link will be made any more.
+Status Endpoint::connect_elsewhere(const char* why) {
+  if (!owner_.leads_elsewhere(*this)) {
+    return failure(std::string(why) + ", and no other device leads to the peer");
+  }
+  begin_healing();
+  if (!healing_->has_broken) {
+    healing_->has_broken = true;
+    healing_->since = std::chrono::steady_clock::now();
+    healing_->why = why;
+  }
+  if (counts_ != nullptr) {
+    counts_->first_since_break = counts_->tellings + 1;
+  }
+  owner_.connect_other_ports(*this);
+  return {};
+}
+
 /// A peer, or a way to it, that is not there now is left alone for a while, and for longer each time; so is a way that has broken soon
 /// after the last times too, if there is another one.
 Status Endpoint::connect_again() {
   constexpr std::chrono::milliseconds kLongest{2000};
   constexpr unsigned kMostDoublings = 10;
+  if (owner_.is_lost()) {
+    return connect_elsewhere(kDeviceIsGone);
+  }
   const unsigned attempt =
       healing_->attempts++ + (short_lives_ > 0 && owner_.way_beside(*this) != nullptr ? short_lives_ : 0);
   if (attempt == 0) {

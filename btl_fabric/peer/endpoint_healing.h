@@ -16,6 +16,9 @@
 
 namespace fabric {
 
+/// Why links break, for messages to users.
+inline constexpr const char* kDeviceIsGone = "its device is gone";
+
 struct EndpointHealing {
   bool has_broken = false;                      ///< a link; else the two sides only tell each other what has arrived
   std::chrono::steady_clock::time_point since;  ///< when the first link broke

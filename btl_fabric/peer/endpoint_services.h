@@ -35,11 +35,16 @@ class EndpointServices {
 
   /// Another endpoint to the same peer, in the same context, whose link carries; null: there is none now.
   [[nodiscard]] virtual Endpoint* way_beside(const Endpoint& endpoint) const noexcept = 0;
-  /// The endpoint to a peer through this process's port `port`, which is a number from the peer; null: there is none.
+  /// Another device that is there has a port which leads to the same peer, whether it is connected or not.
+  [[nodiscard]] virtual bool leads_elsewhere(const Endpoint& endpoint) const noexcept = 0;
+  /// The endpoint to a peer through this process's port `port`, which is a number from the peer, made if need be; null: there is none.
   [[nodiscard]] virtual Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept = 0;
 
   /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
   virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
+
+  /// Verbs has said so. DeviceLoss may be told to begin.
+  virtual void device_is_gone() noexcept = 0;
 
   // What users are told. Where there is no memory for it, that.
   virtual void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "btl_fabric/path/link_healing.h"
+#include "btl_fabric/peer/device_loss.h"
 #include "common/ports/gid_choice.h"
 #include "cpc/core/choose.h"
 #include "cpc/registry/registry.h"
@@ -140,7 +141,7 @@ Endpoint* Endpoints::find(const ProcessName& peer) const noexcept {
 
 void Endpoints::connect(const ProcessName& peer) noexcept {
   Endpoint* const endpoint = find(peer);
-  if (endpoint == nullptr) {
+  if (endpoint == nullptr || is_lost()) {
     return;
   }
   try {
@@ -312,6 +313,12 @@ void Endpoints::reap_links() {
 
 /// Without memory it is done the next time.
 void Endpoints::do_chores() noexcept try {
+  if (is_lost()) {
+    DeviceLoss(*this).take_effect();
+  }
+  if (loss_ == Loss::kUnderWay) {
+    return;  // in a callback: its links are being looked at
+  }
   reap_drained();
   watch_healing();
   make_room();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -101,10 +102,16 @@ class Endpoints final : private PathEvents {
   void queue_pair_failed(std::uint32_t qpn, ibv_event_type event) noexcept;
 
  private:
+  friend class DeviceLoss;
   friend class Endpoint;
   friend class EndpointsDescription;
 
   // For endpoints
+  /// The device is gone: there are no new connections.
+  [[nodiscard]] bool is_lost() const noexcept { return loss_ != Loss::kNone; }
+  [[nodiscard]] bool leads_elsewhere(const Endpoint& endpoint) const noexcept {
+    return !endpoint.is_xrc_ && services_.leads_elsewhere(endpoint);
+  }
   [[nodiscard]] Endpoints& in_context(unsigned number) const noexcept { return *contexts_[number]; }
   [[nodiscard]] bool is_ending() const noexcept { return is_ending_; }
   void submit(cpc::Command command) { services_.submit(std::move(command)); }
@@ -198,6 +205,7 @@ class Endpoints final : private PathEvents {
   void connection_wanted(Link& link) noexcept override;
   void link_failed(Link& link, const LinkFailure& failure) noexcept override;
   void sender_failed(SharedSendQueue& sends, Link* link, const LinkFailure& failure) noexcept override;
+  void device_is_gone() noexcept override { services_.device_is_gone(); }
   void peer_spoke(Link& link) noexcept override;
   void goodbye_arrived(Link& link) noexcept override;
   void goodbye_done(Link& link) noexcept override;
@@ -237,6 +245,8 @@ class Endpoints final : private PathEvents {
   std::chrono::milliseconds heal_pause_{0};
   std::vector<Endpoint*> healing_;  ///< those with a link that has broken
   bool is_ending_ = false;          ///< the upper layer is gone
+  enum class Loss : std::uint8_t { kNone, kHeardOf, kUnderWay, kDone };
+  Loss loss_ = Loss::kNone;  ///< of the device
   bool has_chores_ = false;  ///< something is ending (one of the next two, or a send queue of X queues), or is to rest
   std::size_t links_wanted_ = 0;        ///< by connections that wait until others have gone
   std::uint64_t idle_round_ = 0;        ///< of looking at which are idle

@@ -44,7 +44,8 @@ void Endpoints::watch_healing() {
     guarded(&endpoint, [&] { endpoint.go_on_detour(now); });
   }
   const auto late = std::find_if(healing_.begin(), healing_.end(), [this](const Endpoint* one) {
-    return one->healing_->has_broken && one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there();
+    return one->healing_->has_broken && one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there() &&
+           !(is_lost() && way_beside(*one) != nullptr);
   });
   if (late != healing_.end()) {
     Endpoint& endpoint = **late;

@@ -56,6 +56,10 @@ Endpoint* Endpoints::open(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
   }
   cpc::LinkNumber& newest = newest_links_[key];
   newest = std::max(newest, link);
+  if (is_lost()) {
+    submit(cpc::Close{key, link, "the device is gone"});
+    return nullptr;
+  }
   Endpoint* endpoint = find(key);
   std::string why_not = "the connection has failed";
   if (endpoint == nullptr) {
@@ -163,6 +167,10 @@ void Endpoints::on(const cpc::Failed& upcall) {
     return;  // it is being taken down already
   }
   endpoint->directions_.end(upcall.key.direction);  // the progress thread closes it by itself
+  if (upcall.has_no_device && upcall.was_wanted && heal_timeout_.count() > 0 && leads_elsewhere(*endpoint) &&
+      endpoint->state() == EndpointState::kConnecting && !endpoint->is_healing()) {
+    (void)endpoint->connect_elsewhere(is_lost() ? kDeviceIsGone : "the peer's device, or this one, is gone");
+  }
   endpoint->apply(EndpointEvent::kSetUpFailed, {.text = upcall.reason,
                                                 .history = upcall.history,
                                                 .is_final = upcall.is_final,

@@ -116,6 +116,8 @@ class MainHalf final : private EndpointServices {
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
                      const Endpoint& /*way*/) noexcept override {}
   Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
+  bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return false; }
+  void device_is_gone() noexcept override {}
   Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& peer) const noexcept override {
     return endpoints_.endpoint_to(peer, 1);  // nothing is said of those through the other port
   }

@@ -199,6 +199,7 @@ class EndpointsBench final : private EndpointServices {
   unsigned requests_ended = 0;
   unsigned reports = 0;
   unsigned reports_of_no_memory = 0;
+  unsigned losses = 0;
   unsigned upper_layer_told = 0;
   unsigned other_ports_wanted = 0;
   bool submits = true;
@@ -217,6 +218,7 @@ class EndpointsBench final : private EndpointServices {
   const Peer* peer_of(const opal_proc_t& /*proc*/) override { return &peer; }
   std::string port_name() const override { return "fake0:1"; }
   void submit(cpc::Command command) override { commands.push_back(std::move(command)); }
+  void device_is_gone() noexcept override { ++losses; }
   void tell_upper_layer(opal_proc_t* /*proc*/) noexcept override { ++upper_layer_told; }
   void report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& /*why*/) noexcept override {
     ++reports;
@@ -225,6 +227,7 @@ class EndpointsBench final : private EndpointServices {
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
                      const Endpoint& /*way*/) noexcept override {}
   Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return beside; }
+  bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return beside != nullptr; }
   Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) const noexcept override {
     return through;
   }

@@ -222,6 +222,7 @@ class PathBench final : private PathEvents {
   std::vector<std::byte> last_message;
   unsigned connections_wanted = 0;
   unsigned spoke = 0;
+  unsigned losses = 0;
   int goodbyes_arrived = 0;
   int goodbyes_done = 0;
   int rests_asked = 0;
@@ -269,6 +270,7 @@ class PathBench final : private PathEvents {
       say_failed(*link, failure, true);
     }
   }
+  void device_is_gone() noexcept override { ++losses; }
   void peer_spoke(Link& /*link*/) noexcept override { ++spoke; }
   void goodbye_arrived(Link& /*link*/) noexcept override { ++goodbyes_arrived; }
   void goodbye_done(Link& /*link*/) noexcept override { ++goodbyes_done; }

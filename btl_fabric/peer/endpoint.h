@@ -220,6 +220,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
     kNever,  ///< it has to wait for a link of this endpoint
   };
   void carry_aside(Endpoint& way);
+  void carry_at_once();
   [[nodiscard]] Carried carry_copy(Endpoint& way, std::span<const std::byte> packet) noexcept;
   [[nodiscard]] Carried carry_message(Endpoint& way, const Fragment& fragment) noexcept;
   [[nodiscard]] Carried carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,

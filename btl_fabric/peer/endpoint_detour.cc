@@ -231,6 +231,15 @@ void Endpoint::settle() {
   healing_->is_settled = true;
 }
 
+/// Where no link is made any more: a message may be the last before its sender is in a call that makes no progress.
+void Endpoint::carry_at_once() {
+  Endpoint* const way =
+      !healing_->is_carrying && healing_->is_settled && may_settle() ? owner_.way_beside(*this) : nullptr;
+  if (way != nullptr) {
+    carry_aside(*way);
+  }
+}
+
 /// As much as the other port takes now. In order, but for what goes round something that has to wait.
 void Endpoint::carry_aside(Endpoint& way) {
   Backlog& backlog = healing_->backlog;
@@ -238,6 +247,7 @@ void Endpoint::carry_aside(Endpoint& way) {
   const std::uint64_t before = healing_->carried;
   const auto goes_on = [&] { return healing_.get() == same && may_settle() && has_room(way); };
   bool is_blocked = false;
+  healing_->is_carrying = true;
   while (goes_on() && !backlog.replies.empty()) {
     std::array<std::byte, AtomicReply::kSize> body;
     backlog.replies.front().write(body.data());
@@ -290,6 +300,7 @@ void Endpoint::carry_aside(Endpoint& way) {
   if (healing_.get() != same) {
     return;
   }
+  healing_->is_carrying = false;
   healing_->is_blocked = is_blocked;
   if (!is_blocked) {
     healing_->carried_at = std::chrono::steady_clock::now();

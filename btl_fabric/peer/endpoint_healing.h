@@ -38,6 +38,7 @@ struct EndpointHealing {
   std::uint32_t number_aside = 0;            ///< of that
   bool is_settled = false;                   ///< what is left has no numbers any more: it goes by whatever way there is
   bool is_blocked = false;                   ///< something is left that the other port does not take
+  bool is_carrying = false;                  ///< just now: a callback may send more
   bool is_told_aside = false;                ///< the peer has been told what we have taken, or will be
   std::optional<std::chrono::steady_clock::time_point> told_aside{};  ///< it was, or another port was looked for
   std::chrono::steady_clock::time_point carried_at{};                 ///< nothing has had to wait so far; zero: never

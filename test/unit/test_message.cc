@@ -141,7 +141,7 @@ START_TEST(every_field_is_checked) {
   refused("24 bits", MessageType::kReply, [](Bytes& b) { b[90] = std::byte{1}; });
   refused("24 bits", MessageType::kReply, [](Bytes& b) { b[94] = std::byte{1}; });
   refused("reason is 0", MessageType::kRefuse, [](Bytes& b) { b[52] = std::byte{0}; });
-  refused("reason is 11", MessageType::kRefuse, [](Bytes& b) { b[52] = std::byte{11}; });
+  refused("reason is 12", MessageType::kRefuse, [](Bytes& b) { b[52] = std::byte{12}; });
   refused("length of the refusal", MessageType::kRefuse, [](Bytes& b) { b[58] = std::byte{1}; });
   refused("cut off", MessageType::kRefuse, [](Bytes& b) { b.push_back(std::byte{0}); });
 }

@@ -113,7 +113,7 @@ START_TEST(a_refused_write_fails_the_link) {
   Link& link = bench.connect();
   const PeerRing ring;
   arrive(bench, link, offer_packet(ring.offer()));
-  bench.device.refuse_sends(EIO);
+  bench.device.refuse_sends(EINVAL);
   ck_assert(bench.send_immediately(link));
   ck_assert_uint_eq(bench.failures.size(), 1);
   ck_assert(bench.failures[0].kind == LinkFailure::Kind::kRefusedPost);

@@ -174,7 +174,7 @@ START_TEST(a_refused_promise_fails_the_link) {
     Link& link = bench.connect();
     send_complete(bench, link, 2);
     ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
-    bench.device.refuse_sends(EIO);
+    bench.device.refuse_sends(EINVAL);
     if (lies) {
       (void)bench.watch.tick();
       (void)bench.watch.tick();
@@ -182,7 +182,7 @@ START_TEST(a_refused_promise_fails_the_link) {
     }
     bench.path->progress();
     ck_assert_uint_eq(bench.failures.size(), 1);
-    ck_assert_int_eq(bench.failures[0].error_number, EIO);
+    ck_assert_int_eq(bench.failures[0].error_number, EINVAL);
     ck_assert(bench.sends_ended == std::vector<int>(1, OPAL_ERR_UNREACH));
   }
 }
@@ -194,7 +194,7 @@ START_TEST(a_refused_promise_is_not_under_way) {
   Link& link = bench.connect();
   send_complete(bench, link, 2);
   ck_assert_int_eq(bench.send(link), OPAL_SUCCESS);
-  bench.device.refuse_sends(EIO);
+  bench.device.refuse_sends(EINVAL);
   (void)bench.watch.tick();
   (void)bench.watch.tick();
   bench.fail(link);
@@ -269,7 +269,7 @@ START_TEST(a_refused_early_packet_fails_the_link) {
   for (int i = 0; i < kAlone + 1; ++i) {
     ck_assert(bench.send_immediately(link));
   }
-  bench.device.refuse_sends(EIO);
+  bench.device.refuse_sends(EINVAL);
   ck_assert(bench.send_immediately(link));  // it is lost with the link, which is reported
   ck_assert_uint_eq(bench.failures.size(), 1);
   ck_assert_uint_eq(link.queues()[0].in_flight, 0);

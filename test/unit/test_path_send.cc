@@ -207,7 +207,7 @@ END_TEST
 
 // ---- Refused posts
 
-constexpr std::array kErrors{ENOMEM, EINVAL, EIO, ENODEV};
+constexpr std::array kErrors{ENOMEM, EINVAL, EFAULT, ENODEV};
 
 /// Verbs refuses with kErrors[index]; whatever is then sent must fail the link once, with that error.
 void check_refusal(const PathBench& bench, int index) {

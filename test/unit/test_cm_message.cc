@@ -115,7 +115,7 @@ START_TEST(hostile_data_is_refused) {
   longer.push_back(std::byte{1});
   check_refused(longer, "something follows");
   std::vector<std::byte> refusal = encode(sample(MessageType::kRefuse));
-  for (const unsigned reason : {0U, 11U, 255U}) {
+  for (const unsigned reason : {0U, 12U, 255U}) {
     refusal[kCmHeaderBytes] = static_cast<std::byte>(reason);
     check_refused(refusal, "refusal reason is " + std::to_string(reason));
   }

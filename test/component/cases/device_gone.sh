@@ -7,10 +7,10 @@ gone='An RDMA device that this job uses is gone'
 # loses_device SECONDS NP [MPIRUN ARGUMENT...] : a job over both devices, or `devices`, that loses the first one so long after it has
 # a queue pair that is connected, or has said what `begins_with` is. The exit status is the job's. One that has ended before is run again.
 loses_device() {
-  local seconds=$1 np=$2 pid status i
+  local seconds=$1 np=$2 pid status
   shift 2
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a device that fails when it is told to'; exit 77 ;; esac
-  for i in 1 2 3 4 5 6; do
+  for _ in 1 2 3 4 5 6; do
     rm -f out
     (
       if [ -n "${begins_with-}" ]; then

@@ -272,6 +272,8 @@ class Process final : private EndpointServices {
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,
                      const Endpoint& /*way*/) noexcept override {}
   Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return nullptr; }
+  bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return false; }
+  void device_is_gone() noexcept override {}
   Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) const noexcept override {
     return nullptr;
   }

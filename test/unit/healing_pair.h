@@ -73,7 +73,7 @@ class Pair {
 
   /// All that was sent has arrived in the end, and everybody has heard so.
   void finish() {
-    for (int i = 0; i < 500 && (is_broken_ || !all_has_ended()); ++i) {
+    for (int i = 0; i < 500 && (is_broken_ || !all_has_ended() || !all_has_arrived()); ++i) {
       for (std::uint32_t queue = 0; queue < queues_; ++queue) {
         arrive(queue, 1000);
         while (link_pair(queue) != nullptr && !link_pair(queue)->sends.empty()) {
@@ -122,6 +122,16 @@ class Pair {
   [[nodiscard]] bool all_has_ended() {
     return bench.sends_ended.size() == callbacks_ && bench.requests_ended.size() == writes_ && !link_->has_waiting() &&
            waiting_.empty() && waiting_rdma_.empty();
+  }
+
+  /// What the device has copied has ended before that.
+  [[nodiscard]] bool all_has_arrived() {
+    for (std::uint32_t queue = 0; queue < queues_; ++queue) {
+      if (seen_[queue] < link_pair(queue)->all_sends.size()) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // ---- Our side

@@ -4,7 +4,7 @@
  * everybody does it to everybody's memory at the same time? And what check_mpi --rma leaves out: small puts that are not
  * aligned, operations of no bytes, requests. Status 1 and a line on stderr at the first mismatch.
  *
- *   mpirun -np N check_accumulate
+ *   mpirun -np N check_accumulate [TIMES]
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -328,7 +328,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   fill_tables();
-  for (int allocated = 0; allocated < 2; allocated++) {
+  for (int i = 0, times = argc > 1 ? atoi(argv[1]) : 1; i < 2 * times; i++) {
+    const int allocated = i % 2;
     void* base = NULL;
     if (allocated) {
       MPI_Win_allocate(window_bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);

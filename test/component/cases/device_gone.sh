@@ -72,7 +72,7 @@ case_device_gone_rma() {
   local program seconds
   stock check_accumulate || return 1
   for seconds in 0 0.1; do
-    for program in "$programs/check_accumulate" "$check --rma --max 65536 --rounds 3"; do
+    for program in "$programs/check_accumulate 5" "$check --rma --max 65536 --rounds 3"; do
       # shellcheck disable=SC2086 # several words
       loses_device $seconds 3 --mca btl_fabric_device_atomics 0 --mca osc rdma $program && says 'checks passed' &&
         says "$gone" || { echo "after $seconds s: $program"; return 1; }

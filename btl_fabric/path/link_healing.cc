@@ -225,15 +225,19 @@ bool LinkHealing::drop_arrived(Backlog& backlog, std::span<PacketCounts> counts,
   return is_possible;
 }
 
+/// What has had numbers was sent before what has none yet.
 void LinkHealing::unnumber(Backlog& backlog, std::span<PacketCounts> counts) noexcept {
+  std::deque<Backlog::Packet> first;
   for (std::size_t place = 0; place < backlog.queues.size(); ++place) {
     std::deque<Backlog::Packet>& packets = backlog.queues[place];
     counts[place].sent -= static_cast<std::uint32_t>(packets.size());
-    std::move(packets.begin(), packets.end(), std::back_inserter(backlog.unnumbered));
+    std::move(packets.begin(), packets.end(), std::back_inserter(first));
     packets.clear();
   }
-  std::move(backlog.ring.begin(), backlog.ring.end(), std::back_inserter(backlog.unnumbered));
+  std::move(backlog.ring.begin(), backlog.ring.end(), std::back_inserter(first));
   backlog.ring.clear();
+  std::move(backlog.unnumbered.begin(), backlog.unnumbered.end(), std::back_inserter(first));
+  backlog.unnumbered = std::move(first);
 }
 
 void LinkHealing::resend(Backlog& backlog) noexcept {

@@ -26,7 +26,27 @@ BenchOptions options_of(unsigned seed) {
   return options;
 }
 
+void play_to_the_end(Pair& pair, unsigned seed) {
+  for (int i = 0; i < 200; ++i) {
+    pair.step();
+  }
+  pair.finish();
+  if (pair.wrong > 0 || pair.noticed > 0) {
+    ck_abort_msg("seed %u", seed);
+  }
+}
+
 }  // namespace
+
+/// Each is the first of some hundred thousand.
+START_TEST(schedules_that_have_found_faults) {
+  // What another way had left, and had numbers when the next link broke too, went behind the rest.
+  for (const unsigned seed : {259450U}) {
+    Pair pair(options_of(seed), seed);
+    play_to_the_end(pair, seed);
+  }
+}
+END_TEST
 
 START_TEST(everything_arrives_once_and_in_order) {
   unsigned breaks = 0;
@@ -36,13 +56,7 @@ START_TEST(everything_arrives_once_and_in_order) {
   std::uint64_t by_ring = 0;
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
     Pair pair(options_of(seed), seed);
-    for (int i = 0; i < 200; ++i) {
-      pair.step();
-    }
-    pair.finish();
-    if (pair.wrong > 0 || pair.noticed > 0) {
-      ck_abort_msg("seed %u", seed);
-    }
+    play_to_the_end(pair, seed);
     breaks += pair.breaks;
     again += pair.again;
     rings += pair.rings;
@@ -105,7 +119,8 @@ END_TEST
 int main() {
   using namespace fabric::test;
   return run_suite("path_healing",
-                   {everything_arrives_once_and_in_order, a_count_from_before_the_drain_brings_messages_twice,
+                   {schedules_that_have_found_faults, everything_arrives_once_and_in_order,
+                    a_count_from_before_the_drain_brings_messages_twice,
                     a_ring_that_is_not_taken_first_brings_messages_twice, a_packet_that_is_not_kept_is_noticed},
                    60 + seeds() / 400.0);
 }

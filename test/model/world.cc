@@ -44,6 +44,11 @@ void World::connect_other_way(std::uint8_t rank, std::uint8_t peer) {
 
 // ---- What may happen next
 
+/// A timer that makes us try again is short; one that waits for the peer is long.
+bool is_late(const cpc::Connection& connection) {
+  return timer_event_of(connection) == cpc::Event::kHandshakeTimer;
+}
+
 const std::vector<Choice>& World::choices() {
   choices_.clear();
   due_ = 0;
@@ -61,7 +66,9 @@ const std::vector<Choice>& World::choices() {
   offer_network();
   offer_packets();
   if (options_.hasty_timers || due_ == 0) {
+    const std::size_t others = choices_.size();
     offer_late_timers();
+    check_waits(others);
   }
   if (due_ == 0) {
     check_quiet();
@@ -123,11 +130,6 @@ void World::offer_application(std::uint8_t rank) {
   }
 }
 
-/// A timer that makes us try again is short; one that waits for the peer is long.
-bool is_late(const cpc::Connection& connection) {
-  return timer_event_of(connection) == cpc::Event::kHandshakeTimer;
-}
-
 void World::offer_threads(std::uint8_t rank) {
   if (at(rank)->has_upcall() && !at(rank)->main().has_left()) {
     offer({Kind::kUpcall, rank, 0, 0});
@@ -164,6 +166,20 @@ void World::offer_late_timers() {
         }
       }
     }
+  }
+}
+
+/// Where nothing goes wrong nobody waits for a limit in time, which takes a minute. `others`: what may happen beside.
+void World::check_waits(std::size_t others) {
+  const bool is_good = options_.losses == 0 && options_.failures == 0 && options_.breaks == 0 && !options_.hasty_timers;
+  const auto is_wait = [](const Choice& choice) { return choice.kind == Kind::kTimer; };
+  for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
+    if (!is_good || at(rank) == nullptr || at(rank)->main().has_left()) {
+      return;
+    }
+  }
+  if (std::any_of(choices_.begin() + static_cast<std::ptrdiff_t>(others), choices_.end(), is_wait)) {
+    fault_.add("everybody waits for a limit in time");
   }
 }
 

@@ -46,6 +46,7 @@ class World {
   void offer_network();
   void offer_packets();
   void offer_late_timers();
+  void check_waits(std::size_t others);
   void end_process(std::uint8_t rank, bool with_its_host);
   void check_told(std::uint8_t rank, std::uint8_t peer);
   void check_quiet();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <utility>
 
 #include "btl_fabric/path/link_healing.h"
@@ -116,7 +117,8 @@ Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
     path_.add_queue_pair(queue.qp->qp_num, queue);
     queue.qpn = queue.qp->qp_num;
     if (queue.is_shared) {
-      if (auto started = path_.start_shared_queue(queue.index); !started) {
+      auto started = path_.start_shared_queue(queue.index);
+      if (!started && !(path_.shared_queue(queue.index).device_is_gone() && is_of_lost_device(*this, EIO))) {
         return started;
       }
       continue;
@@ -309,8 +311,9 @@ void Link::refill(LinkQueue& queue) noexcept {
   if (count == 0 || (!may_post() && state_ != State::kOpening)) {
     return;
   }
-  const std::uint32_t posted = queue.receives.fill(count, &queue, [&queue](ibv_recv_wr* first, ibv_recv_wr** refused) {
-    return ibv_post_recv(queue.qp, first, refused);
+  const std::uint32_t posted = queue.receives.fill(count, &queue, [&](ibv_recv_wr* first, ibv_recv_wr** refused) {
+    const int error = ibv_post_recv(queue.qp, first, refused);
+    return error != 0 && is_of_lost_device(*this, error) ? 0 : error;  // then they count as posted
   });
   queue.credits.posted(posted);
   if (posted < count) {

@@ -79,7 +79,9 @@ bool SharedQueue::refill() noexcept {
     return true;
   }
   receives_.fill(target_ - receives_.posted(), nullptr, [this](ibv_recv_wr* first, ibv_recv_wr** refused) {
-    return ibv_post_srq_recv(srq_.get(), first, refused);
+    const int error = ibv_post_srq_recv(srq_.get(), first, refused);
+    device_is_gone_ = device_is_gone_ || error == EIO;
+    return error;
   });
   return receives_.posted() == target_;
 }

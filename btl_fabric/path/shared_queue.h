@@ -34,6 +34,9 @@ class SharedQueue {
   /// Posts the first buffers, once. The error says why not even one could be posted.
   [[nodiscard]] Status start();
 
+  /// A post has said so.
+  [[nodiscard]] bool device_is_gone() const noexcept { return device_is_gone_; }
+
   /// A receive completed: its buffer is in use until give_back().
   void completed(const Fragment* fragment) noexcept { receives_.completed(fragment); }
   /// Posts again below the low watermark. False if buffers ran out: refill() later.
@@ -66,6 +69,7 @@ class SharedQueue {
   std::uint32_t target_ = 0;  ///< receives kept posted
   std::uint32_t low_ = 0;     ///< refill when no more than this many are left
   bool started_ = false;
+  bool device_is_gone_ = false;
 };
 
 }  // namespace fabric

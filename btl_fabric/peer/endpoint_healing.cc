@@ -146,8 +146,10 @@ void Endpoint::break_off(const EndpointCause& cause) {
     healing_->why =
         cause.failure != nullptr ? describe_queue(cause.failure->qpn) + ": " + what_failed(*cause.failure) : cause.text;
   }
-  healing_->lost_qpn = remote_ends_.empty() ? 0 : remote_ends_.front().qpn;
-  counts_->first_since_break = counts_->tellings + 1;
+  if (link_ && link_->state() != Link::State::kOpening) {  // else nothing has been sent over it
+    healing_->lost_qpn = remote_ends_.empty() ? 0 : remote_ends_.front().qpn;
+    counts_->first_since_break = counts_->tellings + 1;
+  }
   healing_->taken.clear();
   healing_->is_resending = false;
   const bool goes_on_to_receive = is_xrc_ && link_ && link_->state() == Link::State::kOpening;  // it has sent nothing
@@ -191,9 +193,9 @@ Status Endpoint::connect_elsewhere(const char* why) {
     healing_->has_broken = true;
     healing_->since = std::chrono::steady_clock::now();
     healing_->why = why;
-  }
-  if (counts_ != nullptr) {
-    counts_->first_since_break = counts_->tellings + 1;
+    if (counts_ != nullptr) {
+      counts_->first_since_break = counts_->tellings + 1;
+    }
   }
   owner_.connect_other_ports(*this);
   return {};

@@ -201,6 +201,22 @@ START_TEST(a_device_that_refuses_requests_is_gone) {
 }
 END_TEST
 
+/// While a connection is being made: nobody hears of receives that could not be posted.
+START_TEST(receives_on_a_device_that_is_gone_count_as_posted) {
+  Ports ports(false);
+  ++ports.broken.link;
+  ports.broken.device.receive_error = EIO;
+  ports.broken.post_receives();
+  ck_assert_uint_ge(ports.broken.losses, 1);
+  ck_assert_uint_eq(ports.broken.reports, 0);
+  lose_device(ports);
+  flushed(ports);
+  ports.counts_come_aside(0, 1);
+  ck_assert_uint_eq(ports.messages_carried(), 1);
+  ck_assert_uint_eq(ports.broken.upper_layer_told, 0);
+}
+END_TEST
+
 /// The first connection is refused, by a peer whose device is gone.
 START_TEST(a_peer_without_a_device_is_reached_by_another_one) {
   for (const bool has_way : {true, false}) {
@@ -225,9 +241,10 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite("device_loss",
-                   {what_was_under_way_goes_by_another_device, messages_keep_their_order, what_had_completed_is_taken,
-                    nothing_is_polled_any_more, writes_are_kept, no_link_is_made_any_more,
-                    what_the_peer_wants_is_closed, without_another_device_that_is_told_once, endpoints_end,
-                    a_device_that_refuses_requests_is_gone, a_peer_without_a_device_is_reached_by_another_one});
+  return run_suite(
+      "device_loss",
+      {what_was_under_way_goes_by_another_device, messages_keep_their_order, what_had_completed_is_taken,
+       nothing_is_polled_any_more, writes_are_kept, no_link_is_made_any_more, what_the_peer_wants_is_closed,
+       without_another_device_that_is_told_once, endpoints_end, a_device_that_refuses_requests_is_gone,
+       receives_on_a_device_that_is_gone_count_as_posted, a_peer_without_a_device_is_reached_by_another_one});
 }

@@ -209,6 +209,7 @@ EOF
 if_exclude /dev/mlx5_0 "/dev/mlx5_0" has a blank or a slash in it
 cpc_exclude oob,,rdmacm "" is no connection method
 oob_if_exclude eth0,,eth1 "" is neither an interface nor a network
+report 3 is "3", but must be 0, 1, 2 or the name of a file that ends in .json
 EOF
   all_wrong || return 1
   cat settings >> tried

@@ -173,9 +173,10 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
   // is being made only if it is the one that the peer has lost.
   const bool is_being_made =
       state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited;
-  const bool is_lost = is_being_made && link_ && more.lost_qpn != 0 && link_->queues().front().qpn == more.lost_qpn;
-  if (is_lost || carrier_ != nullptr || state_ == EndpointState::kResuming || state_ == EndpointState::kResting ||
-      state_ == EndpointState::kParting || state_ == EndpointState::kClear) {
+  const bool peer_has_lost_it =
+      is_being_made && link_ && more.lost_qpn != 0 && link_->queues().front().qpn == more.lost_qpn;
+  if (peer_has_lost_it || carrier_ != nullptr || state_ == EndpointState::kResuming ||
+      state_ == EndpointState::kResting || state_ == EndpointState::kParting || state_ == EndpointState::kClear) {
     apply(EndpointEvent::kLost, {.text = "the peer says that the connection has broken"});
   }
   counts_->newest_aside = number;

@@ -67,7 +67,7 @@ piece_is_lost() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has faults by rule'; exit 77 ;; esac
   echo "error op=$1 device=1 min_bytes=100000 nth=5 status=RETRY_EXC_ERR" > lost
   new_fabric --devices 2 --faults "$PWD/lost"
-  fabric 2 "${@:2}" "$check" --max 3000000 --flood 100
+  fabric 2 --mca btl_fabric_heal_timeout 0 "${@:2}" "$check" --max 3000000 --flood 100
   refuses $? && says 'softhca1'
 }
 case_striped_read_is_lost() { piece_is_lost read; }

@@ -63,7 +63,7 @@ bool ModuleServices::leads_elsewhere(const Endpoint& endpoint) const noexcept {
   return false;
 }
 
-Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept {
+Endpoint* ModuleServices::endpoint_through(std::uint16_t port, const ProcessName& peer) noexcept {
   Component& component = Component::get();
   const unsigned contexts = component.locks().contexts();
   if (port / contexts >= component.ports()) {

@@ -99,9 +99,7 @@ int Endpoint::send_later(Fragment& fragment) noexcept try {
   ++owner_.path().counters().waits_for_connection;
   waiting_.push_back(&fragment);
   fragment.callback_due = true;
-  if (is_healing() && owner_.is_lost()) {
-    carry_at_once();
-  }
+  carry_at_once();
   return OPAL_SUCCESS;
 } catch (const std::bad_alloc&) {
   return OPAL_ERR_OUT_OF_RESOURCE;

@@ -208,8 +208,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void exchange_counts();
   [[nodiscard]] bool may_heal(const EndpointCause& cause) const noexcept;
   [[nodiscard]] RdmaRequestQueue end_healing();
-  // The same by another way (endpoint_detour.cc)
+  // The same by another way (endpoint_detour.cc, endpoint_carry.cc)
   [[nodiscard]] bool may_settle() const noexcept;
+  [[nodiscard]] bool has_nothing_in_doubt() const noexcept;
   [[nodiscard]] bool say_aside(Endpoint& way, DetourHeader::What what, std::span<const std::byte> body) noexcept;
   void tell_counts_aside(Endpoint& way);
   void answer_aside();
@@ -221,6 +222,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   };
   void carry_aside(Endpoint& way);
   void carry_at_once();
+  void carry_first();
   [[nodiscard]] Carried carry_copy(Endpoint& way, std::span<const std::byte> packet) noexcept;
   [[nodiscard]] Carried carry_message(Endpoint& way, const Fragment& fragment) noexcept;
   [[nodiscard]] Carried carry(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span<const std::byte> first,

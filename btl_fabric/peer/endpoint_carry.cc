@@ -85,12 +85,35 @@ bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const
   return hand_over(way, PacketKind::kDetour, 0, header, body, {}, 1);
 }
 
-/// Where no link is made any more: a message may be the last before its sender is in a call that makes no progress.
+/// What waits goes at once where that is possible: a message may be the last before its sender is in a call that makes no progress, as
+/// MPI_Comm_disconnect of Open MPI 4.1.
 void Endpoint::carry_at_once() {
+  if (!is_healing()) {
+    carry_first();
+    return;
+  }
   Endpoint* const way =
       !healing_->is_carrying && healing_->is_settled && may_settle() ? owner_.way_beside(*this) : nullptr;
   if (way != nullptr) {
     carry_aside(*way);
+  }
+}
+
+/// While a connection is made after none that has left anything: by another port that carries, if it has room.
+void Endpoint::carry_first() {
+  const auto is_being_made = [this] {
+    return !is_healing() && (state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent ||
+                             state_ == EndpointState::kCtsAwaited);
+  };
+  Endpoint* const way = is_being_made() ? owner_.way_beside(*this) : nullptr;
+  while (way != nullptr && !waiting_.empty() && is_being_made() && has_room(*way)) {
+    Fragment* const fragment = waiting_.front();
+    if (carry_message(*way, *fragment) != Carried::kYes) {
+      return;
+    }
+    (void)waiting_.pop_front();
+    ++owner_.path().counters().early_by_other_ports;
+    end_send(upper(), fragment, OPAL_SUCCESS);
   }
 }
 

@@ -42,6 +42,13 @@ bool Endpoint::may_settle() const noexcept {
           state_ == EndpointState::kCtsAwaited);
 }
 
+/// All that has been sent is known to have arrived.
+bool Endpoint::has_nothing_in_doubt() const noexcept {
+  const Backlog& backlog = healing_->backlog;
+  return counts_ != nullptr && counts_->is_agreed && backlog.ring.empty() &&
+         std::all_of(backlog.queues.begin(), backlog.queues.end(), [](const auto& packets) { return packets.empty(); });
+}
+
 void Endpoint::go_on_detour(std::chrono::steady_clock::time_point now) {
   if (!may_settle()) {
     return;
@@ -54,6 +61,7 @@ void Endpoint::go_on_detour(std::chrono::steady_clock::time_point now) {
     }
     return;
   }
+  healing_->is_settled = healing_->is_settled || has_nothing_in_doubt();
   settle();
   if (!may_settle()) {
     return;  // a callback has made progress

@@ -38,7 +38,7 @@ class EndpointServices {
   /// Another device that is there has a port which leads to the same peer, whether it is connected or not.
   [[nodiscard]] virtual bool leads_elsewhere(const Endpoint& endpoint) const noexcept = 0;
   /// The endpoint to a peer through this process's port `port`, which is a number from the peer, made if need be; null: there is none.
-  [[nodiscard]] virtual Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) const noexcept = 0;
+  [[nodiscard]] virtual Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) noexcept = 0;
 
   /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
   virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;

@@ -118,8 +118,10 @@ class MainHalf final : private EndpointServices {
   Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
   bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return false; }
   void device_is_gone() noexcept override {}
-  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& peer) const noexcept override {
-    return endpoints_.endpoint_to(peer, 1);  // nothing is said of those through the other port
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& peer) noexcept override {
+    std::string why_not;  // nothing is said of those through the other port
+    return has_left_ ? endpoints_.endpoint_to(peer, 1)
+                     : endpoints_.endpoint_for(&procs_[peer.rank], peers_[peer.rank], why_not);
   }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,

@@ -172,6 +172,37 @@ START_TEST(the_link_that_the_peer_has_lost_does_not_come_up) {
 END_TEST
 
 /// Whatever becomes of the link that it was meant for: an answer that waited for that one was lost with it, and the peer waited for ever.
+/// Its sender may be in a call that makes no progress right after.
+START_TEST(what_waits_for_the_first_connection_goes_by_another_port) {
+  EndpointsBench other;
+  EndpointsBench early;
+  other.send_and_connect();
+  early.beside = &other.endpoint();
+  const std::size_t before = other.pair().all_sends.size();
+  ck_assert_int_eq(early.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(other.pair().all_sends.size(), before + 1);
+  ck_assert_uint_eq(early.counters.early_by_other_ports, 1);
+  ck_assert_uint_eq(early.sends_ended.size(), 1);
+  ck_assert_int_eq(early.sends_ended[0], OPAL_SUCCESS);
+}
+END_TEST
+
+/// The connection was refused, for the peer has lost its device: there is nothing that the peer would have to say first.
+START_TEST(where_nothing_is_in_doubt_the_peer_is_not_asked) {
+  Ports ports(false, false);
+  ports.broken.device.complete_send(ports.broken.pair());
+  ports.progress();
+  ports.lose();
+  ck_assert_uint_eq(ports.told_aside(), 1);
+  DetourHeader header;
+  const std::vector<std::byte> packet = ports.last_aside();
+  ck_assert(header.read(packet.data() + PacketHeader::kSize, packet.size() - PacketHeader::kSize));
+  ck_assert(header.what == DetourHeader::What::kCounts);
+  ck_assert_int_eq(ports.broken.send(), OPAL_SUCCESS);
+  ck_assert_uint_eq(ports.messages_carried(), 1);
+}
+END_TEST
+
 START_TEST(an_atomic_is_answered_by_the_way_that_it_has_come) {
   Ports ports;
   ports.connect_again(1);
@@ -214,6 +245,7 @@ int main() {
        what_has_broken_many_ports_is_not_passed_on, what_has_arrived_is_not_sent_again,
        what_is_told_late_by_another_port_is_not_believed, a_break_is_heard_of_by_another_port,
        the_break_of_a_link_that_resumes_is_heard_of_too, what_is_told_without_knowing_of_the_break_is_not_final,
-       the_link_that_the_peer_has_lost_does_not_come_up, an_atomic_is_answered_by_the_way_that_it_has_come,
+       the_link_that_the_peer_has_lost_does_not_come_up, what_waits_for_the_first_connection_goes_by_another_port,
+       where_nothing_is_in_doubt_the_peer_is_not_asked, an_atomic_is_answered_by_the_way_that_it_has_come,
        nonsense_is_refused, impossible_counts_are_refused});
 }

@@ -127,3 +127,11 @@ case_device_gone_before_first_contact() {
     of_one_node 6 "$programs/check_after" lost && goes_on_without_it && says 'as they were sent' || { echo "by $method"; return 1; }
   done
 }
+# What a child sends by a port that is not connected goes by one that is: it waits for nothing before it disconnects.
+case_device_gone_and_children() {
+  local method
+  stock check_child && on_two_nodes || return 1
+  for method in $(of_both_devices); do
+    of_one_node 2 "$programs/check_child" lost && says "$gone" && says 'as they were sent' || { echo "by $method"; return 1; }
+  done
+}

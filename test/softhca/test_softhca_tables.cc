@@ -216,10 +216,11 @@ START_TEST(every_kind_of_rule_is_read) {
                                  "cm action=silence\n"
                                  "kill at=middle min_bytes=4096 slot=2\n"
                                  "kill\n"
-                                 "kill at=completed",
+                                 "kill at=completed\n"
+                                 "lose op=send nth=4",
                                  rules),
              "");
-  ck_assert_uint_eq(rules.size(), 10);
+  ck_assert_uint_eq(rules.size(), 11);
   ck_assert_uint_eq(rules[1].us, 50);
   ck_assert_uint_eq(rules[1].ops, faults::kOpWrite);
   ck_assert_int_eq(rules[3].status, IBV_WC_REM_ACCESS_ERR);
@@ -231,6 +232,7 @@ START_TEST(every_kind_of_rule_is_read) {
   ck_assert(rules[7].kill_at == KillAt::Middle);
   ck_assert(rules[8].kill_at == KillAt::Before);
   ck_assert(rules[9].kill_at == KillAt::Completed);
+  ck_assert(rules[10].action == faults::Action::Lose);
 }
 END_TEST
 
@@ -239,9 +241,9 @@ START_TEST(a_wrong_rule_is_named_with_its_line) {
     const char* text;
     const char* error;
   } kCases[] = {
-      {"explode", "there is no action \"explode\"; there are drop, delay, rnr, error, kill, fail and cm"},
+      {"explode", "there is no action \"explode\"; there are drop, lose, delay, rnr, error, kill, fail and cm"},
       {"drpo", "there is no action \"drpo\"; did you mean \"drop\"?"},
-      {"op=send", "there is no action \"op=send\"; there are drop, delay, rnr, error, kill, fail and cm"},
+      {"op=send", "there is no action \"op=send\"; there are drop, lose, delay, rnr, error, kill, fail and cm"},
       {"cm often", "\"often\" is not NAME=VALUE; there are action, node, slot, nth, every, count, prob and seed"},
       {"drop nth", "\"nth\" needs a value: nth=1..18446744073709551615"},
       {"drop min-byte=3", "drop has no \"min-byte\"; did you mean \"min_bytes\"?"},
@@ -264,7 +266,7 @@ START_TEST(a_wrong_rule_is_named_with_its_line) {
        "call is ibv_... or rdma_..., not \"ibv_reg_mrs\"; did you mean \"ibv_reg_mr\"?"},
       {"fail call=ibv_reg_mr errno=enomem", "errno is the name of an errno, not \"enomem\"; did you mean \"ENOMEM\"?"},
       {"fail call=ibv_reg_mr errno=ENOMEM op=send",
-       "op has no meaning in a rule with fail, only with drop, delay, rnr, error and kill"},
+       "op has no meaning in a rule with fail, only with drop, lose, delay, rnr, error and kill"},
       {"cm action=ignore", "action is reject|silence, not \"ignore\""},
       {"kill at=end", "at is before|middle|completing|completed, not \"end\""},
   };

@@ -95,6 +95,8 @@ Verdict on_request(Qp& qp, const SendEntry& entry) {
     switch (rule.action) {
       case Action::Drop:
         return {.action = Verdict::Drop};
+      case Action::Lose:
+        return {.action = Verdict::Lose};
       case Action::Delay:
         return {.action = Verdict::Delay, .delay_us = rule.us};
       case Action::Rnr:

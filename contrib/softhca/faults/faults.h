@@ -4,6 +4,7 @@
 // hub's faults_version then grows, and engines reread it). Its grammar is in faults.cc, once, as a table.
 //
 //   drop   [match...]              the message is lost; the transport tries again, and a try may be lost again
+//   lose   [match...]              the message is lost, and completes as if it had arrived: as by a device with a fault
 //   delay  us=N [match...]         it is executed N microseconds later
 //   rnr    [match...]              the responder says "not ready"
 //   error  status=NAME [match...]  the request completes with this ibv_wc_status, and the QP fails; with executed=yes the peer has it
@@ -22,7 +23,7 @@
 namespace softhca::faults {
 
 struct Verdict {
-  enum Action : uint8_t { None, Drop, Delay, Rnr, Error, Kill } action = None;
+  enum Action : uint8_t { None, Drop, Lose, Delay, Rnr, Error, Kill } action = None;
   uint32_t delay_us = 0;
   KillAt kill_at = KillAt::Nowhere;
   ibv_wc_status status = IBV_WC_SUCCESS;

@@ -16,8 +16,8 @@ namespace {
 constexpr unsigned bit(Action action) {
   return 1U << static_cast<unsigned>(action);
 }
-constexpr unsigned kRequests =
-    bit(Action::Drop) | bit(Action::Delay) | bit(Action::Rnr) | bit(Action::Error) | bit(Action::Kill);
+constexpr unsigned kRequests = bit(Action::Drop) | bit(Action::Lose) | bit(Action::Delay) | bit(Action::Rnr) |
+                               bit(Action::Error) | bit(Action::Kill);
 constexpr unsigned kAll = kRequests | bit(Action::Fail) | bit(Action::Cm);
 
 struct ActionName {
@@ -27,6 +27,7 @@ struct ActionName {
 };
 constexpr ActionName kActions[] = {
     {"drop", Action::Drop, "the message is lost, and tried again"},
+    {"lose", Action::Lose, "the message is lost, and its sender told that it has arrived"},
     {"delay", Action::Delay, "it is executed later"},
     {"rnr", Action::Rnr, "the responder says that it is not ready"},
     {"error", Action::Error, "the request completes with an error, and the QP fails"},

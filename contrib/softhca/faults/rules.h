@@ -11,7 +11,7 @@
 
 namespace softhca::faults {
 
-enum class Action : uint8_t { Drop, Delay, Rnr, Error, Kill, Fail, Cm };
+enum class Action : uint8_t { Drop, Lose, Delay, Rnr, Error, Kill, Fail, Cm };
 constexpr Action kFirstCallAction = Action::Fail;  // those before are about work requests
 
 enum OpBits : uint8_t { kOpSend = 1, kOpWrite = 2, kOpRead = 4, kOpAtomic = 8, kOpAny = 15 };

@@ -175,6 +175,8 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
       if (!acknowledged(qp)) return succeed(qp);
       entry.started = 0;  // the next try may be lost as well
       return wait_for_transport(fabric, qp, entry);
+    case faults::Verdict::Lose:
+      return succeed(qp);
     case faults::Verdict::Rnr:
       if (!acknowledged(qp)) return succeed(qp);
       entry.started = 0;

@@ -77,6 +77,7 @@ struct Params {
   int goodbye_timeout = 0;
   int heal_timeout = 60;
   int dump_signal = 0;
+  int hang_socket = 1;
   int keepalive = 0;
   char* trace = nullptr;
   char* report = nullptr;
@@ -332,6 +333,10 @@ inline constexpr std::array kParamTable = {
                  "Signal on which a process that is inside MPI says what its connections wait for: USR1 or USR2, which "
                  "mpirun passes on to all processes, or the number of another one; 0: none"),
              kSignalWords),
+    number_param(
+        "hang_socket", &Params::hang_socket, 1, 0, 1, 7,
+        "1: this user and root may ask the process what it waits for, by fabric_hang, over a socket that only they are "
+        "answered on. 0: nobody can"),
     text_param(
         "trace", &Params::trace, nullptr, 7,
         "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "

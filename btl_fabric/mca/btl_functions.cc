@@ -104,6 +104,17 @@ int register_error(mca_btl_base_module_t* btl, mca_btl_base_module_error_cb_fn_t
   return OPAL_SUCCESS;
 }
 
+/// The PML asks, for its own dump of a communicator: what there is with a peer in the first context, or with all (null).
+void dump(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, int /*verbose*/) noexcept {
+  const auto guard = Component::get().locks().lock_all();
+  Module& module = module_of(btl);
+  if (endpoint == nullptr) {
+    report_state(module);
+    return;
+  }
+  report_state(module, *static_cast<Endpoint*>(endpoint));
+}
+
 int finalize(mca_btl_base_module_t* btl) noexcept {
   if (Component::started()) {
     Component::get().finalize_module(&module_of(btl));
@@ -274,6 +285,7 @@ void set_btl_functions(mca_btl_base_module_t& module) noexcept {
   module.btl_del_procs = del_procs;
   module.btl_register = register_callback;
   module.btl_register_error = register_error;
+  module.btl_dump = dump;
   module.btl_finalize = finalize;
   module.btl_alloc = alloc;
   module.btl_free = free_descriptor;

@@ -13,6 +13,7 @@
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/mca/state_answer.h"
 #include "common/ports/port_pairing.h"
 #include "cpc/registry/registry.h"
 
@@ -186,12 +187,17 @@ int Component::progress_all() noexcept {
 }
 
 [[gnu::cold]] void Component::take_upcalls() {
+  // First: who asks from now on is heard the next time.
+  const std::vector<cpc::Upcall> upcalls = connections_->take_upcalls();
   if (dump_signal::take()) {
     for (const auto& module : modules_) {
       report_state(*module);
     }
   }
-  for (const cpc::Upcall& upcall : connections_->take_upcalls()) {
+  if (connections_->take_question()) {
+    answer_question(modules_, *connections_);
+  }
+  for (const cpc::Upcall& upcall : upcalls) {
     if (const auto* event = std::get_if<cpc::AsyncEvent>(&upcall)) {
       for (const auto& module : modules_) {
         if (module->context().device == event->device) {

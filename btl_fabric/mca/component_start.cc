@@ -292,6 +292,7 @@ Status Component::start_connections() {
   settings.handshake_timeout_ms = static_cast<unsigned>(values.handshake_timeout);
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);
   settings.cpcs = cpcs_;
+  settings.takes_questions = values.hang_socket != 0;
   settings.trace = trace_.get();
   settings.tick = [this] { return packet_watch_.tick(); };
   auto connections = cpc::ConnectionManager::start(settings, std::move(methods_), cpc::make_rc_queue_pairs);

@@ -217,14 +217,29 @@ void report_resources(const Module& module, const std::string& explanation) {
                       explanation.c_str());
 }
 
-void report_state(Module& module) try {
-  std::string text;
-  EndpointsDescription(module.endpoints()).append_to(text);
-  // In one piece: other processes write too.
+namespace {
+
+/// In one piece: other processes write too.
+void tell_state(const Module& module, std::string text) {
   text.insert(0, "btl_fabric on " + std::string(local_host()) + ", rank " + std::to_string(OPAL_PROC_MY_NAME.vpid) +
                      ", " + describe_port(module) + ":\n");
   std::fputs(text.c_str(), stderr);
+}
+
+}  // namespace
+
+void report_state(Module& module) try {
+  std::string text;
+  EndpointsDescription(module.endpoints()).append_to(text);
+  tell_state(module, std::move(text));
 } catch (const std::bad_alloc&) {  // it can be asked again
+}
+
+void report_state(Module& module, const Endpoint& endpoint) try {
+  std::string text;
+  EndpointsDescription(module.endpoints()).append_one(text, endpoint);
+  tell_state(module, std::move(text));
+} catch (const std::bad_alloc&) {
 }
 
 void report_limits(const Module& module) {

@@ -54,6 +54,8 @@ void report_no_connection_method(const Module& module, const opal_proc_t& proc, 
 void report_resources(const Module& module, const std::string& explanation);
 /// What the module's endpoints do and wait for. For whoever holds all locks.
 void report_state(Module& module);
+/// The same of one endpoint.
+void report_state(Module& module, const Endpoint& endpoint);
 /// The limits of the module's protocols, a line for each. Only in verbose output.
 void report_limits(const Module& module);
 /// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "btl_fabric/path/path_events.h"
 #include "btl_fabric/peer/directions.h"
 #include "btl_fabric/peer/endpoint_table.h"
+#include "common/base/transition_history.h"
 #include "common/ports/steering.h"
 #include "cpc/core/cpc.h"
 
@@ -233,10 +235,13 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void stop_healing(std::optional<int> status) noexcept;
   /// Nobody is called back any more for what waits.
   void forget_callers() noexcept;
-  /// Appends what it does and waits for, in lines (endpoints_description.cc).
-  void describe(std::string& text) const;
+  // endpoints_description.cc
   /// It does or waits for something.
   [[nodiscard]] bool is_busy() const noexcept;
+  /// What it does and waits for.
+  [[nodiscard]] nlohmann::ordered_json describe() const;
+  /// Notes since when nothing has moved, as far as looks from time to time tell.
+  void look(std::chrono::steady_clock::time_point now) noexcept;
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;
@@ -350,6 +355,10 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::PeerTarget target_;
   Link* carrier_ = nullptr;  ///< what messages go over: the link, while the state is kConnected
   EndpointState state_ = EndpointState::kIdle;
+  TransitionHistory<EndpointState, EndpointEvent> history_;
+  std::chrono::steady_clock::time_point in_state_since_;
+  std::chrono::steady_clock::time_point still_since_;  ///< at every look since, it was busy and nothing had moved
+  std::uint64_t position_ = 0;                         ///< at the last look
   bool has_asked_ = false;  ///< our Connect is on its way, or joined to what the peer has begun
   const bool exchanges_cts_;
   const bool is_xrc_;

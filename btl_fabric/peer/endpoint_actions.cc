@@ -55,6 +55,8 @@ void Endpoint::apply(EndpointEvent event, const EndpointCause& cause) {
     connecting_since_ = std::chrono::steady_clock::now();
   }
   state_ = step.next;
+  history_.add(from, event, step.next);
+  in_state_since_ = std::chrono::steady_clock::now();
   for (const EndpointAction action : step.actions) {
     Status done;
     try {

@@ -182,6 +182,8 @@ class Endpoints final : private PathEvents {
   void reap_drained();
   void reap_links();
 
+  /// Notes for each endpoint since when nothing has moved, as far as looks from time to time tell. The clock is read here only.
+  void look_at_all() noexcept;
   void on(const cpc::RoomWanted& upcall) noexcept;
   void on(const cpc::KeepAliveDue& upcall) noexcept;
   /// Asks the peers of idle links whether those may go, as many as are wanted.

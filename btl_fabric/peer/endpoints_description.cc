@@ -2,7 +2,9 @@
 #include "btl_fabric/peer/endpoints_description.h"
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "btl_fabric/path/link_description.h"
 
@@ -10,32 +12,61 @@ namespace fabric {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
 constexpr const char* kIndent = "    ";
 
-std::string seconds_since(std::chrono::steady_clock::time_point then) {
-  const auto milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - then).count();
-  const std::string tenths = std::to_string(milliseconds / 100);
-  return (tenths.size() > 1 ? tenths.substr(0, tenths.size() - 1) : "0") + '.' + tenths.back() + " s";
+std::int64_t milliseconds_since(Clock::time_point then) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then).count();
+}
+
+std::string seconds(std::int64_t milliseconds) {
+  return std::to_string(milliseconds / 1000) + '.' + std::to_string(milliseconds / 100 % 10) + " s";
 }
 
 /// For whom the endpoint waits; nothing in states in which it does not.
 const char* what_it_waits_for(EndpointState state) noexcept {
   switch (state) {
     case EndpointState::kConnecting:
-      return ": waits for the connection";
+      return "waits for the connection";
     case EndpointState::kCtsSent:
     case EndpointState::kCtsAwaited:
-      return ": waits for the peer's main thread, which may compute";
+      return "waits for the peer's main thread, which may compute";
     case EndpointState::kResuming:
-      return ": waits for the peer to say what has arrived, or sends the rest again";
+      return "waits for the peer to say what has arrived, or sends the rest again";
     case EndpointState::kResting:
-      return ": has asked the peer whether the idle connection may go";
+      return "has asked the peer whether the idle connection may go";
     case EndpointState::kLeaving:
-      return ": its goodbye is under way";
+      return "its goodbye is under way";
     default:
       return "";
   }
+}
+
+void append_endpoint(std::string& text, const Json& told) {
+  const auto number = [](const Json& of, const char* name) { return of.value(name, std::size_t{0}); };
+  const std::string waits = told.value("waits", "");
+  text += "  rank " + std::to_string(number(told, "rank")) + ", job " + std::to_string(number(told, "job")) + ": " +
+          told.value("state", "") + (waits.empty() ? "" : ": " + waits) + '\n';
+  if (const auto still = told.find("still_ms"); still != told.end()) {
+    text += kIndent + ("nothing has moved for at least " + seconds(still->get<std::int64_t>())) +
+            "; last: " + told.value("transitions", "") + ", " + seconds(told.value("in_state_ms", std::int64_t{0})) +
+            " ago\n";
+  }
+  if (const auto broken = told.find("broken"); broken != told.end()) {
+    text += kIndent + broken->value("why", "") + ", " + seconds(broken->value("for_ms", std::int64_t{0})) + " ago; " +
+            counted(number(*broken, "attempts"), "attempt", "attempts") + " to connect since; " +
+            counted(number(*broken, "carried"), "message has", "messages have") + " gone by another port\n";
+  }
+  if (told.contains("waiting")) {
+    text += kIndent + counted(number(told, "waiting"), "message waits", "messages wait") + " for the connection, and " +
+            counted(number(told, "waiting_rdma"), "read or write", "reads and writes") + '\n';
+  }
+  if (const std::size_t ending = number(told, "ending_links"); ending > 0) {
+    text += kIndent + counted(ending, "older connection is", "older connections are") + " being taken down\n";
+  }
+  append_link(text, told, kIndent);
 }
 
 }  // namespace
@@ -47,23 +78,54 @@ bool Endpoint::is_busy() const noexcept {
          (link_ != nullptr && LinkDescription(*link_).is_busy());
 }
 
-void Endpoint::describe(std::string& text) const {
-  text += "  rank " + std::to_string(key_.peer.rank) + ", job " + std::to_string(key_.peer.job) + ": " +
-          std::string(to_string(state_)) + what_it_waits_for(state_) + '\n';
+void Endpoint::look(Clock::time_point now) noexcept {
+  const std::uint64_t position = link_ != nullptr ? LinkDescription(*link_).position() : 0;
+  if (std::exchange(position_, position) != position || !is_busy() || still_since_ < in_state_since_) {
+    still_since_ = now;
+  }
+}
+
+Json Endpoint::describe() const {
+  Json told{{"rank", key_.peer.rank},
+            {"job", key_.peer.job},
+            {"local_port", key_.local_port},
+            {"remote_port", key_.remote_port},
+            {"state", std::string(to_string(state_))}};
+  if (const std::string waits = what_it_waits_for(state_); !waits.empty()) {
+    told["waits"] = waits;
+  }
+  if (is_busy()) {
+    told["still_ms"] = milliseconds_since(still_since_);
+    told["transitions"] = history_.text();
+    told["in_state_ms"] = milliseconds_since(in_state_since_);
+  }
   if (is_healing() && healing_->has_broken) {
-    text += kIndent + healing_->why + ", " + seconds_since(healing_->since) + " ago; " +
-            counted(healing_->attempts, "attempt", "attempts") + " to connect since; " +
-            counted(healing_->carried, "message has", "messages have") + " gone by another port\n";
+    told["broken"] = {{"why", healing_->why},
+                      {"for_ms", milliseconds_since(healing_->since)},
+                      {"attempts", healing_->attempts},
+                      {"carried", healing_->carried}};
   }
   if (const std::size_t waiting = count_of(waiting_); waiting > 0 || !waiting_rdma_.empty()) {
-    text += kIndent + counted(waiting, "message waits", "messages wait") + " for the connection, and " +
-            counted(waiting_rdma_.count(), "read or write", "reads and writes") + '\n';
+    told["waiting"] = waiting;
+    told["waiting_rdma"] = waiting_rdma_.count();
   }
   if (ending_links_ > 0) {
-    text += kIndent + counted(ending_links_, "older connection is", "older connections are") + " being taken down\n";
+    told["ending_links"] = ending_links_;
   }
   if (link_ != nullptr) {
-    LinkDescription(*link_).append_to(text, kIndent);
+    LinkDescription(*link_).add_to(told);
+  }
+  return told;
+}
+
+void Endpoints::look_at_all() noexcept {
+  const Clock::time_point now = Clock::now();
+  const auto guard = known_guard();
+  for (const auto& [name, endpoint] : endpoints_) {
+    endpoint->look(now);
+  }
+  for (const auto& endpoint : closing_) {
+    endpoint->look(now);
   }
 }
 
@@ -71,17 +133,34 @@ void EndpointsDescription::append_to(std::string& text) const {
   std::size_t others = 0;
   for (const auto guard = endpoints_.known_guard(); const auto& [name, endpoint] : endpoints_.endpoints_) {
     if (endpoint->is_busy()) {
-      endpoint->describe(text);
+      append_endpoint(text, endpoint->describe());
     } else {
       ++others;
     }
   }
   for (const auto& endpoint : endpoints_.closing_) {
-    endpoint->describe(text);
+    append_endpoint(text, endpoint->describe());
   }
   text += "  " + counted(others, "peer", "peers") +
           (others > 0 && text.find("rank") != std::string::npos ? " more" : "") +
           ": nothing waits, and nothing is under way\n";
+}
+
+void EndpointsDescription::append_one(std::string& text, const Endpoint& endpoint) const {
+  append_endpoint(text, endpoint.describe());
+}
+
+Json EndpointsDescription::as_json() const {
+  Json all = Json::array();
+  for (const auto guard = endpoints_.known_guard(); const auto& [name, endpoint] : endpoints_.endpoints_) {
+    if (endpoint->is_busy() || endpoint->link_ != nullptr) {
+      all.push_back(endpoint->describe());
+    }
+  }
+  for (const auto& endpoint : endpoints_.closing_) {
+    all.push_back(endpoint->describe());
+  }
+  return all;
 }
 
 }  // namespace fabric

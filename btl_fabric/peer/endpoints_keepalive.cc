@@ -14,6 +14,7 @@ namespace fabric {
 void Endpoints::on(const cpc::KeepAliveDue& /*upcall*/) noexcept try {
   const std::uint64_t before = std::exchange(keep_alive_round_, ++idle_round_);
   std::vector<Endpoint*> silent;
+  look_at_all();
   {
     const auto guard = known_guard();
     for (const auto& [name, endpoint] : endpoints_) {

@@ -132,6 +132,18 @@ class CreditWindow {
   /// Adds `count` receives, at most growth(), which are to be posted. All receives must have been posted once before.
   void grow(std::uint32_t count) noexcept;
 
+  /// For whoever looks for lost credits: with nothing under way either way, the credits of one side and what is missing and owed
+  /// at the other make up the depth of the other.
+  struct Account {
+    std::uint32_t credits;  ///< messages that the peer has receives for
+    std::uint32_t depth;    ///< receives for messages of this side, posted or not
+    std::uint32_t missing;  ///< of these, not posted now
+    std::uint32_t owed;     ///< posted again, and the peer has not been told
+  };
+  [[nodiscard]] Account account() const noexcept {
+    return {send_credits_, messages_.full, messages_.missing, messages_.owed};
+  }
+
  private:
   /// The receives of one kind that this side keeps posted.
   struct Receives {

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/transition_history.h"
 #include "cpc/core/channel.h"
 #include "cpc/core/connection_table.h"
 #include "cpc/core/cpc.h"
 #include "cpc/core/incarnations.h"
 #include "cpc/core/settings.h"
-#include "cpc/core/transition_history.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/queue_pairs/xrc_senders.h"
 
@@ -85,6 +85,8 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] LinkNumber link() const noexcept { return link_; }
   [[nodiscard]] std::uint32_t incarnation() const noexcept { return incarnation_; }
   [[nodiscard]] State state() const noexcept { return state_; }
+  /// The last transitions, oldest first.
+  [[nodiscard]] std::string history() const { return history_.text(); }
   [[nodiscard]] bool exchanges() const noexcept { return exchanges_; }
   /// For a newer connection, if one is to take its place. Once.
   [[nodiscard]] std::optional<Succession> take_succession() { return std::exchange(succession_, std::nullopt); }
@@ -131,7 +133,7 @@ class Connection final : private ChannelHandler {
   Incarnations& incarnations_;
   ConnectionOwner& owner_;
   State state_ = State::kClosed;
-  TransitionHistory history_;
+  TransitionHistory<State, Event> history_;
   std::string detail_;  ///< the reason at hand, for refusals and failures
   RefuseReason refuse_reason_ = RefuseReason::kFailed;
 

@@ -27,7 +27,8 @@ class EventQueue {
   [[nodiscard]] const std::atomic<bool>& flag() const noexcept { return filled_; }
 
   /// Whoever takes is to look, though there may be nothing. For signal handlers too.
-  void nudge() noexcept { filled_.store(true, std::memory_order_relaxed); }
+  /// What was written before is seen by who takes after that.
+  void nudge() noexcept { filled_.store(true, std::memory_order_release); }
 
   /// Something could not be pushed, for want of memory. Any thread.
   void note_loss() noexcept {
@@ -42,7 +43,7 @@ class EventQueue {
     std::vector<T> taken;
     const std::lock_guard lock(mutex_);
     taken.swap(values_);
-    filled_.store(false, std::memory_order_relaxed);
+    (void)filled_.exchange(false, std::memory_order_acquire);
     return taken;
   }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/manager/connection_manager.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <future>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +15,7 @@
 #include "cpc/loop/event_loop.h"
 #include "cpc/loop/event_queue.h"
 #include "cpc/loop/progress_thread.h"
+#include "cpc/loop/question_socket.h"
 #include "cpc/manager/connections.h"
 #include "cpc/manager/cpc_services.h"
 #include "cpc/queue_pairs/xrc_senders.h"
@@ -23,7 +28,11 @@ struct AddPort {
   const PortContext* port;
   std::promise<void>* served;
 };
-using Input = std::variant<Command, AddPort>;
+/// What the main thread says to those who have asked.
+struct Answer {
+  std::string line;
+};
+using Input = std::variant<Command, AddPort, Answer>;
 
 }  // namespace
 
@@ -50,6 +59,7 @@ class ConnectionManager::Impl {
 
   EventQueue<Upcall> upcalls;
   std::atomic<bool> keep_alive_is_said = false;  ///< and has not been taken
+  std::atomic<bool> is_asked = false;            ///< the same
 
  private:
   [[nodiscard]] Status set_up(event_base* loop);
@@ -58,6 +68,8 @@ class ConnectionManager::Impl {
   void tick() noexcept;
   void say_keep_alive();
   void handle(const AddPort& input);
+  void handle(const Answer& input);
+  [[nodiscard]] std::string greeting() const;
   void on_event(const AsyncEvent& event);
   void handle(Command command) { connections_.handle(std::move(command)); }
   [[nodiscard]] const PortContext* port(std::uint16_t index) const;
@@ -73,6 +85,7 @@ class ConnectionManager::Impl {
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
   std::optional<Timer> ticks_;
   std::optional<Timer> keep_alive_;
+  std::optional<QuestionSocket> questions_;
   std::optional<AsyncEvents> async_events_;
   std::optional<XrcSenders> senders_;
   Connections connections_{environment_};
@@ -103,6 +116,17 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
     keep_alive_.emplace(loop, [this] { say_keep_alive(); });
     keep_alive_->start(settings_.keepalive_ms);
   }
+  if (settings_.takes_questions) {
+    questions_.emplace(
+        loop, [this] { return greeting(); },
+        [this] {
+          is_asked.store(true, std::memory_order_relaxed);
+          upcalls.nudge();
+        });
+    if (!questions_->listen()) {
+      questions_.reset();  // fabric_hang says that this process does not answer
+    }
+  }
   async_events_.emplace(loop, [this](const AsyncEvent& event) { on_event(event); });
   services_.start({loop, &settings_,
                    [this](std::unique_ptr<Channel> channel, Message request) {
@@ -123,6 +147,7 @@ void ConnectionManager::Impl::on_event(const AsyncEvent& event) {
 }
 
 void ConnectionManager::Impl::tear_down() {
+  questions_.reset();
   connections_.clear();
   senders_.reset();
   async_events_.reset();
@@ -173,6 +198,25 @@ void ConnectionManager::Impl::handle(const AddPort& input) {
   input.served->set_value();
 }
 
+void ConnectionManager::Impl::handle(const Answer& input) {
+  if (questions_) {
+    questions_->answer(input.line);
+  }
+}
+
+/// Who this is, and what only the progress thread knows.
+std::string ConnectionManager::Impl::greeting() const {
+  std::array<char, 256> host{};
+  (void)gethostname(host.data(), host.size() - 1);
+  const nlohmann::ordered_json told{{"format", 1},
+                                    {"pid", getpid()},
+                                    {"host", host.data()},
+                                    {"job", settings_.self.job},
+                                    {"rank", settings_.self.rank},
+                                    {"connections", connections_.describe()}};
+  return told.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
 const PortContext* ConnectionManager::Impl::port(std::uint16_t index) const {
   const auto found = ports_.find(index);
   return found == ports_.end() ? nullptr : found->second;
@@ -215,6 +259,12 @@ void ConnectionManager::start_ticks() noexcept {
 }
 void ConnectionManager::submit(Command command) {
   impl_->put(std::move(command));
+}
+bool ConnectionManager::take_question() noexcept {
+  return impl_->is_asked.load(std::memory_order_relaxed) && impl_->is_asked.exchange(false, std::memory_order_relaxed);
+}
+void ConnectionManager::answer(std::string line) {
+  impl_->put(Answer{std::move(line)});
 }
 void ConnectionManager::nudge() noexcept {
   impl_->upcalls.nudge();

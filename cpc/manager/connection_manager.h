@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/base/identity.h"
@@ -52,6 +53,10 @@ class ConnectionManager {
   [[nodiscard]] bool has_upcalls() const noexcept { return has_upcalls_.load(std::memory_order_relaxed); }
   /// Makes has_upcalls() true, though there may be none. For any thread, and for signal handlers.
   void nudge() noexcept;
+  /// True once after another program has asked what the process waits for: answer().
+  [[nodiscard]] bool take_question() noexcept;
+  /// The answer to all that have asked: a line.
+  void answer(std::string line);
   /// Everything that the progress thread had to say, in order.
   [[nodiscard]] std::vector<Upcall> take_upcalls();
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -41,6 +42,8 @@ class Connections final : private ConnectionOwner {
 
   /// The current one, or null.
   [[nodiscard]] const Connection* find(const ConnectionKey& key) const noexcept;
+  /// Those that are on their way up or down, or wait for queue pairs, for whoever looks for the reason of a hang: an array.
+  [[nodiscard]] nlohmann::ordered_json describe() const;
   /// Those that are not forgotten.
   [[nodiscard]] std::size_t count() const noexcept;
 

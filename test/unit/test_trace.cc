@@ -11,24 +11,26 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/transition_history.h"
+#include "cpc/core/connection_states.h"
 #include "cpc/core/trace.h"
-#include "cpc/core/transition_history.h"
 #include "test/unit/check_main.h"
 
 namespace fabric::cpc {
 namespace {
 
 START_TEST(history_keeps_the_last_transitions) {
-  TransitionHistory history;
+  using History = TransitionHistory<State, Event>;
+  History history;
   ck_assert(history.text().empty());
   history.add(State::kClosed, Event::kConnectWanted, State::kPosting);
   test::check_text(history.text(), "Closed -ConnectWanted-> Posting");
-  for (std::size_t i = 0; i < TransitionHistory::kKept; ++i) {
+  for (std::size_t i = 0; i < History::kKept; ++i) {
     history.add(State::kRequestSent, Event::kRetryTimer, State::kRequestSent);
   }
   const std::string text = history.text();
   ck_assert(text.find("Closed") == std::string::npos);
-  ck_assert_int_eq(std::count(text.begin(), text.end(), ','), static_cast<int>(TransitionHistory::kKept) - 1);
+  ck_assert_int_eq(std::count(text.begin(), text.end(), ','), static_cast<int>(History::kKept) - 1);
 }
 END_TEST
 

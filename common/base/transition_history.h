@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The last transitions of a connection, for the message that says how it failed.
+// The last transitions of a connection or an endpoint, for whoever wants to know how it came to where it is.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <string>
 
-#include "cpc/core/connection_states.h"
+namespace fabric {
 
-namespace fabric::cpc {
-
+/// Of something with states of this type; to_string() must know both types.
+template <class State, class Event>
 class TransitionHistory {
  public:
   static constexpr std::size_t kKept = 8;
@@ -39,4 +39,4 @@ class TransitionHistory {
   std::size_t count_ = 0;
 };
 
-}  // namespace fabric::cpc
+}  // namespace fabric

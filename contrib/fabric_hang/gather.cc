@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/fabric_hang/gather.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/question_address.h"
+
+namespace fabric::hang {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+/// One question to one process.
+class Question {
+ public:
+  explicit Question(const Process& process) {
+    const QuestionAddress address(process.pid_namespace, process.own_pid);
+    fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd_ >= 0 && connect(fd_, reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
+      error_ = errno;
+      close();
+    }
+  }
+  ~Question() { close(); }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+
+  /// -1: it is over.
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  /// Takes what there is.
+  void read() {
+    std::array<char, 65536> part{};
+    const ssize_t size = recv(fd_, part.data(), part.size(), 0);
+    if (size > 0) {
+      text_.append(part.data(), static_cast<std::size_t>(size));
+    } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
+      close();
+    }
+  }
+  /// 0 and 1; nothing if it has not come, or is none that we know.
+  [[nodiscard]] Json line(unsigned number) const {
+    std::size_t begin = 0;
+    for (; number > 0; --number) {
+      const std::size_t end = text_.find('\n', begin);
+      if (end == std::string::npos) {
+        return {};
+      }
+      begin = end + 1;
+    }
+    const std::size_t end = text_.find('\n', begin);
+    const Json parsed =
+        end == std::string::npos ? Json() : Json::parse(text_.substr(begin, end - begin), nullptr, false);
+    return parsed.is_object() ? parsed : Json();
+  }
+  [[nodiscard]] bool is_refused() const noexcept { return error_ != 0 && error_ != EAGAIN; }
+  [[nodiscard]] bool is_turned_away() const noexcept { return error_ == 0 && fd_ < 0 && text_.empty(); }
+
+ private:
+  void close() noexcept {
+    if (fd_ >= 0) {
+      ::close(std::exchange(fd_, -1));
+    }
+  }
+
+  int fd_ = -1;
+  int error_ = 0;
+  std::string text_;
+};
+
+using Questions = std::vector<std::unique_ptr<Question>>;
+
+Questions ask(std::span<const Process> processes, std::chrono::milliseconds patience) {
+  Questions all;
+  for (const Process& process : processes) {
+    all.push_back(std::make_unique<Question>(process));
+  }
+  const auto end = Clock::now() + patience;
+  for (;;) {
+    std::vector<pollfd> open;
+    std::vector<Question*> of;
+    for (const auto& one : all) {
+      if (one->fd() >= 0) {
+        open.push_back({one->fd(), POLLIN, 0});
+        of.push_back(one.get());
+      }
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (open.empty() || left <= 0 || poll(open.data(), open.size(), static_cast<int>(left)) < 0) {
+      return all;
+    }
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (open[i].revents != 0) {
+        of[i]->read();
+      }
+    }
+  }
+}
+
+/// What has gone and come through an endpoint.
+std::vector<std::uint64_t> counts(const Json& peer) {
+  std::vector<std::uint64_t> all;
+  for (const Json& queue : peer.value("queues", Json::array())) {
+    all.push_back(queue.value("sent", std::uint64_t{0}));
+    all.push_back(queue.value("taken", std::uint64_t{0}));
+  }
+  return all;
+}
+
+/// Says of each peer in `now` whether anything has come or gone since `before`, and of the process.
+void compare(Json& process, const Json& before, Json& now) {
+  bool is_moving = false;
+  for (std::size_t i = 0; i < now["ports"].size(); ++i) {
+    for (Json& peer : now["ports"][i]["peers"]) {
+      const Json& then = before.is_null() ? Json::array() : before["ports"].at(i)["peers"];
+      const auto same = std::find_if(then.begin(), then.end(), [&](const Json& one) {
+        return one["rank"] == peer["rank"] && one["job"] == peer["job"] && one["remote_port"] == peer["remote_port"];
+      });
+      const bool moves = same != then.end() && counts(*same) != counts(peer);
+      peer["is_moving"] = moves;
+      is_moving = is_moving || moves;
+    }
+  }
+  process["is_moving"] = is_moving;
+}
+
+/// Why there is no answer: "stopped", "computes", "sleeps", "gone", "closed" (nobody takes questions), "refused" (not this user's) or
+/// "stuck" (not even the progress thread answers).
+Json silence(const Process& process, const Question& question, bool has_greeting) {
+  const auto does = activity(process.pid);
+  if (!does || does->state == 'Z' || does->state == 'X') {
+    return {{"why", "gone"}};
+  }
+  Json told{{"why", "stuck"}, {"state", std::string(1, does->state)}};
+  if (!does->in_kernel.empty()) {
+    told["in_kernel"] = does->in_kernel;
+  }
+  if (does->state == 'T' || does->state == 't') {
+    told["why"] = "stopped";
+  } else if (question.is_refused()) {
+    told["why"] = "closed";
+  } else if (question.is_turned_away()) {
+    told["why"] = "refused";
+  } else if (has_greeting) {
+    told["why"] = does->state == 'R' ? "computes" : "sleeps";
+  }
+  return told;
+}
+
+Json one_process(const Process& process, const Question& first, const Question& second) {
+  Json greeting = second.line(0);
+  if (greeting.is_null()) {
+    greeting = first.line(0);
+  }
+  Json told{{"pid", process.pid}, {"program", process.program}};
+  for (const auto& [name, value] : greeting.items()) {
+    if (name != "pid") {
+      told[name] = value;
+    }
+  }
+  if (greeting.is_null()) {
+    std::array<char, 256> host{};
+    (void)gethostname(host.data(), host.size() - 1);
+    told["host"] = host.data();
+    if (process.rank) {
+      told["rank"] = *process.rank;
+    }
+    if (process.job) {
+      told["job"] = *process.job;
+    }
+  }
+  Json answer = second.line(1);
+  if (answer.is_null()) {
+    told["silent"] = silence(process, second, !greeting.is_null());
+    answer = first.line(1);  // what it waited for then may tell something
+  }
+  if (!answer.is_null()) {
+    compare(told, first.line(1), answer);
+    told["answer"] = std::move(answer);
+  }
+  return told;
+}
+
+}  // namespace
+
+Json gather(std::span<const Process> processes, const Patience& patience) {
+  const auto began = Clock::now();
+  const Questions first = ask(processes, patience.answer);
+  std::this_thread::sleep_until(began + patience.apart);
+  const Questions second = ask(processes, patience.answer);
+  Json all = Json::array();
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    all.push_back(one_process(processes[i], *first[i], *second[i]));
+  }
+  return all;
+}
+
+}  // namespace fabric::hang

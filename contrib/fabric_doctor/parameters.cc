@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/fabric_doctor/parameters.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <string_view>
+
+#include "btl_fabric/base/param_reader.h"
+#include "common/accounting/receive_queues.h"
+#include "cpc/queue_pairs/queue_choice.h"
+#include "cpc/registry/registry.h"
+
+namespace fabric::doctor {
+namespace {
+
+constexpr std::string_view kPrefix = "btl_fabric_";
+
+/// By name, without the prefix: the environment's, and over them what Open MPI says that it has.
+std::map<std::string, std::string> all_that_are_set(const OpenMpiView& open_mpi) {
+  std::map<std::string, std::string> all;
+  const std::string variable = "OMPI_MCA_" + std::string(kPrefix);
+  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (text.starts_with(variable) && equals != std::string_view::npos) {
+      all[std::string(text.substr(variable.size(), equals - variable.size()))] = text.substr(equals + 1);
+    }
+  }
+  for (const MpiSetting& one : open_mpi.settings) {
+    if (one.name.starts_with(kPrefix) && one.is_set) {
+      all[one.name.substr(kPrefix.size())] = one.value;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Parameters Parameters::of(const OpenMpiView& open_mpi) {
+  Parameters result;
+  for (const ParamSpec& spec : kParamTable) {
+    if (spec.number != nullptr) {
+      result.values_.*spec.number = spec.default_number;
+    } else {
+      result.values_.*spec.text =
+          spec.default_text == nullptr ? nullptr : result.texts_.emplace_back(spec.default_text).data();
+    }
+  }
+  for (const auto& [name, value] : all_that_are_set(open_mpi)) {
+    result.take(name, value);
+  }
+  result.check_lists();
+  return result;
+}
+
+void Parameters::take(const std::string& name, const std::string& value) {
+  set_.push_back(std::string(kPrefix) + name + " " + value);
+  if (const Status added = settings_.add(std::string(kPrefix) + name, value); !added) {
+    wrong_.push_back("btl_fabric has no parameter btl_fabric_" + name);
+    return;
+  }
+  const ParamSpec* const spec = ParamReader::find(name);
+  if (spec == nullptr) {
+    return;  // one that every BTL has
+  }
+  if (spec->text != nullptr) {
+    values_.*spec->text = texts_.emplace_back(value).data();
+  } else if (const auto number = settings_.number(name); number && *number) {
+    values_.*spec->number = static_cast<int>(**number);
+  } else if (!number) {
+    wrong_.push_back(number.error().text);
+  }
+}
+
+void Parameters::check_lists() {
+  const auto refuse = [this](char* Params::*which, const char* name, const auto& read) {
+    if (!read) {
+      wrong_.push_back("btl_fabric_" + std::string(name) + ": " + read.error().text);
+      values_.*which = nullptr;
+    }
+  };
+  if (values_.if_include != nullptr) {
+    refuse(&Params::if_include, "if_include", PortFilter::parse(values_.if_include, true));
+  }
+  if (values_.if_exclude != nullptr) {
+    refuse(&Params::if_exclude, "if_exclude", PortFilter::parse(values_.if_exclude, false));
+  }
+  if (values_.if_include != nullptr && values_.if_exclude != nullptr) {
+    wrong_.emplace_back("btl_fabric_if_include and btl_fabric_if_exclude are both set");
+  }
+  if (values_.cpc_include != nullptr) {
+    refuse(&Params::cpc_include, "cpc_include", cpc::parse_cpc_list(values_.cpc_include, cpc::kCpcTraits));
+  }
+  if (values_.cpc_exclude != nullptr) {
+    refuse(&Params::cpc_exclude, "cpc_exclude", cpc::parse_cpc_list(values_.cpc_exclude, cpc::kCpcTraits));
+  }
+  if (values_.receive_queues != nullptr && values_.receive_queues != std::string_view(cpc::kAutoQueues)) {
+    if (const auto queues = ReceiveQueues::parse(values_.receive_queues); !queues) {
+      wrong_.push_back("btl_fabric_receive_queues: " + queues.error().text);
+      values_.receive_queues = texts_.emplace_back(cpc::kAutoQueues).data();
+    }
+  }
+}
+
+PortChoice Parameters::port_choice() const {
+  PortChoice choice;
+  if (values_.if_include != nullptr) {
+    choice.filter = PortFilter::parse(values_.if_include, true).value_or(PortFilter());
+  } else if (values_.if_exclude != nullptr) {
+    choice.filter = PortFilter::parse(values_.if_exclude, false).value_or(PortFilter());
+  }
+  choice.gid_index = values_.gid_index;
+  choice.mtu = values_.mtu;
+  choice.pkey = static_cast<std::uint16_t>(values_.pkey);
+  choice.max_inline = values_.max_inline_data;
+  choice.max_ports = values_.max_ports;
+  choice.ignore_locality = true;  // the doctor is bound to no processor
+  return choice;
+}
+
+cpc::CpcSet Parameters::cpcs() const {
+  if (values_.cpc_include != nullptr) {
+    return cpc::parse_cpc_list(values_.cpc_include, cpc::kCpcTraits).value_or(cpc::kEveryCpc);
+  }
+  if (values_.cpc_exclude != nullptr) {
+    return cpc::kEveryCpc & ~cpc::parse_cpc_list(values_.cpc_exclude, cpc::kCpcTraits).value_or(0);
+  }
+  return cpc::kEveryCpc;
+}
+
+}  // namespace fabric::doctor

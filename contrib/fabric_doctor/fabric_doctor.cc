@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "contrib/fabric_doctor/checks/check_list.h"
+#include "contrib/fabric_doctor/job/examine_job.h"
 #include "contrib/fabric_doctor/report.h"
 
 namespace {
@@ -39,12 +40,17 @@ Section check_host(const JobShape& shape) {
 }
 
 /// False if the file cannot be written.
-bool print(const std::vector<Section>& report, bool as_json_too, const std::string& file) {
+bool print(const std::vector<Section>& report, const std::vector<PairResult>& pairs, bool as_json_too,
+           const std::string& file) {
   if (!as_json_too) {
     std::cout << as_text(report);
     return true;
   }
-  const std::string text = as_json(report).dump(2) + "\n";
+  nlohmann::ordered_json json = as_json(report);
+  if (!pairs.empty()) {
+    json["pairs"] = pairs;
+  }
+  const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (file.empty() || file == "-") {
     std::cout << text;
     return true;
@@ -60,6 +66,7 @@ int run(int argc, char** argv) {
   JobShape shape;
   std::vector<std::pair<std::string, std::string>> mca;
   std::string json_file;
+  std::uint32_t rounds = 8;
   CLI::App app(
       "Will MPI over the fabric BTL work here, and if not, what is to be done? Alone: on this host. Started by mpirun or srun: on "
       "the hosts of the job, with one process on each, and between them.",
@@ -70,6 +77,9 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("-n,--processes", shape.processes, "processes of the job on each host")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-r,--rounds", rounds, "in a job: partners that each process tries at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun");
@@ -83,8 +93,23 @@ int run(int argc, char** argv) {
   for (const auto& [name, value] : mca) {
     setenv(("OMPI_MCA_" + name).c_str(), value.c_str(), 1);
   }
-  const std::vector<Section> report{check_host(shape)};
-  if (!print(report, json->count() > 0, json_file)) {
+  const auto job = Job::join();
+  std::vector<Section> report;
+  std::vector<PairResult> pairs;
+  if (job && *job) {
+    JobReport found = examine_job(**job, rounds);
+    if ((*job)->rank() != 0) {
+      return 0;  // rank 0 speaks for all
+    }
+    report = std::move(found.sections);
+    pairs = std::move(found.pairs);
+  } else {
+    report.push_back(check_host(shape));
+  }
+  if (!job) {
+    report.front().results.push_back({"job", {fail(job.error().text, "start it by mpirun, or by srun with PMIx")}});
+  }
+  if (!print(report, pairs, json->count() > 0, json_file)) {
     std::fprintf(stderr, "fabric_doctor: %s cannot be written\n", json_file.c_str());
     return kBadUsage;
   }

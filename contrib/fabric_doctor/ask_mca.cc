@@ -75,6 +75,7 @@ bool is_wanted(std::string_view name) {
 }
 
 void read_settings(const OpenMpi& mpi, OpenMpiView& view) {
+  view.settings.clear();
   const auto count = mpi.symbol<decltype(mca_base_var_get_count)>("mca_base_var_get_count");
   const auto get = mpi.symbol<decltype(mca_base_var_get)>("mca_base_var_get");
   const auto get_value = mpi.symbol<decltype(mca_base_var_get_value)>("mca_base_var_get_value");
@@ -121,8 +122,9 @@ void read_choice(const OpenMpi& mpi, OpenMpiView& view) {
   }
 }
 
-/// Our component, in the first of the folders that has it.
-void find_component(OpenMpiView& view) {
+/// Our component, in the first of the folders that has it; null if it cannot be loaded.
+const mca_base_component_t* find_component(OpenMpiView& view) {
+  const mca_base_component_t* result = nullptr;
   const MpiSetting* const path = view.find("mca_base_component_path");
   std::istringstream folders(path == nullptr ? std::string() : path->value);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -138,11 +140,22 @@ void find_component(OpenMpiView& view) {
       const char* const why = dlerror();
       view.load_error = why == nullptr ? "dlopen fails" : why;
     } else if (const void* component = dlsym(library, "mca_btl_fabric_component"); component != nullptr) {
-      const auto& version = *static_cast<const mca_base_component_t*>(component);
-      view.component_version = std::to_string(version.mca_component_major_version) + "." +
-                               std::to_string(version.mca_component_minor_version) + "." +
-                               std::to_string(version.mca_component_release_version);
+      result = static_cast<const mca_base_component_t*>(component);
+      view.component_version = std::to_string(result->mca_component_major_version) + "." +
+                               std::to_string(result->mca_component_minor_version) + "." +
+                               std::to_string(result->mca_component_release_version);
     }
+  }
+  return result;
+}
+
+/// Open MPI forgets the parameters of a component that it does not use, and the user wants to know what is wrong with them.
+void register_again(const OpenMpi& mpi, const mca_base_component_t* component, OpenMpiView& view) {
+  const bool are_known = std::any_of(view.settings.begin(), view.settings.end(),
+                                     [](const MpiSetting& one) { return one.name.starts_with("btl_fabric_"); });
+  if (component != nullptr && component->mca_register_component_params != nullptr && !are_known) {
+    component->mca_register_component_params();
+    read_settings(mpi, view);
   }
 }
 
@@ -174,7 +187,7 @@ int answer_for_open_mpi(int descriptor) {
     view.version = version_of(mpi);
     read_settings(mpi, view);
     read_choice(mpi, view);
-    find_component(view);
+    register_again(mpi, find_component(view), view);
   }
   nlohmann::ordered_json json;
   to_json(json, view);

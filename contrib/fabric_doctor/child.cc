@@ -20,6 +20,7 @@ using cpc::FileDescriptor;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTimeToEnd = std::chrono::seconds(5);
 
 struct Pipe {
   FileDescriptor read;
@@ -46,16 +47,18 @@ bool read_some(int descriptor, std::string& into) {
 
 /// Until the child has closed both, or time is over.
 void read_all(int answer, int said, ChildResult& result) {
-  const auto end = Clock::now() + kPatience;
+  auto end = Clock::now() + kPatience;
   std::array<pollfd, 2> wanted{pollfd{answer, POLLIN, 0}, pollfd{said, POLLIN, 0}};
   while (wanted[0].fd >= 0 || wanted[1].fd >= 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0 || poll(wanted.data(), wanted.size(), static_cast<int>(left)) <= 0) {
+      result.has_ended = wanted[0].fd < 0;
       return;
     }
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (wanted[i].revents != 0 && !read_some(wanted[i].fd, i == 0 ? result.answer : result.said)) {
         wanted[i].fd = -1;
+        end = std::min(end, Clock::now() + kTimeToEnd);  // nothing more is wanted of it
       }
     }
   }

@@ -57,7 +57,7 @@ Parameters Parameters::of(const OpenMpiView& open_mpi) {
 void Parameters::take(const std::string& name, const std::string& value) {
   set_.push_back(std::string(kPrefix) + name + " " + value);
   if (const Status added = settings_.add(std::string(kPrefix) + name, value); !added) {
-    wrong_.push_back("btl_fabric has no parameter btl_fabric_" + name);
+    unknown_.push_back(std::string(kPrefix) + name);
     return;
   }
   const ParamSpec* const spec = ParamReader::find(name);

@@ -29,6 +29,8 @@ class Parameters {
   [[nodiscard]] const info::Settings& settings() const noexcept { return settings_; }
   /// Each a sentence that names a parameter.
   [[nodiscard]] const std::vector<std::string>& wrong() const noexcept { return wrong_; }
+  /// Names that no parameter has: the component says so, and goes on.
+  [[nodiscard]] const std::vector<std::string>& unknown() const noexcept { return unknown_; }
   /// Names and values of those that the user has set.
   [[nodiscard]] const std::vector<std::string>& set() const noexcept { return set_; }
   [[nodiscard]] PortChoice port_choice() const;
@@ -43,6 +45,7 @@ class Parameters {
   info::Settings settings_;
   std::list<std::string> texts_;  ///< that `values_` points to
   std::vector<std::string> wrong_;
+  std::vector<std::string> unknown_;
   std::vector<std::string> set_;
 };
 

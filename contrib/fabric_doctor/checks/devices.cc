@@ -42,6 +42,9 @@ Findings check_devices(const Host& host) {
     findings.push_back(
         ok(names + (used.size() == all.size() ? "" : ", of " + std::to_string(all.size()) + " devices")));
   }
+  const bool is_one_looked_at =
+      std::any_of(host.scan.refusals.begin(), host.scan.refusals.end(),
+                  [](const PortRefusal& one) { return one.port.find(':') != std::string::npos; });
   for (const PortRefusal& refusal : host.scan.refusals) {
     if (refusal.port.find(':') != std::string::npos) {
       continue;  // a port's, which check_ports() tells
@@ -52,7 +55,7 @@ Findings check_devices(const Host& host) {
       findings.push_back((used.empty() ? fail : warn)(what, "give btl_fabric_if_include names that ibv_devices lists"));
     } else if (refusal.reason.find("leaves it out") == std::string::npos) {
       findings.push_back((used.empty() ? fail : warn)(what, "look at what the kernel says of it: dmesg"));
-    } else if (used.empty()) {
+    } else if (used.empty() && !is_one_looked_at) {
       findings.push_back(fail(what, "take it out of btl_fabric_if_exclude, or add it to btl_fabric_if_include"));
     } else {
       findings.push_back(ok(what));

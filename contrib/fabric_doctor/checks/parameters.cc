@@ -6,8 +6,12 @@ namespace fabric::doctor {
 Findings check_parameters(const Host& host) {
   const Parameters& parameters = host.parameters;
   Findings findings;
+  constexpr const char* kRemedy = "correct it or leave it out; ompi_info --param btl fabric --level 9 lists all";
+  for (const std::string& unknown : parameters.unknown()) {
+    findings.push_back(warn("btl_fabric has no parameter " + unknown, kRemedy));
+  }
   for (const std::string& wrong : parameters.wrong()) {
-    findings.push_back(fail(wrong, "correct it or leave it out; ompi_info --param btl fabric --level 9 lists all"));
+    findings.push_back(fail(wrong, kRemedy));
   }
   if (findings.empty()) {
     std::string all;

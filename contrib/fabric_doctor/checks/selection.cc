@@ -41,6 +41,16 @@ Finding other_pml(const OpenMpiView& view) {
               std::string(kChooseUs) + "; for all jobs pml = ob1 in openmpi-mca-params.conf");
 }
 
+/// A list of BTLs, or of those that are left out, lets ours in.
+bool lets_us_in(const MpiSetting* list) {
+  if (list == nullptr || list->value.empty()) {
+    return true;
+  }
+  const bool leaves_out = list->value.front() == '^';
+  const std::string names = "," + list->value.substr(leaves_out ? 1 : 0) + ",";
+  return (names.find(",fabric,") != std::string::npos) != leaves_out;
+}
+
 /// Chosen for two processes of one host, or for this one alone.
 bool is_within_a_host(const std::string& btl) {
   return btl == "self" || btl == "vader" || btl == "sm" || btl == "smcuda" || btl == "smdirect";
@@ -63,7 +73,10 @@ Findings check_selection(const Host& host) {
     const std::string why = setting(view, "btl");
     return {
         fail("the PML ob1 wins, but fabric is not among the BTLs that were chosen: " + names(view) + in_brackets(why),
-             host.scan.ports.empty() ? "fabric has no port: see devices and ports" : std::string(kChooseUs))};
+             lets_us_in(view.find("btl"))
+                 ? "fabric has given up by itself: see the lines above; mpirun --mca btl fabric,self "
+                   "ends with its reasons"
+                 : kChooseUs)};
   }
   Findings findings;
   for (const MpiBtl& one : view.btls) {

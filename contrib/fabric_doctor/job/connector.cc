@@ -208,6 +208,7 @@ Result<Wire*> Connector::connect(const Attempt& attempt, const ProcessInfo& peer
         key, ++newest_[key], {*cpc::find_cpc(attempt.kind), offer->blob, peer.token, attempt.is_same_host}});
   }
   std::string why = "nothing has come from the peer within 10 s";
+  std::string lost;
   const auto end = Clock::now() + kPatience;
   while (Clock::now() < end) {
     pump();
@@ -220,6 +221,11 @@ Result<Wire*> Connector::connect(const Attempt& attempt, const ProcessInfo& peer
         in_use_ = wire.get();
         return wire.get();
       }
+      lost = wire->failure_text();
+    }
+    if (!lost.empty()) {
+      why = "connected, but the first message does not come through: " + lost;
+      break;
     }
     // A link that fails may be followed by a newer one, which the peer makes.
     if (const auto failed = failures_.find(key); failed != failures_.end() && failed->second.first > before) {

@@ -39,13 +39,17 @@ struct Member {
 };
 
 Json as_json(const Member& member) {
-  return {{"host", member.host}, {"ports", member.ports}, {"info", encode(member.info)}, {"why", member.why_no_ports}};
+  Json json = {{"host", member.host}, {"ports", member.ports}, {"why", member.why_no_ports}};
+  if (!member.info.ports.empty()) {
+    json["info"] = encode(member.info);
+  }
+  return json;
 }
 
 Member member_of(const std::string& text) {
   Member member;
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) {
+  if (json.is_discarded() || !json.is_object()) {
     member.host = "?";
     member.why_no_ports = "it has said nothing";
     return member;
@@ -53,6 +57,9 @@ Member member_of(const std::string& text) {
   member.host = json.at("host").get<std::string>();
   member.ports = json.at("ports").get<std::vector<std::string>>();
   member.why_no_ports = json.at("why").get<std::string>();
+  if (!json.contains("info")) {
+    return member;
+  }
   const auto bytes = json.at("info").get<std::vector<std::byte>>();
   if (auto info = decode_process_info(bytes, cpc::is_registered); info) {
     member.info = std::move(*info);

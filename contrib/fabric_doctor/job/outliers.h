@@ -20,8 +20,7 @@ namespace fabric::doctor {
 
 /// With fewer figures nobody knows which of them is usual.
 inline constexpr std::size_t kLeastToCompare = 3;
-/// So many times the median, or so small a part of it, is far from it. (Pairs on one host and over a network differ as much, as do
-/// those of one switch and of several: it is a warning.)
+/// So many times the median, or so small a part of it, is far from it. Pairs at one switch and at several differ by less.
 inline constexpr double kFar = 2.5;
 
 /// Places of those that are worse than most: larger, or smaller if `more_is_better`.

@@ -161,7 +161,7 @@ Findings judge_packets(const std::vector<Tried>& tried) {
   return findings;
 }
 
-/// Of pairs of one host, or of pairs of two: they are compared among themselves.
+/// Of pairs of one host, or of pairs of two.
 void judge_figures(const std::vector<Tried>& tried, bool is_same_host, double ConnectionResult::*figure,
                    const char* unit, Findings& findings) {
   const bool more_is_better = figure == &ConnectionResult::mb_per_s;
@@ -181,6 +181,9 @@ void judge_figures(const std::vector<Tried>& tried, bool is_same_host, double Co
   findings.push_back(ok(std::string(is_same_host ? "within a host" : "between hosts") + ": median " +
                         with_unit(middle, unit) + ", from " + with_unit(*least, unit) + " to " +
                         with_unit(*most, unit)));
+  if (is_same_host) {
+    return;  // MPI has shared memory there, and the processes of a host disturb each other
+  }
   for (const std::size_t i : outliers(figures, more_is_better)) {
     findings.push_back(
         warn(owners[i]->where() + ": " + with_unit(figures[i], unit) + ", far from the median",

@@ -137,6 +137,9 @@ Status Wire::wait(const char* what, const std::function<bool()>& done) {
 }
 
 Status Wire::send(std::uint32_t bytes) {
+  if (!failure_.empty()) {
+    return failure(failure_);
+  }
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(memory_.data()), bytes, region_->lkey};
   ibv_send_wr request{};
   request.wr_id = kSent;

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# fabric_doctor: each check, with what it looks at broken.
+
+doctor=$FABRIC_BUILD/contrib/fabric_doctor/fabric_doctor
+needs_doctor() { [ -x "$doctor" ] || { echo 'SKIP FABRIC_BUILD has no fabric_doctor'; exit 77; }; }
+needs_softhca() { case $dev_a in softhca*) ;; *) echo "SKIP only softhca $1"; exit 77 ;; esac; }
+
+# alone ARGUMENT... : on this host; jobs over hosts are started by fabric.
+alone() { needs_doctor; runs "${launcher[@]}" "$doctor" "$@"; }
+# finds LEVEL CHECK TEXT : a line of the report, TEXT being a pattern of grep -E.
+finds() { grep -qE "^$1 +$2 +.*$3" out || { echo "not found: $1 $2 $3"; return 1; }; }
+finds_no() { ! grep -E "^$1 " out || { echo "unexpected: $1"; return 1; }; }
+# fails STATUS : a check has failed, and the last line, but for what mpirun says, tells so.
+fails() { [ "$1" -eq 1 ] && says 'MPI over the fabric BTL will not work here' || { echo "status $1"; return 1; }; }
+
+case_doctor_finds_nothing_wrong() {
+  local name
+  alone --mca btl fabric,self && says 'MPI over the fabric BTL will work here' && finds_no FAIL || return 1
+  for name in parameters devices kernel ports memlock fit component selection; do
+    finds ok $name . || return 1
+  done
+  finds ok devices "$dev_a" && finds ok ports "$dev_a:1: active" && finds ok selection 'ob1 wins.*fabric' || return 1
+  alone --json --mca btl fabric,self && says '"verdict": "ok"' && says '"check": "selection"' || return 1
+  alone --json report.json --mca btl fabric,self && says 'will work here' && python3 -m json.tool report.json > /dev/null || return 1
+  alone --help && says 'memlock     the limit of locked memory' || return 1
+  alone --no-such-option
+  [ $? -eq 2 ] || { echo 'bad usage has another status'; return 1; }
+}
+
+case_doctor_in_a_job() {
+  local method methods=rdmacm
+  needs_doctor
+  case $link in
+    ib) methods='oob rdmacm ibcm' ;;
+    roce) methods='oob rdmacm' ;;
+  esac
+  fabric 3 --mca btl_fabric_if_include "$dev_a" "$doctor" --json report.json || return 1
+  says 'will work here' && finds_no FAIL && finds ok pairs '3 of 3' && finds ok packets 'came through both ways' &&
+    finds ok latency 'median' && finds ok bandwidth 'median' || return 1
+  for method in $methods; do
+    finds ok connect "$method: 3 of 3" || return 1
+  done
+  [ "$link" = iwarp ] || finds ok tcp 'one way each: 6' || return 1
+  grep -q '"latency_us"' report.json || return 1
+  fabric 3 --mca btl_fabric_if_include "$dev_a" "$doctor" --rounds 1 && finds ok pairs '1 of 3'
+}
+
+case_doctor_sees_a_port_that_is_down() {
+  needs_softhca 'has a port that goes down when it is told to'
+  local status
+  trap 'ctl port-up 0 0 1' EXIT
+  ctl port-down 0 0 1
+  alone --mca btl_fabric_if_include "$dev_a"
+  status=$?
+  fails $status && finds FAIL ports "$dev_a:1: .*not active" && says 'ip link set NETDEV up' || return 1
+  alone && finds WARN ports "$dev_a:1" && finds ok ports "$dev_b:1: active" # the other one does
+}
+
+case_doctor_sees_devices_that_are_left_out() {
+  alone --mca btl_fabric_if_include nosuch
+  fails $? && finds FAIL devices 'nosuch: this host has no device of that name' || return 1
+  alone --mca btl_fabric_if_exclude "$dev_a,$dev_b"
+  fails $? && finds FAIL devices "$dev_a: .*leaves it out" || return 1
+  alone --mca btl_fabric_if_include "$dev_a" && finds ok devices "$dev_b: .*leaves it out"
+}
+
+case_doctor_sees_wrong_parameters() {
+  alone --mca btl_fabric_nosuch 1 && finds WARN parameters btl_fabric_nosuch || return 1
+  alone --mca btl_fabric_retry_count 8
+  fails $? && finds FAIL parameters 'btl_fabric_retry_count is 8' || return 1
+  alone --mca btl_fabric_cpc_include nosuch
+  fails $? && finds FAIL parameters 'btl_fabric_cpc_include.*nosuch' || return 1
+  mkdir -p home/.openmpi && echo 'btl_fabric_receive_queues = P,1' > home/.openmpi/mca-params.conf
+  HOME=$PWD/home alone
+  fails $? && finds FAIL parameters btl_fabric_receive_queues
+}
+
+# As root one may lock any amount, so that is given up first.
+case_doctor_sees_memlock() {
+  needs_doctor
+  new_fabric
+  need setpriv 'setpriv is not installed'
+  # shellcheck disable=SC2016 # for the other bash
+  runs setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock bash -c 'ulimit -l 64; exec "$@"' - "${launcher[@]}" "$doctor" &&
+    finds WARN memlock '64 KiB' && says 'ulimit -l unlimited' || return 1
+  echo 'fail call=ibv_reg_mr errno=ENOMEM' > rules
+  new_fabric --faults "$PWD/rules"
+  alone
+  fails $? && finds FAIL memlock '32 MiB cannot be registered' && says 'memlock unlimited'
+}
+
+case_doctor_sees_too_few_queue_pairs() {
+  new_fabric --set max_qps=40
+  alone --hosts 4 --processes 16 && finds WARN fit 'queue pairs on each host, and the device has 40' || return 1
+  new_fabric --set max_wr=64
+  alone --mca btl_fabric_receive_queues P,128,256
+  fails $? && finds FAIL fit 'the device takes 64 work requests' && says 'shorten btl_fabric_receive_queues'
+}
+
+case_doctor_says_who_wins() {
+  ompi_info --parsable | grep -q '^mca:pml:ucx:' || { echo 'SKIP Open MPI has no pml/ucx'; exit 77; }
+  needs_doctor
+  mkdir -p home/.openmpi && echo 'pml = ucx' > home/.openmpi/mca-params.conf
+  HOME=$PWD/home alone
+  fails $? && finds FAIL selection "the PML ucx wins .*$PWD/home/.openmpi/mca-params.conf" && says '--mca pml ob1' || return 1
+  HOME=$PWD/home alone --mca pml ob1 && finds ok selection 'ob1 wins.*fabric' || return 1
+  alone --mca btl tcp,self
+  fails $? && finds FAIL selection 'fabric is not among.*btl = tcp,self, by the environment' && says '--mca btl fabric,self'
+}
+
+case_doctor_sees_a_component_that_is_missing() {
+  needs_doctor
+  mkdir none broken && echo 'no library' > broken/mca_btl_fabric.so
+  local components=${OMPI_MCA_mca_base_component_path#*:}
+  alone --mca mca_base_component_path "$PWD/none:$components"
+  fails $? && finds FAIL component 'in none of the folders' || return 1
+  alone --mca mca_base_component_path "$PWD/broken:$components"
+  fails $? && finds FAIL component 'broken/mca_btl_fabric.so cannot be loaded'
+}
+
+# a_bad_fabric RULE [OPTION...] : two processes on devices with this fault.
+a_bad_fabric() {
+  needs_doctor
+  echo "$1" > rules
+  shift
+  new_fabric --faults "$PWD/rules" "$@"
+  fabric 2 "$doctor"
+}
+case_doctor_sees_large_packets_get_lost() {
+  a_bad_fabric 'drop op=send min_bytes=2048'
+  fails $? && finds FAIL packets 'of 4096 bytes do not come through, though short ones do' && says 'raise the MTU'
+}
+case_doctor_sees_all_packets_get_lost() {
+  a_bad_fabric 'drop op=send'
+  fails $? && says 'UDP port 4791' || return 1
+  if [ "$link" = iwarp ]; then
+    finds FAIL connect 'rdmacm does not connect.*retry counter'
+  else
+    finds FAIL packets 'no message of 8 bytes comes through'
+  fi
+}
+case_doctor_sees_a_method_that_does_not_connect() {
+  a_bad_fabric 'cm action=reject'
+  local status=$?
+  if [ "$link" = iwarp ]; then
+    fails $status && finds FAIL connect 'rdmacm does not connect.*would choose it'
+  else
+    [ $status -eq 0 ] && finds WARN connect 'rdmacm does not connect.*would choose another' && finds ok connect 'oob: 1 of 1'
+  fi
+}
+
+case_doctor_sees_ports_that_do_not_reach_each_other() {
+  needs_doctor
+  [ "$link" = roce ] && needs_softhca 'has the same GIDs everywhere' || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
+  # shellcheck disable=SC2016 # for the other bash
+  fabric 2 bash -c 'export OMPI_MCA_btl_fabric_gid_index=$((1 + 2 * OMPI_COMM_WORLD_RANK)); exec "$0"' "$doctor"
+  fails $? && finds FAIL reach 'no port of .* reaches one of' && says 'addresses of one subnet'
+}
+
+# A host whose messages take 3 ms longer, of five: with fewer nobody knows which of them is usual.
+case_doctor_sees_a_slow_host() {
+  needs_doctor
+  echo 'delay us=3000 op=send node=4' > rules
+  new_fabric --nodes 5 --faults "$PWD/rules"
+  on_nodes n1,n2,n3,n4,n5 "$doctor" || return 1
+  finds ok pairs '10 of 10' && finds WARN latency 'far from the median' &&
+    [ "$(grep -cE '^WARN +latency .*n[0-9] - n[0-9]' out)" -eq 4 ] || return 1
+}
+# on_nodes HOST,... COMMAND... : a process on each of these hosts, which contrib/vm/two-nodes makes.
+on_nodes() {
+  local hosts=$1 agent=$here/../../contrib/vm/two-nodes
+  shift
+  unshare --uts true 2> /dev/null || { echo 'SKIP no namespaces'; exit 77; }
+  [[ $(mpirun --version) == *' 4.1'* ]] || { echo 'SKIP the agent is for mpirun of 4.1'; exit 77; }
+  fabric "$(tr ',' '\n' <<< "$hosts" | wc -l)" --mca plm rsh --mca plm_rsh_agent "$agent" --mca plm_rsh_no_tree_spawn 1 \
+    --map-by node --host "$hosts" "$@"
+}
+
+case_doctor_hears_of_srun_without_pmix() {
+  SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 alone
+  fails $? && finds FAIL job 'srun --mpi=pmix'
+}

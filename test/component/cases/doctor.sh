@@ -25,6 +25,11 @@ case_doctor_finds_nothing_wrong() {
   alone --json --mca btl fabric,self && says '"verdict": "ok"' && says '"check": "selection"' || return 1
   alone --json report.json --mca btl fabric,self && says 'will work here' && python3 -m json.tool report.json > /dev/null || return 1
   alone --help && says 'memlock     the limit of locked memory' || return 1
+  # Its manual page has all that the help has.
+  for name in $(grep -oE '(^|[ ,])--[a-z]+' out; sed -n 's/^  \([a-z]*\)  .*/\1/p' out); do
+    sed 's/\\-/-/g' "$here/../../contrib/fabric_doctor/fabric_doctor.1" | grep -qE -- "(^|[^a-z-])${name#,}([^a-z-]|\$)" ||
+      { echo "fabric_doctor.1 lacks $name"; return 1; }
+  done
   alone --no-such-option
   [ $? -eq 2 ] || { echo 'bad usage has another status'; return 1; }
 }
@@ -181,4 +186,40 @@ on_nodes() {
 case_doctor_hears_of_srun_without_pmix() {
   SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 alone
   fails $? && finds FAIL job 'srun --mpi=pmix'
+}
+
+# Two hosts with a network each, and the test between them as a router.
+case_doctor_sees_a_firewall() {
+  needs_doctor
+  [ "$link" != iwarp ] || { echo 'SKIP only oob needs TCP'; exit 77; }
+  needs_softhca 'has its devices in every network'
+  local pid
+  unshare -n -m sleep 300 &
+  pid=$!
+  # shellcheck disable=SC2064 # now
+  trap "kill $pid" EXIT
+  sleep 0.2
+  launcher=(nsenter -t "$pid" -n -m)
+  # shellcheck disable=SC2016 # for the other bash
+  "${launcher[@]}" bash -c '
+    host() {
+      ip netns add "$1" && ip link add "to_$1" type veth peer name eth0 netns "$1" && ip addr add "10.79.$2.1/24" dev "to_$1" &&
+        ip link set "to_$1" up && ip -n "$1" link set lo up && ip -n "$1" addr add "10.79.$2.2/24" dev eth0 &&
+        ip -n "$1" link set eth0 up && ip -n "$1" route add default via "10.79.$2.1"
+    }
+    ip link set lo up && mkdir -p /run/netns && mount -t tmpfs none /run/netns && host n1 1 && host n2 2 &&
+      echo 1 > /proc/sys/net/ipv4/ip_forward && ip link add door netns n1 type dummy && ip -n n1 addr add 10.80.0.1/32 dev door &&
+      ip -n n1 link set door up && ip route add 10.80.0.1 via 10.79.1.2' > said_of_networks 2>&1 ||
+    { echo 'SKIP no network namespaces'; exit 77; }
+  on_nodes n1,n2 --mca btl_fabric_if_include "$dev_a" "$doctor" && finds ok tcp 'one way each: 2' && finds ok connect 'oob: 1 of 1' || return 1
+  # n1 is to be reached by an address that n2 has no way to.
+  "${launcher[@]}" ip -n n2 route add blackhole 10.80.0.1
+  # shellcheck disable=SC2016 # for the other bash
+  on_nodes n1,n2 --mca btl_fabric_if_include "$dev_a" \
+    bash -c '[ "$(hostname)" != n1 ] || export OMPI_MCA_btl_fabric_oob_if_include=door; exec "$0"' "$doctor" || return 1
+  finds WARN tcp 'from n2 to n1: 10.80.0.1.*the other way it does' && finds ok connect 'oob: 1 of 1' || return 1
+  "${launcher[@]}" ip -n n1 route add blackhole 10.79.2.2
+  on_nodes n1,n2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_cpc_include oob "$doctor"
+  fails $? && finds FAIL tcp 'from n1 to n2' && finds FAIL tcp 'from n2 to n1' && says 'open the firewall' &&
+    finds FAIL connect 'oob does not connect n1 - n2'
 }

@@ -30,7 +30,9 @@ constexpr std::array<std::string_view, 12> kOfTheJob = {"PMIX_",
                                                         "OMPI_MCA_btl_fabric_trace="};
 
 bool is_of_the_job(std::string_view variable) {
-  if (variable.starts_with("OMPI_") && !variable.starts_with("OMPI_MCA_")) {
+  // The rank alone makes no process one of a job, and softhca may choose its devices by it.
+  if (variable.starts_with("OMPI_") && !variable.starts_with("OMPI_MCA_") &&
+      !variable.starts_with("OMPI_COMM_WORLD_RANK=")) {
     return true;
   }
   return std::any_of(kOfTheJob.begin(), kOfTheJob.end(), [variable](auto name) { return variable.starts_with(name); });

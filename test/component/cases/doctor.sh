@@ -229,3 +229,10 @@ case_doctor_sees_a_firewall() {
   fails $? && finds FAIL tcp 'from n1 to n2' && finds FAIL tcp 'from n2 to n1' && says 'open the firewall' &&
     finds FAIL connect 'oob does not connect n1 - n2'
 }
+
+case_doctor_sees_no_device_nodes() {
+  needs_doctor
+  case $dev_a in softhca*) echo 'SKIP only a device of the kernel has device nodes'; exit 77 ;; esac
+  runs unshare -m bash -c 'mount -t tmpfs none /dev/infiniband && exec "$0"' "$doctor"
+  fails $? && finds FAIL kernel '/dev/infiniband/uverbs0: No such file' && says 'modprobe ib_uverbs'
+}

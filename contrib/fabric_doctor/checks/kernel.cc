@@ -38,6 +38,18 @@ std::string node_of(const std::string& device) {
   return {};
 }
 
+/// Those that verbs knows, and those of the kernel that it does not: without a node it passes a device over.
+std::vector<std::string> all_devices() {
+  std::vector<std::string> all = verbs_devices();
+  std::error_code none;
+  for (const fs::directory_entry& one : fs::directory_iterator("/sys/class/infiniband", none)) {
+    if (const std::string name = one.path().filename(); std::find(all.begin(), all.end(), name) == all.end()) {
+      all.push_back(name);
+    }
+  }
+  return all;
+}
+
 /// Why a node cannot be opened; empty if it can.
 std::string why_not(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -54,7 +66,7 @@ Findings check_kernel(const Host& host) {
   Findings findings;
   std::string good;
   bool has_kernels = false;
-  for (const std::string& device : verbs_devices()) {
+  for (const std::string& device : all_devices()) {
     const std::string node = node_of(device);
     std::error_code none;
     if (node.empty() && !fs::exists("/sys/class/infiniband/" + device, none)) {

@@ -25,7 +25,6 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
   std::uint64_t packets_coalesced = 0;
   std::uint64_t packets_resent = 0;
   std::uint64_t carried_by_other_ports = 0;
-  std::uint64_t early_by_other_ports = 0;
   std::uint64_t messages_by_eager_rdma = 0;
   std::uint64_t eager_rdma_rings = 0;
   std::uint64_t messages_directed_by_index = 0;
@@ -85,10 +84,7 @@ inline constexpr std::array kCounterTable = {
                 "Packets sent again, because the connection that they were sent over had broken"},
     CounterSpec{
         "carried_by_other_ports", &Counters::carried_by_other_ports,
-        "Messages, reads and writes of connections that had broken, and that went by another port until those were made anew"},
-    CounterSpec{
-        "early_by_other_ports", &Counters::early_by_other_ports,
-        "Messages sent before their connection was made, and that went by another port of the peer that was connected"},
+        "Messages, reads and writes of connections that had broken, or messages of those not made yet, that went by another port"},
     CounterSpec{"messages_by_eager_rdma", &Counters::messages_by_eager_rdma,
                 "Of the messages that the device copied: those written into a ring of the peer's"},
     CounterSpec{"eager_rdma_rings", &Counters::eager_rdma_rings, "Rings given to peers that talk much"},

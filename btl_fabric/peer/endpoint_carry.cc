@@ -112,7 +112,7 @@ void Endpoint::carry_first() {
       return;
     }
     (void)waiting_.pop_front();
-    ++owner_.path().counters().early_by_other_ports;
+    ++owner_.path().counters().carried_by_other_ports;
     end_send(upper(), fragment, OPAL_SUCCESS);
   }
 }

@@ -274,9 +274,7 @@ class Process final : private EndpointServices {
   Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return nullptr; }
   bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return false; }
   void device_is_gone() noexcept override {}
-  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) noexcept override {
-    return nullptr;
-  }
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) noexcept override { return nullptr; }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,
                         std::chrono::microseconds /*took*/) noexcept override {}

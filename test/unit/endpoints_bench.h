@@ -228,9 +228,7 @@ class EndpointsBench final : private EndpointServices {
                      const Endpoint& /*way*/) noexcept override {}
   Endpoint* way_beside(const Endpoint& /*endpoint*/) const noexcept override { return beside; }
   bool leads_elsewhere(const Endpoint& /*endpoint*/) const noexcept override { return beside != nullptr; }
-  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) noexcept override {
-    return through;
-  }
+  Endpoint* endpoint_through(std::uint16_t /*port*/, const ProcessName& /*peer*/) noexcept override { return through; }
   void report_healed(const Endpoint& /*endpoint*/, const std::string& /*how*/) noexcept override {}
   void report_connected(const Endpoint& /*endpoint*/, std::string_view /*method*/,
                         std::chrono::microseconds /*took*/) noexcept override {}

@@ -181,7 +181,7 @@ START_TEST(what_waits_for_the_first_connection_goes_by_another_port) {
   const std::size_t before = other.pair().all_sends.size();
   ck_assert_int_eq(early.send(), OPAL_SUCCESS);
   ck_assert_uint_eq(other.pair().all_sends.size(), before + 1);
-  ck_assert_uint_eq(early.counters.early_by_other_ports, 1);
+  ck_assert_uint_eq(early.counters.carried_by_other_ports, 1);
   ck_assert_uint_eq(early.sends_ended.size(), 1);
   ck_assert_int_eq(early.sends_ended[0], OPAL_SUCCESS);
 }

@@ -8,26 +8,13 @@
 
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/param_table.h"
+#include "contrib/docs/param_text.h"
 
 namespace {
 
-using fabric::ParamSpec;
-
-std::string range_of(const ParamSpec& spec) {
-  if (spec.number == nullptr) {
-    return "text";
-  }
-  if (spec.max == fabric::kNoLimit) {
-    return std::to_string(spec.min) + " or more";
-  }
-  return std::to_string(spec.min) + " to " + std::to_string(spec.max);
-}
-
-std::string default_of(const ParamSpec& spec) {
-  if (spec.number != nullptr) {
-    return std::to_string(spec.default_number);
-  }
-  return spec.default_text == nullptr ? "" : "`" + std::string(spec.default_text) + "`";
+std::string default_of(const fabric::ParamSpec& spec) {
+  const std::string text = fabric::docs::default_of(spec);
+  return spec.number != nullptr || text.empty() ? text : "`" + text + "`";
 }
 
 }  // namespace
@@ -49,8 +36,8 @@ int main(int argc, char** argv) {
   }
   std::puts("| parameter `btl_fabric_...` | default | values | level | what it does |");
   std::puts("|---|---|---|---|---|");
-  for (const ParamSpec& spec : fabric::kParamTable) {
-    std::printf("| `%s` | %s | %s | %d | %s |\n", spec.name, default_of(spec).c_str(), range_of(spec).c_str(),
-                spec.level, spec.help);
+  for (const fabric::ParamSpec& spec : fabric::kParamTable) {
+    std::printf("| `%s` | %s | %s | %d | %s |\n", spec.name, default_of(spec).c_str(),
+                fabric::docs::range_of(spec).c_str(), spec.level, spec.help);
   }
 }

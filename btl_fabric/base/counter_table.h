@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Every counter and level of the component, declared here and nowhere else. The table registers them with MPI_T (counters.cc) and
-// generates the counter table of the README (contrib/docs/print_params.cc).
+// generates the counter tables of the README and the manual page (contrib/docs/).
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Every MCA parameter of the component, declared here and nowhere else. The table registers them with Open MPI
-// (params.cc), checks their values, and generates the parameter table of the README (contrib/docs/print_params.cc).
+// (params.cc), checks their values, and generates the tables of the README and the manual page (contrib/docs/).
 #pragma once
 
 #include <algorithm>

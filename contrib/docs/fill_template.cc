@@ -48,7 +48,7 @@ void print_parameters() {
   for (const fabric::ParamSpec& spec : fabric::kParamTable) {
     std::string note = "Values: " + roff(fabric::docs::range_of(spec));
     for (const fabric::ParamWord& word : spec.words) {
-      note.append(&word == spec.words.data() ? "; or " : ", ").append(roff(word.word));
+      note.append(&word == spec.words.data() ? ", or " : ", ").append(roff(word.word));
     }
     if (const std::string initial = fabric::docs::default_of(spec); !initial.empty()) {
       note.append("; default: ").append(roff(initial));

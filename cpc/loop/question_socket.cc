@@ -31,7 +31,7 @@ struct QuestionSocket::Asker {
 };
 
 QuestionSocket::QuestionSocket(event_base* loop, std::function<std::string()> greet, std::function<void()> ask)
-    : loop_(loop), greet_(std::move(greet)), ask_(std::move(ask)) {}
+    : loop_(loop), greet_(std::move(greet)), ask_(std::move(ask)), pause_over_(loop, [this] { resume(); }) {}
 QuestionSocket::~QuestionSocket() = default;
 
 Status QuestionSocket::listen() {
@@ -57,11 +57,20 @@ Status QuestionSocket::listen() {
 void QuestionSocket::take_all() {
   for (;;) {
     FileDescriptor from(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!from && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) {
+      watch_->stop();  // there is no descriptor, or no memory: without a pause the loop would spin
+      pause_over_.start(kPauseMs);
+    }
     if (!from) {
       return;
     }
     take(std::move(from));
   }
+}
+
+void QuestionSocket::resume() {
+  pause_over_.stop();
+  watch_->start();
 }
 
 /// The name has no permissions that would keep others away.

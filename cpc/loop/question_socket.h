@@ -36,8 +36,10 @@ class QuestionSocket {
   struct Asker;
   static constexpr std::size_t kMostAskers = 16;
   static constexpr unsigned kPatienceMs = 60000;
+  static constexpr unsigned kPauseMs = 100;  ///< without descriptors
 
   void take_all();
+  void resume();
   void take(FileDescriptor from);
   /// Sends what there is. The asker may be gone then.
   void send(Asker& asker);
@@ -48,6 +50,7 @@ class QuestionSocket {
   const std::function<void()> ask_;
   FileDescriptor listener_;
   std::unique_ptr<Watch> watch_;
+  Timer pause_over_;
   std::list<std::unique_ptr<Asker>> askers_;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "common/base/question_address.h"
 #include "cpc/loop/progress_thread.h"
 #include "cpc/oob/oob_dialer.h"
 #include "test/unit/cpc_relay.h"
@@ -43,21 +44,21 @@ class Hoard {
   std::vector<cpc::FileDescriptor> taken_;
 };
 
+long cpu_ms() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
+}
+
 /// The process has no descriptor left for a while: nothing spins or breaks, and connections come about afterwards.
 START_TEST(no_descriptor_left) {
   Node a(1);
   Node b(2);
   Hoard hoard(1);  // one for a's side, none for b's
   a.connect(b);
-  rusage start{};
-  getrusage(RUSAGE_SELF, &start);
+  const long start = cpu_ms();
   test::run_for({&a, &b}, 400);
-  rusage end{};
-  getrusage(RUSAGE_SELF, &end);
-  const auto cpu_ms = [](const rusage& use) {
-    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
-  };
-  ck_assert_int_lt(cpu_ms(end) - cpu_ms(start), 300);
+  ck_assert_int_lt(cpu_ms() - start, 300);
   ck_assert(b.seen(b.key_to(a)).fate == Fate::kUnknown);
   ck_assert_uint_eq(b.shortages.size(), 1);
   test::check_text_has(b.shortages[0], "Too many open files");
@@ -90,6 +91,28 @@ START_TEST(no_descriptor_left_while_peers_wait) {
   for (port = 0; port < kPorts; ++port) {
     check_connected(a, b, port);
   }
+}
+END_TEST
+
+/// Whoever asks what the process waits for is answered when there is one.
+START_TEST(no_descriptor_for_questions) {
+  auto options = Node::options(1);
+  options.settings.takes_questions = true;
+  Node a(options);
+  const QuestionAddress own(pid_namespace_of("self"), getpid());
+  const cpc::FileDescriptor asker(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Hoard hoard(0);
+  ck_assert_int_eq(connect(asker.get(), reinterpret_cast<const sockaddr*>(&own.address), own.length), 0);
+  const auto hears = [&] {
+    char first = 0;
+    return recv(asker.get(), &first, 1, MSG_DONTWAIT) == 1;
+  };
+  const long start = cpu_ms();
+  test::run_for({&a}, 400);
+  ck_assert_int_lt(cpu_ms() - start, 300);
+  ck_assert(!hears());
+  hoard.release();
+  ck_assert(run_until({&a}, hears));
 }
 END_TEST
 
@@ -192,7 +215,7 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("cpc_descriptors",
-                         {no_descriptor_left, no_descriptor_left_while_peers_wait, no_descriptor_to_dial,
-                          no_descriptor_to_dial_for_too_long, one_descriptor_to_dial},
+                         {no_descriptor_left, no_descriptor_left_while_peers_wait, no_descriptor_for_questions,
+                          no_descriptor_to_dial, no_descriptor_to_dial_for_too_long, one_descriptor_to_dial},
                          120);
 }

@@ -88,7 +88,7 @@ START_TEST(cycles_are_found_and_those_who_wait_for_them_are_in_none) {
 }
 END_TEST
 
-START_TEST(a_circle_is_told_first) {
+START_TEST(a_cycle_is_told_first) {
   const std::string text =
       told({process(0, {held_up_by(1)}), process(1, {held_up_by(2)}), process(2, {held_up_by(1)})}, true);
   check_has(text, "solver: 3 processes on node\nWHO WAITS FOR WHOM\n  cycle: rank 1 -> rank 2 -> rank 1\n");
@@ -169,7 +169,7 @@ END_TEST
 int main() {
   using namespace fabric::hang;
   return fabric::test::run_suite(
-      "fabric_hang", {cycles_are_found_and_those_who_wait_for_them_are_in_none, a_circle_is_told_first,
+      "fabric_hang", {cycles_are_found_and_those_who_wait_for_them_are_in_none, a_cycle_is_told_first,
                       who_holds_up_others_is_named_with_what_he_does, who_computes_and_holds_up_nobody_is_no_fault,
                       messages_and_credits_that_are_nowhere_are_lost, nothing_waits_where_all_has_come,
                       a_wait_that_one_look_alone_has_seen_is_none, jobs_that_do_not_know_each_other_are_told_apart});

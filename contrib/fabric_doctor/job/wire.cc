@@ -68,7 +68,17 @@ void Wire::link(const cpc::Linked& linked, bool has_cts) {
 }
 
 void Wire::send_cts() {
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(handshake_.send), cpc::kHandshakeBytes, handshake_.lkey};
+  if (const int error =
+          post({reinterpret_cast<std::uintptr_t>(handshake_.send), cpc::kHandshakeBytes, handshake_.lkey});
+      error != 0) {
+    fail("CTS cannot be sent: " + describe_errno(error));
+    return;
+  }
+  has_sent_cts_ = true;
+}
+
+/// Sends it. Gives what ibv_post_send() does.
+int Wire::post(ibv_sge piece) {
   ibv_send_wr request{};
   request.wr_id = kSent;
   request.sg_list = &piece;
@@ -76,13 +86,12 @@ void Wire::send_cts() {
   request.opcode = IBV_WR_SEND;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* rejected = nullptr;
-  if (const int error = ibv_post_send(queue_pair_, &request, &rejected); error != 0) {
-    fail("CTS cannot be sent: " + describe_errno(error));
-    return;
+  const int error = ibv_post_send(queue_pair_, &request, &rejected);
+  if (error == 0) {
+    ++posted_;
+    ++sent_;
   }
-  ++posted_;
-  ++sent_;
-  has_sent_cts_ = true;
+  return error;
 }
 
 void Wire::fail(const std::string& reason) {
@@ -140,20 +149,8 @@ Status Wire::send(std::uint32_t bytes) {
   if (!failure_.empty()) {
     return failure(failure_);
   }
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(memory_.data()), bytes, region_->lkey};
-  ibv_send_wr request{};
-  request.wr_id = kSent;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* rejected = nullptr;
-  if (const int error = ibv_post_send(queue_pair_, &request, &rejected); error != 0) {
-    return failure("a message cannot be sent: " + describe_errno(error));
-  }
-  ++posted_;
-  ++sent_;
-  return {};
+  const int error = post({reinterpret_cast<std::uintptr_t>(memory_.data()), bytes, region_->lkey});
+  return error == 0 ? Status{} : failure("a message cannot be sent: " + describe_errno(error));
 }
 
 /// Its bytes are compared with the pattern, if it is not one of a stream.

@@ -62,6 +62,7 @@ class Wire {
   [[nodiscard]] Status answer(bool& goes_on);
   void post_receive(std::uint32_t place);
   void send_cts();
+  [[nodiscard]] int post(ibv_sge piece);
   [[nodiscard]] Result<double> round_trips(bool is_first);
   [[nodiscard]] Result<double> stream(bool is_first);
 

@@ -3,8 +3,6 @@
 // Making a module, and taking it apart.
 #include "btl_fabric/mca/module.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -15,9 +13,9 @@
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "common/accounting/contexts.h"
-#include "common/ports/port_paths.h"
 #include "common/ports/software_device.h"
 #include "common/ports/write_order.h"
+#include "cpc/queue_pairs/port_context.h"
 
 namespace fabric {
 
@@ -243,18 +241,7 @@ void Module::set_family(std::span<const std::unique_ptr<Module>> family) {
 }
 
 void Module::fill_context(const PathQueues& queues, const ChosenQueues& chosen) {
-  context_.index = place_.index;
-  context_.device = port_.device->context.get();
-  context_.pd = port_.device->pd.get();
-  context_.limits = port_.device->attributes;
-  context_.port_num = port_.port_num;
-  context_.gid_index = port_.gid_index;
-  context_.needs_grh = port_.needs_grh;
-  context_.pkey = port_.pkey;
-  context_.address = port_.address;
-  context_.path_bits = port_.path_bits;
-  context_.flow_label = flow_label(static_cast<std::uint32_t>(getpid()), port_.paths, port_.address.path);
-  context_.ip = port_.ip;
+  context_ = cpc::context_of(port_, place_.index);
   context_.handshakes = &cache_.handshakes();
   context_.queues = &fit_.queues;
   context_.subsets = chosen.subsets(fit_.queues);

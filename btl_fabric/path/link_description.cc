@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "btl_fabric/path/packet_path.h"
+#include "common/base/counted.h"
 
 namespace fabric {
 namespace {
@@ -39,10 +40,6 @@ std::size_t count_of(const FragmentQueue& messages) noexcept {
     ++count;
   }
   return count;
-}
-
-std::string counted(std::size_t count, const char* one, const char* several) {
-  return std::to_string(count) + ' ' + (count == 1 ? one : several);
 }
 
 bool LinkDescription::is_busy() const noexcept {

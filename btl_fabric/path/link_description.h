@@ -34,7 +34,5 @@ void append_link(std::string& text, const nlohmann::ordered_json& link, const st
 
 /// Messages in a queue of them.
 [[nodiscard]] std::size_t count_of(const FragmentQueue& messages) noexcept;
-/// "3 messages"
-[[nodiscard]] std::string counted(std::size_t count, const char* one, const char* several);
 
 }  // namespace fabric

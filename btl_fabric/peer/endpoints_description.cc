@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "btl_fabric/path/link_description.h"
+#include "common/base/counted.h"
 
 namespace fabric {
 

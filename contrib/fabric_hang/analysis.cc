@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/counted.h"
 #include "contrib/fabric_hang/wait_graph.h"
 
 namespace fabric::hang {
@@ -23,10 +24,6 @@ constexpr std::uint64_t kLeastStillMs = 50;
 
 std::uint64_t number(const Json& of, const char* name) {
   return of.value(name, std::uint64_t{0});
-}
-
-std::string counted(std::uint64_t count, const char* one, const char* several) {
-  return std::to_string(count) + ' ' + (count == 1 ? one : several);
 }
 
 /// A process by its name in Open MPI.

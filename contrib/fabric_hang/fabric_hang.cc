@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "common/base/host_name.h"
 #include "contrib/fabric_hang/analysis.h"
 #include "contrib/fabric_hang/gather.h"
 #include "contrib/fabric_hang/jobs.h"
@@ -55,9 +55,7 @@ Status read_file(const std::string& path, Json& processes) {
 
 /// Is there as a whole, or not at all.
 Status write_file(const std::string& folder, const std::string& text) {
-  std::array<char, 256> host{};
-  (void)gethostname(host.data(), host.size() - 1);
-  const std::string path = folder + '/' + host.data() + ".json";
+  const std::string path = folder + '/' + host_name() + ".json";
   const std::string draft = path + '.' + std::to_string(getpid());
   std::ofstream file(draft);
   file << text;

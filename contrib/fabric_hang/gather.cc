@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/host_name.h"
 #include "common/base/question_address.h"
 
 namespace fabric::hang {
@@ -125,7 +126,7 @@ void compare(Json& process, const Json& before, Json& now) {
   bool is_moving = false;
   for (std::size_t i = 0; i < now["ports"].size(); ++i) {
     for (Json& peer : now["ports"][i]["peers"]) {
-      const Json& then = before.is_null() ? Json::array() : before["ports"].at(i)["peers"];
+      const Json then = before.is_null() || i >= before["ports"].size() ? Json::array() : before["ports"][i]["peers"];
       const auto same = std::find_if(then.begin(), then.end(), [&](const Json& one) {
         return one["rank"] == peer["rank"] && one["job"] == peer["job"] && one["remote_port"] == peer["remote_port"];
       });
@@ -172,9 +173,7 @@ Json one_process(const Process& process, const Question& first, const Question& 
     }
   }
   if (greeting.is_null()) {
-    std::array<char, 256> host{};
-    (void)gethostname(host.data(), host.size() - 1);
-    told["host"] = host.data();
+    told["host"] = host_name();
     if (process.rank) {
       told["rank"] = *process.rank;
     }

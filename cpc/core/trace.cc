@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "common/base/host_name.h"
 #include "common/base/private_file.h"
 
 namespace fabric::cpc {
@@ -27,13 +27,9 @@ std::int64_t nanoseconds(clockid_t clock) {
 }
 
 /// The name of this host as it can stand in a JSON text.
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) {
-    return "unknown host";
-  }
+std::string host_in_json() {
   std::string text;
-  for (const char c : std::string_view(name.data())) {
+  for (const char c : host_name()) {
     text += c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ' ? '?' : c;
   }
   return text;
@@ -171,7 +167,7 @@ void Trace::write_list(const List& list, int thread, const char* table) {
 }
 
 Status Trace::write() {
-  const std::string host = host_name();
+  const std::string host = host_in_json();
   std::FILE* const out = file_.get();
   std::fprintf(out,
                "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"host\": \"%s\", \"job\": %u, \"rank\": %u, "

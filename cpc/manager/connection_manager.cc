@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <future>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/base/host_name.h"
 #include "cpc/loop/async_events.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/loop/event_queue.h"
@@ -206,11 +206,9 @@ void ConnectionManager::Impl::handle(const Answer& input) {
 
 /// Who this is, and what only the progress thread knows.
 std::string ConnectionManager::Impl::greeting() const {
-  std::array<char, 256> host{};
-  (void)gethostname(host.data(), host.size() - 1);
   const nlohmann::ordered_json told{{"format", 1},
                                     {"pid", getpid()},
-                                    {"host", host.data()},
+                                    {"host", host_name()},
                                     {"job", settings_.self.job},
                                     {"rank", settings_.self.rank},
                                     {"connections", connections_.describe()}};

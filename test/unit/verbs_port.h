@@ -15,6 +15,7 @@
 #include "common/base/verbs_handle.h"
 #include "common/ports/port_scan.h"
 #include "cpc/manager/connection_manager.h"
+#include "cpc/queue_pairs/port_context.h"
 #include "test/unit/check_main.h"
 #include "test/unit/cpc_parameters.h"
 
@@ -49,18 +50,10 @@ class VerbsPort {
     settings_.self = {1, rank};
     settings_.token.fill(kToken);
     token_of_peers_ = settings_.token;
-    port_.device = usable_.device->context.get();
-    port_.pd = usable_.device->pd.get();
-    port_.limits = usable_.device->attributes;
-    port_.port_num = usable_.port_num;
-    port_.gid_index = usable_.gid_index;
-    port_.pkey = usable_.pkey;
-    port_.address = usable_.address;
-    port_.ip = usable_.ip;
+    port_ = cpc::context_of(usable_, 0);
     port_.queues = &queues_;
     port_.subsets = {QueueSubset::all(queues_)};
     port_.completion_queues = completion_queues_.get();
-    port_.settings.pkey_index = usable_.pkey_index;
   }
 
   /// When the rest of the port is filled in.

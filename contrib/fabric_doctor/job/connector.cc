@@ -10,6 +10,7 @@
 
 #include "btl_fabric/base/param_reader.h"
 #include "common/ports/software_device.h"
+#include "cpc/queue_pairs/port_context.h"
 #include "cpc/registry/registry.h"
 
 namespace fabric::doctor {
@@ -62,16 +63,7 @@ void Connector::add_port(const UsablePort& usable, const Parameters& parameters)
   port->completion_queues = std::make_unique<CompletionQueueSet>(usable.device->context.get(), kCompletions, 0);
   port->handshakes = std::make_unique<cpc::HandshakeSlab>(usable.device->pd.get());
   cpc::PortContext& context = port->context;
-  context.index = static_cast<std::uint16_t>(ports_.size());
-  context.device = usable.device->context.get();
-  context.pd = usable.device->pd.get();
-  context.limits = usable.device->attributes;
-  context.port_num = usable.port_num;
-  context.gid_index = usable.gid_index;
-  context.needs_grh = usable.needs_grh;
-  context.pkey = usable.pkey;
-  context.address = usable.address;
-  context.ip = usable.ip;
+  context = cpc::context_of(usable, static_cast<std::uint16_t>(ports_.size()));
   context.handshakes = port->handshakes.get();
   context.queues = &queues_;
   context.subsets = {QueueSubset::all(queues_)};

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
+#include "common/base/host_name.h"
 #include "common/ports/port_pairing.h"
 #include "contrib/fabric_doctor/checks/check_list.h"
 #include "contrib/fabric_doctor/host.h"
@@ -23,12 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// What each process knows of every other one.
 struct Member {

@@ -84,6 +84,13 @@ std::size_t Analysis::place_of(const Name& name) {
 }
 
 void Analysis::take(const Json& process, std::size_t place) {
+  if (const auto told = told_by_.find(place); told != told_by_.end()) {
+    // A forked child has its parent's name, and answers nothing: whoever answers is the process itself.
+    if (process.contains("silent")) {
+      return;
+    }
+    silent_.erase(place);
+  }
   told_by_[place] = &process;
   if (process.contains("silent")) {
     silent_[place] = &process["silent"];
@@ -178,12 +185,15 @@ void Analysis::find_waits() {
   }
 }
 
-/// Messages that have left one side and not come to the other, and credits that neither has, where nothing moves.
+/// Messages that have left one side and not come to the other, and credits that neither has, where nothing moves. Two looks at both
+/// sides say so, not one: they are not asked at the same moment.
 void Analysis::find_losses() {
   for (const Way& way : ways_) {
     const Way* const there = other_end(way);
-    if (there == nullptr || way.told->value("is_moving", false) || there->told->value("is_moving", false) ||
-        !way.told->contains("queues") || !there->told->contains("queues")) {
+    const auto is_in_doubt = [](const Json& peer) {
+      return peer.value("is_moving", false) || peer.value("is_new", false) || !peer.contains("queues");
+    };
+    if (there == nullptr || is_in_doubt(*way.told) || is_in_doubt(*there->told)) {
       continue;
     }
     const Json& ours = way.told->at("queues");

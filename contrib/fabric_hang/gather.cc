@@ -121,7 +121,8 @@ std::vector<std::uint64_t> counts(const Json& peer) {
   return all;
 }
 
-/// Says of each peer in `now` whether anything has come or gone since `before`, and of the process.
+/// Says of each peer in `now` whether anything has come or gone since `before`, or that `before` does not have it; and whether anything has
+/// of the process.
 void compare(Json& process, const Json& before, Json& now) {
   bool is_moving = false;
   for (std::size_t i = 0; i < now["ports"].size(); ++i) {
@@ -132,6 +133,7 @@ void compare(Json& process, const Json& before, Json& now) {
       });
       const bool moves = same != then.end() && counts(*same) != counts(peer);
       peer["is_moving"] = moves;
+      peer["is_new"] = same == then.end();
       is_moving = is_moving || moves;
     }
   }

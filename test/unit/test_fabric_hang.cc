@@ -130,6 +130,29 @@ START_TEST(messages_and_credits_that_are_nowhere_are_lost) {
 }
 END_TEST
 
+START_TEST(what_one_look_alone_has_seen_is_not_lost) {
+  Json sender = peer(1, queue(7, 4));
+  Json receiver = peer(0, queue(4, 5));
+  receiver["is_new"] = true;
+  const std::string text = told({process(0, {sender}), process(1, {receiver})}, false);
+  ck_assert_msg(text.find("LOST") == std::string::npos, "%s", text.c_str());
+}
+END_TEST
+
+START_TEST(a_forked_child_does_not_stand_for_its_parent) {
+  for (const bool is_child_last : {true, false}) {
+    Json both = Json::array({process(1, {peer(0, queue(0, 0))}), silent(1, "closed")});
+    both[1]["job"] = 1;
+    if (!is_child_last) {
+      std::swap(both[0], both[1]);
+    }
+    const std::string text = told({process(0, {peer(1, queue(0, 0))}), both[0], both[1]}, false);
+    check_has(text, "ranks 0, 1: in MPI_Recv");
+    ck_assert_msg(text.find("NO ANSWER") == std::string::npos, "%s", text.c_str());
+  }
+}
+END_TEST
+
 START_TEST(nothing_waits_where_all_has_come) {
   Json sender = peer(1, queue(3, 0));
   Json receiver = peer(0, queue(0, 3));
@@ -171,6 +194,7 @@ int main() {
   return fabric::test::run_suite(
       "fabric_hang", {cycles_are_found_and_those_who_wait_for_them_are_in_none, a_cycle_is_told_first,
                       who_holds_up_others_is_named_with_what_he_does, who_computes_and_holds_up_nobody_is_no_fault,
-                      messages_and_credits_that_are_nowhere_are_lost, nothing_waits_where_all_has_come,
+                      messages_and_credits_that_are_nowhere_are_lost, what_one_look_alone_has_seen_is_not_lost,
+                      a_forked_child_does_not_stand_for_its_parent, nothing_waits_where_all_has_come,
                       a_wait_that_one_look_alone_has_seen_is_none, jobs_that_do_not_know_each_other_are_told_apart});
 }

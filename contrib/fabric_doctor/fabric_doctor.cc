@@ -39,12 +39,12 @@ Section check_host(const JobShape& shape) {
   return section;
 }
 
-/// False if the file cannot be written.
+/// False if it cannot be written, to the file or to standard output.
 bool print(const std::vector<Section>& report, const std::vector<PairResult>& pairs, bool as_json_too,
            const std::string& file) {
   if (!as_json_too) {
-    std::cout << as_text(report);
-    return true;
+    std::cout << as_text(report) << std::flush;
+    return std::cout.good();
   }
   nlohmann::ordered_json json = as_json(report);
   if (!pairs.empty()) {
@@ -52,14 +52,14 @@ bool print(const std::vector<Section>& report, const std::vector<PairResult>& pa
   }
   const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (file.empty() || file == "-") {
-    std::cout << text;
-    return true;
+    std::cout << text << std::flush;
+    return std::cout.good();
   }
-  std::cout << as_text(report);
+  std::cout << as_text(report) << std::flush;
   std::ofstream out(file);
   out << text;
   out.close();
-  return out.good();
+  return out.good() && std::cout.good();
 }
 
 int run(int argc, char** argv) {
@@ -110,7 +110,8 @@ int run(int argc, char** argv) {
     report.front().results.push_back({"job", {fail(job.error().text, "start it by mpirun, or by srun with PMIx")}});
   }
   if (!print(report, pairs, json->count() > 0, json_file)) {
-    std::fprintf(stderr, "fabric_doctor: %s cannot be written\n", json_file.c_str());
+    std::fprintf(stderr, "fabric_doctor: %s cannot be written\n",
+                 json_file.empty() || !std::cout ? "standard output" : json_file.c_str());
     return kBadUsage;
   }
   return worst(report) == Level::kFail ? 1 : 0;

@@ -273,6 +273,9 @@ Json Analysis::silent() const {
     } else if (why == "closed") {
       text = "takes no questions: it begins or ends, or has btl_fabric_hang_socket 0";
       is_fault = false;
+    } else if (why == "unasked") {
+      text = "was not asked: fabric_hang has no file descriptor left for it (ulimit -n)";
+      is_fault = false;
     } else if (why == "refused") {
       text = "answers its own user only, or is asked by too many at once";
       is_fault = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Asks the processes of a job that hangs what they wait for, and says who waits for whom.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -85,8 +86,8 @@ std::vector<hang::Process> named(const std::vector<std::string>& numbers) {
   return found;
 }
 
-/// Gives whether anything is wrong, with any of the jobs.
-bool tell(const Json& processes, bool json) {
+/// The exit status: 1 if anything is wrong, with any of the jobs.
+int tell(const Json& processes, bool json) {
   bool is_wrong = false;
   Json all = Json::array();
   std::string text;
@@ -96,8 +97,20 @@ bool tell(const Json& processes, bool json) {
     text += (text.empty() ? "" : "\n") + hang::as_text(job, findings);
     all.push_back(findings);
   }
-  std::cout << (json ? Json{{"processes", processes}, {"jobs", all}}.dump(1) + "\n" : text);
-  return is_wrong;
+  std::cout << (json ? Json{{"processes", processes}, {"jobs", all}}.dump(1) + "\n" : text) << std::flush;
+  if (!std::cout) {
+    return complain("standard output cannot be written");
+  }
+  return is_wrong ? 1 : 0;
+}
+
+/// Each process that is asked takes one.
+void take_all_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);  // gather() tells whom it could not ask
+  }
 }
 
 int run(int argc, char** argv) {
@@ -150,6 +163,7 @@ int run(int argc, char** argv) {
     }
   }
   if (files.empty()) {
+    take_all_descriptors();
     const auto milliseconds = [](double seconds) {
       return std::chrono::milliseconds(static_cast<int>(seconds * 1000));
     };
@@ -168,7 +182,11 @@ int run(int argc, char** argv) {
     const Status written = write_file(folder, Json{{"processes", processes}}.dump(1) + '\n');
     return written ? 0 : complain(written.error().text);
   }
-  return tell(processes, json) ? 1 : 0;
+  try {
+    return tell(processes, json);
+  } catch (const Json::exception& error) {  // of files
+    return complain(std::string("that is not what --json or --collect write: ") + error.what());
+  }
 }
 
 }  // namespace

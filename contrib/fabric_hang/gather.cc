@@ -31,6 +31,7 @@ class Question {
   explicit Question(const Process& process) {
     const QuestionAddress address(process.pid_namespace, process.own_pid);
     fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    is_asked_ = fd_ >= 0;
     if (fd_ >= 0 && connect(fd_, reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
       error_ = errno;
       close();
@@ -67,6 +68,10 @@ class Question {
         end == std::string::npos ? Json() : Json::parse(text_.substr(begin, end - begin), nullptr, false);
     return parsed.is_object() ? parsed : Json();
   }
+  /// There was a descriptor for it.
+  [[nodiscard]] bool is_asked() const noexcept { return is_asked_; }
+  /// Nothing more is read.
+  void end() noexcept { close(); }
   [[nodiscard]] bool is_refused() const noexcept { return error_ != 0 && error_ != EAGAIN; }
   [[nodiscard]] bool is_turned_away() const noexcept { return error_ == 0 && fd_ < 0 && text_.empty(); }
 
@@ -78,6 +83,7 @@ class Question {
   }
 
   int fd_ = -1;
+  bool is_asked_ = false;
   int error_ = 0;
   std::string text_;
 };
@@ -140,7 +146,8 @@ void compare(Json& process, const Json& before, Json& now) {
   process["is_moving"] = is_moving;
 }
 
-/// Why there is no answer: "stopped", "computes", "sleeps", "gone", "closed" (nobody takes questions), "refused" (not this user's) or
+/// Why there is no answer: "stopped", "computes", "sleeps", "gone", "closed" (nobody takes questions), "unasked" (there was no
+/// descriptor left), "refused" (not this user's) or
 /// "stuck" (not even the progress thread answers).
 Json silence(const Process& process, const Question& question, bool has_greeting) {
   const auto does = activity(process.pid);
@@ -153,6 +160,8 @@ Json silence(const Process& process, const Question& question, bool has_greeting
   }
   if (does->state == 'T' || does->state == 't') {
     told["why"] = "stopped";
+  } else if (!question.is_asked()) {
+    told["why"] = "unasked";
   } else if (question.is_refused()) {
     told["why"] = "closed";
   } else if (question.is_turned_away()) {
@@ -200,6 +209,7 @@ Json one_process(const Process& process, const Question& first, const Question& 
 Json gather(std::span<const Process> processes, const Patience& patience) {
   const auto began = Clock::now();
   const Questions first = ask(processes, patience.answer);
+  std::for_each(first.begin(), first.end(), [](const auto& one) { one->end(); });
   std::this_thread::sleep_until(began + patience.apart);
   const Questions second = ask(processes, patience.answer);
   Json all = Json::array();

@@ -113,13 +113,16 @@ START_TEST(either_side_may_see_the_error) {
   ConnectionResult lost;
   lost.mtu_error = "retries";
   ck_assert(level_of({pair_with(lost), good}, "packets") == Level::kFail);
+  ConnectionResult stalled;
+  stalled.stream_error = "retries";
+  ck_assert(level_of({good, pair_with(stalled)}, "packets") == Level::kFail);
 }
 END_TEST
 
 /// Open MPI takes the first method of two ports; that another one fails is no more than a warning.
 START_TEST(a_method_that_is_not_chosen_may_fail) {
   PairResult pair = pair_with({});
-  pair.connections.push_back({"a:1 - b:1", "rdmacm", "refused", 0, "", 4096, "", 0, 0});
+  pair.connections.push_back({"a:1 - b:1", "rdmacm", "refused", 0, "", 4096, "", "", 0, 0});
   ck_assert(level_of({pair}, "connect") == Level::kWarn);
 }
 END_TEST

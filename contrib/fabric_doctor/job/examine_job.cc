@@ -242,7 +242,7 @@ ConnectionResult Examination::try_method(const Connector::Attempt& attempt, cons
       result.latency_us = figures->latency_us;
       result.mb_per_s = figures->mb_per_s;
     } else {
-      result.mtu_error = "many messages: " + figures.error().text;
+      result.stream_error = figures.error().text;
     }
   }
   connector_->close(**wire);

@@ -46,6 +46,7 @@ std::vector<Tried> merged(const std::vector<PairResult>& pairs) {
       complete(known.error, one.error);
       complete(known.message_error, one.message_error);
       complete(known.mtu_error, one.mtu_error);
+      complete(known.stream_error, one.stream_error);
       known.latency_us = std::max(known.latency_us, one.latency_us);
       known.mb_per_s = std::max(known.mb_per_s, one.mb_per_s);
     }
@@ -150,6 +151,11 @@ Findings judge_packets(const std::vector<Tried>& tried) {
                                   "do, " +
                                   by + ": " + one.result.mtu_error,
                               "raise the MTU of the switches between them, or --mca btl_fabric_mtu 1024"));
+    } else if (!one.result.stream_error.empty()) {
+      findings.push_back(
+          fail("short and full packets come through, but not many messages, " + by + ": " + one.result.stream_error,
+               "look whether the peer was stopped or has ended, or its device is gone (dmesg); then at flow "
+               "control of both ports and the switches between them (ethtool -S, perfquery)"));
     } else if (one.result.error.empty()) {
       ++good[one.result.mtu];
     }
@@ -231,6 +237,7 @@ void to_json(Json& json, const PairResult& pair) {
                            {"message_error", one.message_error},
                            {"mtu", one.mtu},
                            {"mtu_error", one.mtu_error},
+                           {"stream_error", one.stream_error},
                            {"latency_us", one.latency_us},
                            {"mb_per_s", one.mb_per_s}});
   }
@@ -258,7 +265,7 @@ void from_json(const Json& json, PairResult& pair) {
   for (const Json& one : json.at("connections")) {
     pair.connections.push_back({text(one, "ports"), text(one, "cpc"), text(one, "error"),
                                 one.at("connect_ms").get<double>(), text(one, "message_error"),
-                                one.at("mtu").get<std::uint32_t>(), text(one, "mtu_error"),
+                                one.at("mtu").get<std::uint32_t>(), text(one, "mtu_error"), text(one, "stream_error"),
                                 one.at("latency_us").get<double>(), one.at("mb_per_s").get<double>()});
   }
 }

@@ -22,6 +22,7 @@ struct ConnectionResult {
   std::string message_error;  ///< why a short message does not come through
   std::uint32_t mtu = 0;      ///< bytes of a full packet
   std::string mtu_error;      ///< why one does not come through
+  std::string stream_error;   ///< why many messages do not, though these two have
   double latency_us = 0;      ///< 0: not measured
   double mb_per_s = 0;
 };

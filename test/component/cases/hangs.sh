@@ -125,6 +125,12 @@ wrong_questions() {
   echo '{}' > nothing.json
   hang_refuses 'nothing.json is none of --json or --collect' nothing.json && hang_refuses 'has started none' --job 1073741823 &&
     hang_refuses 'cannot be written' --collect ./nowhere "${ranks[0]}" || return 1
+  "$hang" "${ranks[0]}" > /dev/full 2> told
+  [ $? -eq 2 ] && grep -qF 'standard output cannot be written' told || return 1
+  (ulimit -n 4 && exec "$hang" "${ranks[@]}") > told 2>&1
+  grep -qF 'was not asked: fabric_hang has no file descriptor left' told || return 1
+  echo '{"processes": [{"rank": "none"}]}' > nothing.json
+  hang_refuses 'that is not what --json or --collect write' nothing.json || return 1
   # A process that does not run the component is passed over, and so is one that may not be looked at.
   "$hang" "${ranks[@]}" $$ > told 2>&1 && grep -qF "process $$: does not run btl_fabric" told && grep -qF "rank 1 (pid ${ranks[1]} on " told || return 1
   if [ "$(id -u)" -eq 0 ] && command -v setpriv > /dev/null && cp "$hang" "/tmp/fabric_hang.$$"; then

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "btl_fabric/base/param_values.h"
 #include "common/accounting/queue_space.h"
 #include "common/base/nearest_name.h"
 #include "common/ports/steering.h"
@@ -74,7 +75,7 @@ void check_number(const mca_base_component_t* component, const ParamSpec& spec, 
   if (const char* text = written(component, spec.name); text != nullptr) {
     const std::optional<std::int64_t> number = read_value(spec, text);
     if (!number) {
-      wrong.push_back(name + '"' + text + "\", but must be a number " + allowed_range(spec));
+      wrong.push_back(name + '"' + text + "\", but must be a number " + allowed_values(spec));
     } else if (const std::string rule = broken_rule(spec, *number); !rule.empty()) {
       wrong.push_back(name + text + ", but " + rule);
     } else {

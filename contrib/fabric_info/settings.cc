@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "btl_fabric/base/param_reader.h"
+#include "btl_fabric/base/param_values.h"
 
 namespace fabric::info {
 
@@ -73,7 +74,8 @@ Result<std::optional<std::int64_t>> Settings::number(const std::string& name) co
   const std::optional<std::int64_t> value =
       spec != nullptr ? read_value(*spec, written->c_str()) : read_number(written->c_str());
   if (!value) {
-    return failure(is + '"' + *written + "\", but must be a number");
+    return failure(is + '"' + *written + "\", but must be a number" +
+                   (spec != nullptr ? " " + allowed_values(*spec) : ""));
   }
   if (const std::string rule = spec != nullptr ? broken_rule(*spec, *value)
                                : *value < 0    ? "must be at least 0"

@@ -19,7 +19,7 @@ case_words_and_times() {
   fabric 2 --mca btl_fabric_mtu 1024 --mca btl_fabric_gid_index auto --mca btl_fabric_heal_timeout 2min \
     --mca btl_fabric_connect_timeout 5s "$check" $small && says 'checks passed' || return 1
   fabric 1 --mca btl_fabric_mtu 1500 --mca btl_fabric_heal_timeout 1500ms "$check" $small
-  says 'this is why' && says 'btl_fabric_mtu is 1500, but must be between 0 and 5' &&
+  says 'this is why' && says 'btl_fabric_mtu is 1500, but must be between 0 and 5, or 256, or 512, or 1024, or 2048, or 4096' &&
     says 'btl_fabric_heal_timeout is "1500ms", but must be a number at least 0'
 }
 case_misspelt_names() {

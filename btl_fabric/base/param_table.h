@@ -19,6 +19,7 @@ struct Params {
   int memory_budget = 0;
   char* if_include = nullptr;
   char* if_exclude = nullptr;
+  char* subnets = nullptr;
   int gid_index = 0;
   int allow_different_subnets = 0;
   int ignore_locality = 0;
@@ -155,6 +156,10 @@ inline constexpr std::array kParamTable = {
         "if_exclude", &Params::if_exclude, nullptr, 1,
         "Devices or ports not to use, separated by commas; those that a host does not have are passed over. Not together "
         "with if_include"),
+    text_param(
+        "subnets", &Params::subnets, nullptr, 1,
+        "Networks to use, separated by commas: 10.1.0.0/16,fd00:1::/32. Of each port the GIDs on these, or whose network "
+        "interface is (IPoIB, iWARP); ports without one are left out"),
     number_param(
         "gid_index", &Params::gid_index, -1, -1, 255, 3,
         "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),

@@ -53,6 +53,14 @@ Result<PortFilter> port_filter() {
   return chosen("if_", params().if_include, params().if_exclude, PortFilter(), &PortFilter::parse);
 }
 
+Result<SubnetList> chosen_subnets() {
+  if (params().subnets == nullptr) {
+    return SubnetList();
+  }
+  auto read = SubnetList::parse(params().subnets);
+  return read ? read : failure("btl_fabric_subnets: " + read.error().text);
+}
+
 std::string list_refusals(const std::vector<PortRefusal>& refusals) {
   if (refusals.empty()) {
     return "it has no RDMA device (ibv_devices lists them)";
@@ -132,6 +140,7 @@ Result<PortChoice> Component::read_params() {
   }
   PortChoice choice;
   take(port_filter(), choice.filter);
+  take(chosen_subnets(), choice.subnets);
   take(chosen_cpcs(), cpcs_);
   take(cpc::make_cpcs(ParamReader(params())), methods_);
   if (values.trace != nullptr && wrong.empty()) {

@@ -42,21 +42,44 @@ Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortCh
   return open;
 }
 
+/// As the user would write it: the IP address if there is one.
+std::string address_text(const Gid& gid, Transport link, std::span<const InterfaceAddress> interfaces) {
+  const auto ip = ip_of_port(gid, link, interfaces);
+  const Gid shown = ip ? Gid{ip->address} : gid;
+  const std::string text = to_string(shown);
+  return is_ipv4_mapped(shown) ? text.substr(text.rfind(':') + 1) : text;
+}
+
 Result<GidEntry> port_gid(ibv_context* device, std::uint8_t port_num, const ibv_port_attr& attributes, Transport link,
-                          int wanted) {
-  const auto table = gid_table(device, port_num, attributes);
+                          const PortChoice& choice, std::span<const InterfaceAddress> interfaces) {
+  auto table = gid_table(device, port_num, attributes);
+  const int wanted = choice.gid_index;
   if (wanted < 0) {
-    const auto chosen = choose_gid(table, link);
-    if (!chosen) {
+    if (!choose_gid(table, link)) {
       return failure("its GID table is empty: does its network interface have an address and is it up?");
     }
-    return *chosen;
+    std::string elsewhere;
+    std::erase_if(table, [&](const GidEntry& entry) {
+      const bool is_left_out = !is_zero(entry.gid) && !choice.subnets.passes(entry.gid, link, interfaces);
+      if (is_left_out) {
+        elsewhere += (elsewhere.empty() ? "" : ", ") + address_text(entry.gid, link, interfaces);
+      }
+      return is_left_out;
+    });
+    if (const auto chosen = choose_gid(table, link); chosen) {
+      return *chosen;
+    }
+    return failure("no address of it is in btl_fabric_subnets (" + choice.subnets.text() + "): it has " + elsewhere);
   }
   const auto found = std::find_if(table.begin(), table.end(), [&](const GidEntry& entry) {
     return entry.index == static_cast<std::uint32_t>(wanted);
   });
   if (found == table.end()) {
     return failure("its GID table has nothing at btl_fabric_gid_index " + std::to_string(wanted));
+  }
+  if (!choice.subnets.passes(found->gid, link, interfaces)) {
+    return failure("the GID of btl_fabric_gid_index " + std::to_string(wanted) + " is not in btl_fabric_subnets (" +
+                   choice.subnets.text() + "): it is " + address_text(found->gid, link, interfaces));
   }
   return *found;
 }
@@ -76,7 +99,8 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   if (!link) {
     return failure("it is neither InfiniBand, RoCE nor iWARP");
   }
-  const auto gid = port_gid(context, port_num, attributes, *link, choice.gid_index);
+  const std::vector<InterfaceAddress> interfaces = interface_addresses();
+  const auto gid = port_gid(context, port_num, attributes, *link, choice, interfaces);
   if (!gid) {
     return tl::unexpected(gid.error());
   }
@@ -97,7 +121,6 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.address.gid = gid->gid;
   port.address.roce = *link != Transport::kRoce ? 0 : gid->type == GidType::kRoceV1 ? 1 : 2;
   port.address.mtu = path_mtu(attributes, choice.mtu);
-  const std::vector<InterfaceAddress> interfaces = interface_addresses();
   port.address.subnet = subnet_of(gid->gid, *link, interfaces);
   port.ip = ip_of_port(gid->gid, *link, interfaces);
   port.bandwidth = port_bandwidth(attributes);

@@ -16,6 +16,7 @@
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_address.h"
 #include "common/ports/port_filter.h"
+#include "common/ports/subnet_list.h"
 
 namespace fabric {
 
@@ -56,6 +57,7 @@ struct PortRefusal {
 /// What the user asked for.
 struct PortChoice {
   PortFilter filter;
+  SubnetList subnets;      ///< GIDs of other networks are not used
   int gid_index = -1;      ///< -1: choose_gid()
   int mtu = 0;             ///< largest path MTU, enum ibv_mtu; 0: the port's
   std::uint16_t pkey = 0;  ///< 0: the first of the table

@@ -86,6 +86,9 @@ void Parameters::check_lists() {
   if (values_.if_exclude != nullptr) {
     refuse(&Params::if_exclude, "if_exclude", PortFilter::parse(values_.if_exclude, false));
   }
+  if (values_.subnets != nullptr) {
+    refuse(&Params::subnets, "subnets", SubnetList::parse(values_.subnets));
+  }
   if (values_.if_include != nullptr && values_.if_exclude != nullptr) {
     wrong_.emplace_back("btl_fabric_if_include and btl_fabric_if_exclude are both set");
   }
@@ -109,6 +112,9 @@ PortChoice Parameters::port_choice() const {
     choice.filter = PortFilter::parse(values_.if_include, true).value_or(PortFilter());
   } else if (values_.if_exclude != nullptr) {
     choice.filter = PortFilter::parse(values_.if_exclude, false).value_or(PortFilter());
+  }
+  if (values_.subnets != nullptr) {
+    choice.subnets = SubnetList::parse(values_.subnets).value_or(SubnetList());
   }
   choice.gid_index = values_.gid_index;
   choice.mtu = values_.mtu;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/oob/address_filter.h"
 
-#include <arpa/inet.h>
 #include <net/if.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "common/ports/subnet_list.h"
 
 namespace fabric::cpc {
 namespace {
@@ -17,37 +17,22 @@ tl::unexpected<Error> wrong(std::string_view item, const std::string& why) {
   return failure("\"" + shown + "\" " + why);
 }
 
-/// "10.0.0.0", "fd00::"; inet_pton takes nothing else, neither "10.1" nor a scope.
-bool read_address(const std::string& text, HostAddress& address) {
-  address.is_v6 = text.find(':') != std::string::npos;
-  return inet_pton(address.is_v6 ? AF_INET6 : AF_INET, text.c_str(), address.bytes.data()) == 1;
-}
-
 Result<HostAddress> parse_network(std::string_view item) {
-  const std::size_t slash = item.find('/');
+  const Result<Subnet> subnet = parse_subnet(item);
+  if (!subnet) {
+    return tl::unexpected(subnet.error());
+  }
   HostAddress network;
-  if (!read_address(std::string(item.substr(0, slash)), network)) {
-    return wrong(item, "has no IP address before the slash: write 10.0.0.0/8 or fd00::/16");
-  }
-  const unsigned most = network.is_v6 ? 128 : 32;
-  network.prefix_bits = static_cast<std::uint8_t>(most);
-  if (slash == std::string_view::npos) {
-    return network;
-  }
-  const std::string_view number = item.substr(slash + 1);
-  unsigned bits = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
-  if (error != std::errc{} || end != number.data() + number.size() || bits > most) {
-    return wrong(item, "has no prefix length after the slash: it is a number from 0 to " + std::to_string(most));
-  }
-  network.prefix_bits = static_cast<std::uint8_t>(bits);
+  network.is_v6 = item.substr(0, item.find('/')).find(':') != std::string_view::npos;
+  const unsigned skipped = network.is_v6 ? 0 : 96;  // of an IPv4-mapped address
+  network.prefix_bits = static_cast<std::uint8_t>(subnet->bits - skipped);
+  std::copy(subnet->prefix.begin() + skipped / 8, subnet->prefix.end(), network.bytes.begin());
   return network;
 }
 
 /// What tells an address from the name of an interface ("eth0:1" is one, of old).
 bool looks_like_address(std::string_view item) {
-  HostAddress ignored;
-  return item.find('/') != std::string_view::npos || read_address(std::string(item), ignored);
+  return item.find('/') != std::string_view::npos || parse_subnet(item).has_value();
 }
 
 }  // namespace

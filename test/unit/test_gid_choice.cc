@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/ports/gid_choice.h"
+#include "common/ports/subnet_list.h"
 #include "test/unit/check_main.h"
 
 namespace fabric {
@@ -193,6 +194,45 @@ START_TEST(texts_are_the_usual_ones) {
 }
 END_TEST
 
+START_TEST(networks_are_read) {
+  check_text(to_string(parse_subnet("10.1.0.0/16").value()), "10.1.0.0/16");
+  check_text(to_string(parse_subnet("10.1.2.3").value()), "10.1.2.3/32");
+  check_text(to_string(parse_subnet("0.0.0.0/0").value()), "0.0.0.0/0");
+  check_text(to_string(parse_subnet("fd00:1::/32").value()), "fd00:1::/32");
+  for (const char* text : {"", "10.1/16", "eth0", "10.1.0.0/", "10.1.0.0/33", "10.1.0.0/-1", "10.1.0.0/8x",
+                           "fd00::/129", "fd00::%eth0/64", " 10.0.0.0/8"}) {
+    ck_assert_msg(!parse_subnet(text), "\"%s\" is taken for a network", text);
+  }
+  test::check_error_has(SubnetList::parse("10.0.0.0/8,,fd00::/8"), "\"\" has no IP address before the slash");
+  test::check_error_has(SubnetList::parse("10.0.0.0/8,10.0.0.0/40"), "it is a number from 0 to 32");
+}
+END_TEST
+
+START_TEST(networks_have_their_addresses) {
+  const auto has = [](const char* list, const char* address) {
+    return SubnetList::parse(list).value().passes(gid(address), Transport::kRoce, {});
+  };
+  ck_assert(has("10.1.0.0/16", "::ffff:10.1.255.1") && !has("10.1.0.0/16", "::ffff:10.2.0.1"));
+  ck_assert(has("10.1.4.0/22", "::ffff:10.1.7.1") && !has("10.1.4.0/22", "::ffff:10.1.8.1"));
+  ck_assert(has("10.1.2.3", "::ffff:10.1.2.3") && !has("10.1.2.3", "::ffff:10.1.2.2"));
+  ck_assert(has("fd00::/8,10.0.0.0/8", "fd12::1") && !has("fd00::/8,10.0.0.0/8", "fe80::1"));
+  ck_assert(has("0.0.0.0/0", "::ffff:192.0.2.1") && !has("0.0.0.0/0", "fd12::1"));
+  ck_assert(has("::/0", "::ffff:192.0.2.1"));
+  ck_assert(SubnetList().passes(gid("fe80::1"), Transport::kRoce, {}));
+}
+END_TEST
+
+START_TEST(a_network_has_infiniband_ports_by_ipoib) {
+  InterfaceAddress ipoib = interface("::ffff:10.5.0.7", 120);
+  const Gid port = gid("fe80::2:c903:1:2");
+  std::copy(port.raw.begin(), port.raw.end(), ipoib.hardware.begin() + 4);
+  const SubnetList list = SubnetList::parse("10.5.0.0/16").value();
+  ck_assert(list.passes(port, Transport::kInfiniBand, {{ipoib}}));
+  ck_assert(!list.passes(port, Transport::kInfiniBand, {}));
+  ck_assert(SubnetList::parse("fe80::/64").value().passes(port, Transport::kInfiniBand, {}));
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
@@ -205,5 +245,6 @@ int main() {
        infiniband_subnets_are_the_upper_half, ethernet_subnets_come_from_the_interface,
        subnets_without_an_interface_are_guessed, iwarp_ports_are_found_by_their_mac,
        infiniband_ports_are_found_by_ipoib, roce_ports_have_their_gid_for_an_address,
-       an_impossible_prefix_length_is_clipped, peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones});
+       an_impossible_prefix_length_is_clipped, peers_on_a_network_get_equal_subnets, texts_are_the_usual_ones,
+       networks_are_read, networks_have_their_addresses, a_network_has_infiniband_ports_by_ipoib});
 }

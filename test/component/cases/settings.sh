@@ -68,6 +68,16 @@ case_verbose_says_why_a_peer_is_not_reached() { # GID 0 is link-local, the other
   fabric_pair gid_index=0 gid_index="${FABRIC_IPV4_GID:-1}" $small
   refuses $? && says 'no port of the peer is on the subnet of'
 }
+case_subnets() { # softhca's GIDs are link-local, and on Ethernet of 127.64.0.0/10 too
+  fabric 2 --mca btl_fabric_subnets 203.0.113.0/24 "$check" $small
+  refuses $? && says 'no address of it is in btl_fabric_subnets (203.0.113.0/24): it has' || return 1
+  fabric 2 --mca btl_fabric_subnets 203.0.113.0/24,fe80::/10,127.64.0.0/10 "$check" $small && says 'checks passed' || return 1
+  [ "$link" = roce ] || return 0
+  fabric 2 --mca btl_fabric_subnets fe80::/10 --mca btl_fabric_report 1 "$check" $small
+  says 'checks passed' && says 'GID fe80::' || return 1
+  fabric 2 --mca btl_fabric_subnets fe80::/10 --mca btl_fabric_gid_index 3 "$check" $small
+  refuses $? && says 'the GID of btl_fabric_gid_index 3 is not in btl_fabric_subnets (fe80::/10): it is 127.64'
+}
 case_versions_of_roce() { # GIDs 2 and 3 of softhca are one address
   [[ $link = roce && $dev_a = softhca* ]] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
   fabric_pair gid_index=2 gid_index=3 $small
@@ -198,6 +208,7 @@ case_every_bad_text() {
   cat > settings << 'EOF'
 receive_queues P,128,x rd_num must be a decimal number
 if_include mlx5_0:x "mlx5_0:x" has no port number after the colon: ports are 1 to 255
+subnets 10.1.0.0/16,10/8 "10/8" has no IP address before the slash
 cpc_include oob,ob "ob" is no connection method
 oob_if_include 10.0.0.0/33 "10.0.0.0/33" has no prefix length after the slash
 queue_costs 1,2 "1,2" is not op_size,iov_size,alignment

@@ -51,20 +51,28 @@ const char* written(const mca_base_component_t* component, const char* name) {
 }
 
 /// All that Open MPI knows of the component, also those that every BTL has.
-std::vector<std::string_view> names_of(const mca_base_component_t* component) {
+std::vector<const mca_base_var_t*> variables_of(const mca_base_component_t* component) {
   const mca_base_var_group_t* group = nullptr;
   const int index = mca_base_var_group_find("opal", component->mca_type_name, component->mca_component_name);
-  std::vector<std::string_view> names;
+  std::vector<const mca_base_var_t*> variables;
   if (index < 0 || mca_base_var_group_get(index, &group) != OPAL_SUCCESS) {
-    return names;
+    return variables;
   }
   const std::size_t count = opal_value_array_get_size(const_cast<opal_value_array_t*>(&group->group_vars));
   const auto* const indices = reinterpret_cast<const int*>(group->group_vars.array_items);
   for (std::size_t i = 0; i < count; ++i) {
     const mca_base_var_t* var = nullptr;
     if (mca_base_var_get(indices[i], &var) == OPAL_SUCCESS) {
-      names.emplace_back(var->mbv_variable_name);
+      variables.push_back(var);
     }
+  }
+  return variables;
+}
+
+std::vector<std::string_view> names_of(const mca_base_component_t* component) {
+  std::vector<std::string_view> names;
+  for (const mca_base_var_t* var : variables_of(component)) {
+    names.emplace_back(var->mbv_variable_name);
   }
   return names;
 }
@@ -234,6 +242,20 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
   check_pair("if_", values.if_include, values.if_exclude, wrong);
   check_pair("cpc_", values.cpc_include, values.cpc_exclude, wrong);
   return wrong;
+}
+
+std::vector<SetParam> set_params(const mca_base_component_t* component) {
+  std::vector<SetParam> found;
+  for (const mca_base_var_t* var : variables_of(component)) {
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    const char* file = nullptr;
+    const char* const text = written(component, var->mbv_variable_name);
+    if (text != nullptr && mca_base_var_get_value(var->mbv_index, nullptr, &source, &file) == OPAL_SUCCESS &&
+        source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+      found.push_back({var->mbv_full_name, text, source, file != nullptr ? file : ""});
+    }
+  }
+  return found;
 }
 
 std::vector<std::string> unknown_params(const mca_base_component_t* component) {

@@ -32,6 +32,17 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 /// Parameters of btl_fabric that are set in this process's environment, where mpirun's --mca puts them too, and that nobody has: a text
 /// for each, with the name that is most like it.
 [[nodiscard]] std::vector<std::string> unknown_params(const mca_base_component_t* component);
+
+/// A parameter that somebody has set, and where: what mpirun's command line says comes by the environment.
+struct SetParam {
+  std::string name;   ///< in full
+  std::string value;  ///< as it was written
+  mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+  std::string file;  ///< that has it, or nothing
+};
+/// Those of the component, and of every BTL for it, that do not have their defaults.
+[[nodiscard]] std::vector<SetParam> set_params(const mca_base_component_t* component);
+
 /// Puts those of them that Open MPI reads there into a module.
 void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept;
 /// The limits of protocols that the user has set, here or among the parameters that every BTL has.

@@ -352,7 +352,7 @@ Status Component::publish() {
   if (rc != OPAL_SUCCESS) {
     return failure("Open MPI did not take the modex (error " + std::to_string(rc) + ")");
   }
-  job_reporter_ = JobReporter::begin(modules_, queues_);
+  job_reporter_ = JobReporter::begin(modules_, queues_, &component_->btl_version);
   return {};
 }
 

@@ -185,6 +185,50 @@ Json slowest_as_json(const JobReport& job) {
           {"milliseconds", static_cast<double>(found->slowest->took.count()) / 1000}};
 }
 
+struct SizesField {
+  const char* name;
+  SizeClasses SizeHistogram::*classes;
+};
+constexpr std::array kSizesFields{
+    SizesField{"messages", &SizeHistogram::messages}, SizesField{"writes", &SizeHistogram::writes},
+    SizesField{"reads", &SizeHistogram::reads}, SizesField{"peers", &SizeHistogram::peers}};
+
+/// Of all processes: [{"up_to": 64, "count": 17}]; what nobody has counted is left out.
+Json classes_as_json(const JobReport& job, SizeClasses SizeHistogram::*which) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < kSizeClasses; ++i) {
+    std::uint64_t sum = 0;
+    for (const ProcessReport& one : job.reports) {
+      sum += (one.sizes.*which)[i];
+    }
+    if (sum > 0) {
+      list.push_back({{"up_to", largest_of_class(i)}, {"count", sum}});
+    }
+  }
+  return list;
+}
+
+Json sizes_as_json(const JobReport& job) {
+  Json sizes;
+  for (const SizesField& field : kSizesFields) {
+    sizes[field.name] = classes_as_json(job, field.classes);
+  }
+  std::uint64_t most = 0;
+  for (const ProcessReport& one : job.reports) {
+    most = std::max(most, std::accumulate(one.sizes.peers.begin(), one.sizes.peers.end(), std::uint64_t{0}));
+  }
+  sizes["most_peers"] = most;
+  return sizes;
+}
+
+std::vector<Json> settings_of(const ProcessReport& report) {
+  std::vector<Json> settings;
+  for (const ReportedSetting& one : report.settings) {
+    settings.push_back({{"name", one.name}, {"value", one.value}, {"source", one.source}, {"file", one.file}});
+  }
+  return settings;
+}
+
 Json totals_as_json(const JobReport& job) {
   Json totals = Json::object();
   for (const CounterSpec& spec : kCounterTable) {
@@ -218,7 +262,15 @@ std::string encode(const ProcessReport& report) {
             {"ports", Json::array()},
             {"methods", report.methods},
             {"counters", report.counters},
-            {"queues", Json::array()}};
+            {"queues", Json::array()},
+            {"limits", report.limits},
+            {"settings", Json::array()}};
+  for (const ReportedSetting& one : report.settings) {
+    json["settings"].push_back({one.name, one.value, one.source, one.file});
+  }
+  for (const SizesField& field : kSizesFields) {
+    json["sizes"][field.name] = report.sizes.*field.classes;
+  }
   for (const ReportedPort& port : report.ports) {
     json["ports"].push_back(
         {port.name, port.address.link, port.address.gid.raw, port.address.mtu, port.address.roce, port.mbit});
@@ -248,7 +300,16 @@ Result<ProcessReport> decode_process_report(std::string_view text) try {
                        .methods = json.at("methods"),
                        .counters = json.at("counters"),
                        .queues = {},
+                       .limits = json.at("limits"),
+                       .settings = {},
+                       .sizes = {},
                        .slowest = {}};
+  for (const Json& one : json.at("settings")) {
+    report.settings.push_back({one.at(0), one.at(1), one.at(2), one.at(3)});
+  }
+  for (const SizesField& field : kSizesFields) {
+    json.at("sizes").at(field.name).get_to(report.sizes.*field.classes);
+  }
   for (const Json& one : json.at("ports")) {
     ReportedPort& port = report.ports.emplace_back();
     one.at(0).get_to(port.name);
@@ -296,7 +357,10 @@ Json as_json(const JobReport& job) {
   json["receive_queues"] = grouped(job, [](const ProcessReport& one) {
     return std::vector{Json{{"list", one.receive_queues}, {"why", one.why}}};
   });
+  json["limits"] = grouped(job, [](const ProcessReport& one) { return std::vector{Json{{"limits", one.limits}}}; });
+  json["settings"] = grouped(job, settings_of);
   json["operations"] = operations(job);
+  json["sizes"] = sizes_as_json(job);
   json["totals"] = totals_as_json(job);
   json["slowest_connection"] = slowest_as_json(job);
   json["waits"] = waits_as_json(job);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "btl_fabric/base/job_tally.h"
+#include "btl_fabric/base/size_classes.h"
 #include "common/base/result.h"
 #include "common/ports/port_address.h"
 
@@ -32,6 +33,16 @@ struct ReportedQueue {
   QueueWaits waits;
 };
 
+/// A parameter of the component that somebody has set.
+struct ReportedSetting {
+  std::string name;   ///< "btl_fabric_eager_limit"
+  std::string value;  ///< as it was written
+  std::string
+      source;  ///< "environment", where mpirun puts what its command line says; "file"; "override": a file that nothing beats
+  std::string file;  ///< of the last two
+  bool operator==(const ReportedSetting&) const = default;
+};
+
 /// What one process has to tell.
 struct ProcessReport {
   std::uint32_t rank = 0;
@@ -44,6 +55,9 @@ struct ProcessReport {
   std::map<std::string, std::uint64_t> methods;   ///< connections that came about by each
   std::map<std::string, std::uint64_t> counters;  ///< those that are not 0
   std::vector<ReportedQueue> queues;
+  std::map<std::string, std::uint64_t> limits;  ///< of protocols of the first port, by the names of parameters
+  std::vector<ReportedSetting> settings;
+  SizeHistogram sizes;
   std::optional<SlowestSetUp> slowest;  ///< job 1 of the peer: another one than this
 };
 

@@ -2,6 +2,7 @@
 //
 // The report for people.
 #include <algorithm>
+#include <array>
 
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/mca/job_report.h"
@@ -87,6 +88,36 @@ std::string totals(const Json& summary) {
   return text;
 }
 
+/// "64 B", "16 KiB"
+std::string short_size(std::uint64_t bytes) {
+  constexpr std::array kUnits{" B", " KiB", " MiB", " GiB"};
+  std::size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && bytes >= 1024 && bytes % 1024 == 0; ++unit) {
+    bytes /= 1024;
+  }
+  return std::to_string(bytes) + kUnits.at(unit);
+}
+
+/// The largest group of sizes, and how far they go.
+std::string sizes(const Json& of) {
+  std::string text;
+  for (const char* const kind : {"messages", "writes", "reads"}) {
+    const Json& classes = of[kind];
+    std::uint64_t sum = 0;
+    const Json* most = nullptr;
+    for (const Json& one : classes) {
+      sum += one["count"].get<std::uint64_t>();
+      most = most == nullptr || one["count"].get<std::uint64_t>() > (*most)["count"].get<std::uint64_t>() ? &one : most;
+    }
+    if (most != nullptr) {
+      text += left(text.empty() ? "sizes" : "", 14) + grouped_digits(sum) + " " + kind + " of up to " +
+              short_size(classes.back()["up_to"]) + ", " + grouped_digits((*most)["count"]) + " of them of " +
+              short_size((*most)["up_to"].get<std::uint64_t>() / 2) + " to " + short_size((*most)["up_to"]) + '\n';
+    }
+  }
+  return text;
+}
+
 std::string wait_lines(const Json& wait) {
   std::string text = "  " + wait["counter"].get<std::string>() + ": " + grouped_digits(wait["total"]);
   if (wait.contains("queue")) {
@@ -163,7 +194,8 @@ std::string as_text(const Json& summary) {
             " with rank " + std::to_string(slowest["peer"].get<unsigned>()) +
             (slowest["peer_is_of_another_job"] ? " of another job\n" : "\n");
   }
-  return text + totals(summary) + waits(summary) + "---------------- end of btl_fabric's report\n";
+  return text + sizes(summary["sizes"]) + totals(summary) + waits(summary) +
+         "---------------- end of btl_fabric's report\n";
 }
 
 }  // namespace fabric

@@ -17,6 +17,7 @@
 #include "btl_fabric/base/job_notes.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/mca/size_counts.h"
 #include "common/base/private_file.h"
 #include "cpc/registry/registry.h"
 
@@ -45,6 +46,26 @@ void add(QueueWaits& sum, const QueueWaits& one) noexcept {
   sum.grown += one.grown;
 }
 
+const char* word_of(mca_base_var_source_t source) noexcept {
+  switch (source) {
+    case MCA_BASE_VAR_SOURCE_FILE:
+      return "file";
+    case MCA_BASE_VAR_SOURCE_OVERRIDE:
+      return "override";
+    default:
+      return "environment";
+  }
+}
+
+std::map<std::string, std::uint64_t> limits_of(const Module& module) {
+  std::map<std::string, std::uint64_t> limits;
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    const auto limit = static_cast<Limit>(i);
+    limits[std::string("btl_fabric_") + parameter_of(limit)] = module.limits()[limit].value;
+  }
+  return limits;
+}
+
 /// The error: why it cannot be written.
 Status write_file(const std::string& path, const std::string& text) {
   const Result<int> opened = open_private_file(path);
@@ -67,7 +88,7 @@ Status write_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 std::unique_ptr<JobReporter> JobReporter::begin(std::span<const std::unique_ptr<Module>> modules,
-                                                const ChosenQueues& queues) {
+                                                const ChosenQueues& queues, const mca_base_component_t* component) {
   const std::string_view wanted = params().report == nullptr ? "" : params().report;
   if (wanted.empty() || wanted == "0") {
     return nullptr;
@@ -93,6 +114,11 @@ std::unique_ptr<JobReporter> JobReporter::begin(std::span<const std::unique_ptr<
     const std::array<std::uint8_t, 1> alone{static_cast<std::uint8_t>(i)};
     own.queues.push_back({run.only(alone).canonical(), {}});
   }
+  own.limits = limits_of(*modules.front());
+  for (const SetParam& one : set_params(component)) {
+    own.settings.push_back({one.name, one.value, word_of(one.source), one.file});
+  }
+  count_sizes(modules);
   static unsigned rounds = 0;
   reporter->round_ = rounds++;
   if (job_size() > 1) {
@@ -117,6 +143,7 @@ std::string JobReporter::told(std::uint32_t rank) const {
 }
 
 void JobReporter::take_numbers() {
+  own_.sizes = counted_sizes();
   for (const CounterSpec& spec : kCounterTable) {
     std::uint64_t sum = spec.shared != nullptr ? spec.shared->load() : 0;
     for (const Counters& context : counters) {

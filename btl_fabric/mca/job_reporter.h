@@ -19,7 +19,8 @@ class JobReporter {
  public:
   /// Null if nobody has asked for a report. When the ports are there, before MPI_Init ends.
   [[nodiscard]] static std::unique_ptr<JobReporter> begin(std::span<const std::unique_ptr<Module>> modules,
-                                                          const ChosenQueues& queues);
+                                                          const ChosenQueues& queues,
+                                                          const mca_base_component_t* component);
   /// When the process has said its goodbyes: its counters do not change any more.
   void finish() noexcept;
 

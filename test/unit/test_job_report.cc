@@ -68,6 +68,10 @@ START_TEST(what_a_process_tells_arrives) {
   waits_for_credit(sent, 17);
   sent.methods["oob"] = 4;
   sent.slowest = {{1, 5}, std::chrono::microseconds(1234)};
+  sent.limits["btl_fabric_eager_limit"] = 12288;
+  sent.settings = {{"btl_fabric_mtu", "4096", "file", "/etc/mca.conf"}};
+  sent.sizes.reads[fabric::size_class(70000)] = 8;
+  sent.sizes.peers[fabric::kSizeClasses - 1] = 9;
   const auto got = fabric::decode_process_report(encode(sent));
   ck_assert_msg(got.has_value(), "%s", got ? "" : got.error().text.c_str());
   ck_assert_uint_eq(got->rank, 3);
@@ -75,6 +79,7 @@ START_TEST(what_a_process_tells_arrives) {
   ck_assert(got->ports == sent.ports && got->counters == sent.counters && got->methods == sent.methods);
   ck_assert_uint_eq(got->queues.at(0).waits.for_credit, 17);
   check_text(got->queues.at(0).spec, kStarved);
+  ck_assert(got->limits == sent.limits && got->settings == sent.settings && got->sizes == sent.sizes);
   ck_assert(got->slowest->peer == sent.slowest->peer);
   ck_assert_int_eq(got->slowest->took.count(), 1234);
 }
@@ -134,6 +139,37 @@ START_TEST(sums_with_the_words_of_the_table) {
   says_not(two, "rdma_striped");
   ck_assert_uint_eq(as_json(two)["totals"]["messages_sent_inline"].get<std::uint64_t>(), 1234567);
   ck_assert_uint_eq(as_json(two)["ranks"][1]["counters"]["messages_sent_inline"].get<std::uint64_t>(), 234567);
+}
+END_TEST
+
+START_TEST(sizes_are_summed_by_class) {
+  JobReport two = job(2);
+  for (ProcessReport& one : two.reports) {
+    for (const std::uint64_t size : {0, 1, 64, 65, 128}) {
+      ++one.sizes.messages[fabric::size_class(size)];
+    }
+    one.sizes.peers[3] = one.rank;
+  }
+  two.reports[1].sizes.reads[fabric::size_class(UINT64_MAX)] = 7;
+  const auto sizes = as_json(two)["sizes"];
+  const auto wanted = nlohmann::ordered_json::parse(
+      R"([{"up_to": 1, "count": 4}, {"up_to": 64, "count": 2}, {"up_to": 128, "count": 4}])");
+  check_text(sizes["messages"].dump(), wanted.dump());
+  ck_assert(sizes["writes"].empty());
+  ck_assert_uint_eq(sizes["most_peers"].get<unsigned>(), 1);
+  two.reports[0].sizes.messages[7] += 10;
+  says(two, "sizes         20 messages of up to 128 B, 14 of them of 64 B to 128 B\n");
+  says(two, "7 reads of up to 1024 GiB, ");
+}
+END_TEST
+
+START_TEST(settings_are_told_with_whom_they_are_of) {
+  JobReport two = job(2);
+  two.reports[1].settings = {{"btl_fabric_mtu", "4096", "file", "/etc/mca.conf"}};
+  const auto settings = as_json(two)["settings"];
+  ck_assert_uint_eq(settings.size(), 1);
+  check_text(settings[0].dump(),
+             R"({"name":"btl_fabric_mtu","value":"4096","source":"file","file":"/etc/mca.conf","ranks":[1]})");
 }
 END_TEST
 
@@ -222,8 +258,9 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite(
-      "job_report", {what_a_process_tells_arrives, what_makes_no_sense_is_refused, a_host_name_may_be_anything,
-                     a_job_that_has_sent_nothing, what_it_ran_on, sums_with_the_words_of_the_table,
-                     who_waited_most_is_named_with_what_helps, few_waits_need_no_advice, the_worst_wait_comes_first,
-                     who_is_missing_is_told, a_large_job_is_a_page, every_wait_of_a_queue_has_a_name});
+      "job_report",
+      {what_a_process_tells_arrives, what_makes_no_sense_is_refused, a_host_name_may_be_anything,
+       a_job_that_has_sent_nothing, what_it_ran_on, sums_with_the_words_of_the_table, sizes_are_summed_by_class,
+       settings_are_told_with_whom_they_are_of, who_waited_most_is_named_with_what_helps, few_waits_need_no_advice,
+       the_worst_wait_comes_first, who_is_missing_is_told, a_large_job_is_a_page, every_wait_of_a_queue_has_a_name});
 }

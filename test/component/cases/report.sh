@@ -47,6 +47,11 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["processes"] == 4 and not report["silent"], report
 assert [one["rank"] for one in report["ranks"]] == [0, 1, 2, 3], report
+sent = report["sizes"]["messages"]
+assert sum(one["count"] for one in sent if one["up_to"] <= 64) > 200, sent
+assert report["sizes"]["reads"] + report["sizes"]["writes"] and report["sizes"]["most_peers"] == 3, report["sizes"]
+assert any(one["name"] == "btl_fabric_report" and one["source"] == "environment" for one in report["settings"]), report["settings"]
+assert report["limits"][0]["limits"]["btl_fabric_eager_limit"] >= 4096, report["limits"]
 assert report["totals"]["messages_received"] == sum(one["counters"]["messages_received"] for one in report["ranks"]), report
 END
 }

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How large what the upper layers hand over is, and for whom: for the report at the end of a job. Functions of the modules' tables
+// are replaced by ones that count and call them. So only a job that wants a report pays for it, and no other executes an
+// instruction more.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "btl_fabric/base/size_classes.h"
+#include "btl_fabric/mca/module.h"
+
+namespace fabric {
+
+/// From now on all that goes through these modules is counted. Before Open MPI has them, once; later calls go on with what there
+/// is. Any thread may send.
+void count_sizes(std::span<const std::unique_ptr<Module>> modules);
+
+/// What has been counted. When nobody sends any more.
+[[nodiscard]] SizeHistogram counted_sizes();
+
+}  // namespace fabric

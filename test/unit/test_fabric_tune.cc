@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What fabric_tune proposes, how it compares runs, and what it makes of those.
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "contrib/fabric_tune/program.h"
+#include "contrib/fabric_tune/proposals.h"
+#include "contrib/fabric_tune/text.h"
+#include "contrib/fabric_tune/tuner.h"
+#include "test/unit/check_main.h"
+#include "test/unit/test_folder.h"
+
+namespace fabric::tune {
+namespace {
+
+using fabric::test::check_text;
+using fabric::test::check_text_has;
+
+constexpr const char* kStarved = "P,512,2,1,2,2,2";
+
+ReceiveQueues queues(const std::string& text) {
+  return ReceiveQueues::parse(text).value();
+}
+
+/// A job of 8 that sends small messages, over the queues that the component chooses, and waits for nothing.
+Recorded job() {
+  Recorded made;
+  made.processes = 8;
+  made.hosts = made.ports = 1;
+  made.operations = 100000;
+  made.queues = queues("P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64");
+  made.limits = {{kEagerLimit, 12288}, {kInlineSize, 256}, {kInPlaceSize, 16384}};
+  made.messages = {{64, 100000}};
+  made.most_peers = 7;
+  return made;
+}
+
+Recorded starved_job(std::uint64_t waits = 5000) {
+  Recorded made = job();
+  made.queues = queues("P,512,2:S,65536,512");
+  made.settings = {{kReceiveQueues, "P,512,2:S,65536,512", "file", "/etc/mca.conf"}};
+  made.waits = {{"waits_for_credit", kStarved, waits, true}};
+  made.totals = {{"waits_for_credit", waits}};
+  return made;
+}
+
+/// The proposal for a parameter; without settings if there is none.
+Proposal proposal_for(const Recorded& recorded, const std::string& name) {
+  for (Proposal& one : propose(recorded)) {
+    if (one.settings.contains(name)) {
+      return one;
+    }
+  }
+  return {};
+}
+
+std::string value_for(const Recorded& recorded, const std::string& name) {
+  const Proposal found = proposal_for(recorded, name);
+  return found.settings.empty() ? "nothing" : found.settings.at(name);
+}
+
+bool is_near(double one, double other) {
+  return std::abs(one - other) < 1e-9;
+}
+
+/// Times with and without a proposal that makes a program so many times faster.
+std::vector<Pair> pairs_of(const std::vector<double>& factors) {
+  std::vector<Pair> pairs;
+  for (const double factor : factors) {
+    pairs.push_back({10, 10 / factor});
+  }
+  return pairs;
+}
+
+/// A program whose figure, report and problem follow from the settings.
+class Pretended final : public Runner {
+ public:
+  explicit Pretended(std::function<Run(const Settings&)> does) : does_(std::move(does)) {}
+  Run run(const Settings& settings, std::optional<std::chrono::duration<double>> limit) override {
+    limits.push_back(limit ? limit->count() : 0);
+    ran.push_back(settings);
+    Run one = does_(settings);
+    one.seconds = 1;
+    if (one.report) {
+      for (const auto& [name, value] : settings) {
+        std::erase_if(one.report->settings, [&name](const Setting& set) { return set.name == name; });
+        one.report->settings.push_back({name, value, "environment", ""});
+      }
+    }
+    return one;
+  }
+  std::vector<double> limits;
+  std::vector<Settings> ran;
+
+ private:
+  std::function<Run(const Settings&)> does_;
+};
+
+Run ended(double figure, Recorded report) {
+  Run run;
+  run.figure = figure;
+  run.report = std::move(report);
+  return run;
+}
+
+/// Waits until its queue has 1024 receives, and is twice as fast then.
+Run starved_program(const Settings& settings) {
+  const auto set = settings.find(kReceiveQueues);
+  Recorded report = starved_job();
+  if (set == settings.end()) {
+    return ended(2, report);
+  }
+  if (set->second == "auto") {
+    Run other = ended(1.9, job());
+    return other;
+  }
+  report.queues = queues(set->second);
+  if (report.queues[0].rd_num >= 1024) {
+    report.waits.clear();
+    report.totals.clear();
+    return ended(1, report);
+  }
+  report.waits[0].queue = report.queues.only(std::array<std::uint8_t, 1>{0}).canonical();
+  return ended(2, report);
+}
+
+Tuning tuned(Pretended& program, const TunerOptions& options = {}) {
+  return tune(program, options, [](const std::string&) {});
+}
+
+}  // namespace
+
+// ---- Statistics
+
+START_TEST(a_range_needs_five_pairs) {
+  ck_assert_uint_eq(first_mean_of_range(4), 0);
+  ck_assert(!gain_of(pairs_of({2, 2, 2, 2}), false));
+  // By the tables of Wilcoxon's test: the largest number whose probability is at most 0.05 on one side, and one more.
+  const std::vector<std::size_t> known{1, 3, 4, 6, 9, 11, 14, 18};  // of 5 pairs to 12
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    ck_assert_uint_eq(first_mean_of_range(5 + i), known[i]);
+  }
+}
+END_TEST
+
+START_TEST(a_gain_is_told_with_its_range) {
+  const auto gain = gain_of(pairs_of({1.04, 1.07, 1.06, 1.11, 1.08}), false);
+  ck_assert(gain && gain->is_sure());
+  ck_assert(is_near(gain->low, 0.04) && is_near(gain->high, 0.11));
+  ck_assert(gain->middle > 0.065 && gain->middle < 0.08);
+  check_text(as_text(*gain, {}).substr(0, 12), "7.0 % faster");
+  check_text_has(as_text(*gain, {}), " (4.0 to 11 %, 5 runs)");
+}
+END_TEST
+
+START_TEST(more_may_be_better) {
+  const std::vector<Pair> pairs(5, Pair{100, 120});
+  ck_assert(is_near(gain_of(pairs, true)->low, 0.2));
+  ck_assert(gain_of(pairs, false)->high < 0);
+  check_text(as_text(*gain_of(pairs, false), {"better", "worse"}), "17 % worse (-17 to -17 %, 5 runs)");
+}
+END_TEST
+
+START_TEST(what_may_be_chance_is_no_gain) {
+  ck_assert(!gain_of(pairs_of({1.3, 1.2, 1.4, 1.3, 0.99}), false)->is_sure());
+  ck_assert(!gain_of(pairs_of({1, 1, 1, 1, 1}), false)->is_sure());
+}
+END_TEST
+
+START_TEST(one_run_that_was_disturbed_moves_little) {
+  std::vector<double> factors(10, 1.1);
+  factors[3] = 0.02;  // the machine stood still
+  const auto gain = gain_of(pairs_of(factors), false);
+  ck_assert(gain->is_sure() && is_near(gain->middle, 0.1));
+}
+END_TEST
+
+// ---- Rules
+
+START_TEST(who_waits_for_nothing_needs_nothing) {
+  ck_assert(propose(job()).empty());
+}
+END_TEST
+
+START_TEST(a_starved_queue_becomes_longer) {
+  const std::vector<Proposal> found = propose(starved_job());
+  ck_assert_uint_eq(found.size(), 2);
+  check_text(found[0].settings.at(kReceiveQueues), queues("P,512,64,,,,64:S,65536,512").canonical());
+  check_text_has(found[0].why, "5,000 messages waited for a credit, most of them on P,512,2,1,2,2,2");
+  check_text(found[0].counters.at(0), "waits_for_credit");
+  check_text(found[1].settings.at(kReceiveQueues), "auto");
+}
+END_TEST
+
+START_TEST(what_does_not_matter_is_left_alone) {
+  Recorded recorded = starved_job();
+  recorded.waits[0].matters = false;
+  recorded.settings.clear();
+  ck_assert(propose(recorded).empty());
+}
+END_TEST
+
+START_TEST(receives_have_a_limit_of_memory) {
+  Recorded recorded = job();
+  recorded.queues = queues("P,65536,256");
+  recorded.most_peers = 100;
+  recorded.waits = {{"waits_for_credit", queues("P,65536,256").canonical(), 5000, true}};
+  check_text(value_for(recorded, kReceiveQueues), "nothing");
+  recorded.most_peers = 1;
+  check_text(value_for(recorded, kReceiveQueues), queues("P,65536,1024,,,,1024").canonical());
+}
+END_TEST
+
+START_TEST(a_shared_queue_that_runs_low_has_all_receives_at_first) {
+  Recorded recorded = job();
+  recorded.queues = queues("S,65536,64");
+  recorded.waits = {{"srq_limit_events", queues("S,65536,64").canonical(), 14, true}};
+  check_text(value_for(recorded, kReceiveQueues), "S,65536,64,48,12,64,3");
+}
+END_TEST
+
+START_TEST(sends_that_wait_get_room) {
+  Recorded recorded = job();
+  recorded.queues = queues("S,65536,512,448,8");
+  recorded.waits = {{"waits_for_slot", queues("S,65536,512,448,8").canonical(), 14, true}};
+  ck_assert_uint_eq(queues(value_for(recorded, kReceiveQueues))[0].sd_max, 32);
+  // On iWARP it is a P queue that they wait for a credit of.
+  recorded.is_iwarp = true;
+  recorded.waits = {{"waits_for_credit", queues("S,65536,512,448,8").without_shared().canonical(), 14, true}};
+  ck_assert_uint_eq(queues(value_for(recorded, kReceiveQueues))[0].sd_max, 32);
+}
+END_TEST
+
+START_TEST(a_repair_is_taken_further_while_it_helps) {
+  const Proposal first = proposal_for(starved_job(), kReceiveQueues);
+  Recorded still = starved_job(300);
+  still.queues = queues(first.settings.at(kReceiveQueues));
+  still.waits[0].queue = still.queues.only(std::array<std::uint8_t, 1>{0}).canonical();
+  const Proposal next = further(first, still);
+  ck_assert_uint_eq(queues(next.settings.at(kReceiveQueues))[0].rd_num, 256);
+  check_text(next.why, first.why);
+  still.waits[0].matters = false;
+  ck_assert(further(first, still).settings.empty());
+}
+END_TEST
+
+START_TEST(few_peers_of_many_have_receives_of_their_own) {
+  Recorded recorded = job();
+  recorded.processes = 1000;
+  recorded.queues = queues("S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,512,448,64");
+  recorded.most_peers = 6;
+  check_text_has(value_for(recorded, kReceiveQueues), "P,128,256,");
+  recorded.most_peers = 999;
+  check_text(value_for(recorded, kReceiveQueues), "nothing");
+  recorded.most_peers = 6;
+  recorded.is_iwarp = true;
+  check_text(value_for(recorded, kReceiveQueues), "nothing");
+}
+END_TEST
+
+START_TEST(messages_just_too_long_are_sent_at_once) {
+  Recorded recorded = job();
+  recorded.reads = {{16384, 40000}, {1048576, 10000}};
+  check_text(value_for(recorded, kEagerLimit), "16512");  // with room for headers
+  check_text_has(proposal_for(recorded, kEagerLimit).why, "40,000 reads and writes are of 12288 to 16384 bytes");
+  recorded.queues = queues("S,16400,512");
+  check_text(value_for(recorded, kEagerLimit), "16400");
+  recorded.reads = {{16384, 40}, {1048576, 10000}};
+  check_text(value_for(recorded, kEagerLimit), "nothing");
+}
+END_TEST
+
+START_TEST(long_messages_may_be_read) {
+  Recorded recorded = job();
+  recorded.messages = {{64, 1000}, {8192, 1000}};
+  check_text(value_for(recorded, kEagerLimit), "4096");
+  recorded.limits[kEagerLimit] = 4096;
+  check_text(value_for(recorded, kEagerLimit), "nothing");
+}
+END_TEST
+
+START_TEST(the_inline_size_grows_where_the_device_may_take_it) {
+  Recorded recorded = job();
+  recorded.messages = {{64, 1000}, {512, 1000}, {1024, 10}};
+  check_text(value_for(recorded, kInlineSize), "512");
+  recorded.limits[kInlineSize] = 208;  // of the 256 that it was asked for
+  check_text(value_for(recorded, kInlineSize), "nothing");
+}
+END_TEST
+
+START_TEST(what_runs_out_is_multiplied) {
+  Recorded recorded = job();
+  recorded.waits = {{"waits_for_buffer", "", 50, true},
+                    {"rdma_queued", "", 60, true},
+                    {"registrations_at_limit", "", 70, true},
+                    {"waits_for_connection", "", 80, true}};
+  recorded.settings = {{kRdmaDepth, "300", "file", ""}};
+  check_text(value_for(recorded, kSendBuffers), "4096");
+  check_text(value_for(recorded, kRdmaDepth), "1024");
+  check_text(value_for(recorded, kInPlaceSize), "0");
+  check_text(value_for(recorded, kPreconnect), "1");
+  recorded.processes = 10000;
+  recorded.settings = {
+      {kRdmaDepth, "1024", "file", ""}, {kSendBuffers, "0", "file", ""}, {kInPlaceSize, "0", "file", ""}};
+  ck_assert(propose(recorded).empty());
+}
+END_TEST
+
+// ---- The procedure
+
+START_TEST(what_helps_is_kept_and_measured_anew) {
+  Pretended program(starved_program);
+  const Tuning tuning = tuned(program);
+  check_text(tuning.failure, "");
+  const Trial& first = tuning.trials.at(0);
+  ck_assert(first.is_kept && first.gain->is_sure());
+  ck_assert_uint_eq(first.waits.at(0).before, 5000);
+  ck_assert_uint_eq(first.waits.at(0).after, 0);
+  ck_assert_uint_eq(queues(tuning.settings.at(kReceiveQueues))[0].rd_num, 1024);  // after 64 and 256
+  ck_assert(!tuning.trials.at(1).is_kept);
+  ck_assert(is_near(tuning.together->low, 1));
+  // The first run, three steps and five pairs; one look at auto and five pairs; five pairs of all.
+  ck_assert_uint_eq(program.ran.size(), 1 + 3 + 10 + 1 + 10 + 10);
+  ck_assert(program.ran[4].empty() && !program.ran[5].empty() && !program.ran[6].empty() && program.ran[7].empty());
+  ck_assert(program.limits[0] == 0 && program.limits[1] == 33);
+  check_text_has(as_text(tuning, {"./app", {}, true}),
+                 "waits_for_credit 5,000 -> 0\n   100 % faster (100 to 100 %, 5 runs)");
+}
+END_TEST
+
+START_TEST(what_the_user_has_set_stays) {
+  for (const char* source : {"environment", "override"}) {
+    Pretended program([&](const Settings& settings) {
+      Run run = starved_program(settings);
+      for (Setting& one : run.report->settings) {
+        one.source = source;
+      }
+      return run;
+    });
+    const Tuning tuning = tuned(program);
+    ck_assert_uint_eq(program.ran.size(), 1);
+    check_text_has(tuning.trials.at(0).not_tried, "btl_fabric_receive_queues is set by ");
+    ck_assert(tuning.settings.empty());
+    check_text_has(as_text(tuning, {}), "it stays");
+  }
+  Pretended program(starved_program);
+  TunerOptions options;
+  options.kept = {kReceiveQueues};
+  check_text_has(tuned(program, options).trials.at(0).not_tried, "is to stay");
+}
+END_TEST
+
+START_TEST(what_fails_is_dropped) {
+  Pretended program([](const Settings& settings) {
+    Run run = starved_program(settings);
+    if (settings.contains(kReceiveQueues)) {
+      run.problem = "its exit status is 3";
+    }
+    return run;
+  });
+  const Tuning tuning = tuned(program);
+  check_text(tuning.failure, "");
+  check_text(tuning.trials.at(0).dropped, "its exit status is 3");
+  check_text(tuning.trials.at(1).dropped, "its exit status is 3");
+  ck_assert_uint_eq(program.ran.size(), 3);
+  ck_assert(tuning.settings.empty());
+}
+END_TEST
+
+START_TEST(a_step_too_far_leaves_the_one_before) {
+  Pretended program([](const Settings& settings) {
+    Run run = starved_program(settings);
+    if (run.report->queues[0].rd_num >= 1024) {
+      run.problem = "its exit status is 3";
+    } else if (!settings.empty()) {
+      run.figure = 1.5;
+    }
+    return run;
+  });
+  const Tuning tuning = tuned(program);
+  ck_assert(tuning.trials.at(0).is_kept);
+  ck_assert_uint_eq(queues(tuning.trials.at(0).proposal.settings.at(kReceiveQueues))[0].rd_num, 256);
+}
+END_TEST
+
+START_TEST(what_does_not_come_into_force_is_dropped) {
+  Pretended other([](const Settings& settings) {
+    Run run = starved_program(settings);
+    run.report = settings.empty() ? run.report : std::nullopt;
+    return run;
+  });
+  check_text(tuned(other).trials.at(0).dropped, "btl_fabric is not used with it");
+  Pretended fewer([](const Settings& settings) {
+    Run run = starved_program(settings);
+    run.report->ports = settings.empty() ? 2 : 1;
+    return run;
+  });
+  check_text(tuned(fewer).trials.at(0).dropped, "not all processes or ports are used with it");
+}
+END_TEST
+
+START_TEST(a_gain_that_was_chance_is_none_in_the_end) {
+  int runs = 0;
+  Pretended program([&runs](const Settings& settings) {
+    Run run = starved_program(settings);
+    run.figure = ++runs > 30 ? 1 : run.figure;  // by then all has been tried, and nothing makes a difference any more
+    return run;
+  });
+  TunerOptions options;
+  options.most_proposals = 1;
+  options.pairs = 14;
+  const Tuning tuning = tuned(program, options);
+  ck_assert(tuning.trials.at(0).is_kept);
+  ck_assert(!tuning.together->is_sure() && tuning.settings.empty());
+  check_text_has(as_text(tuning, {}), "no gain worth keeping: together ");
+  check_text(tuning.trials.at(1).not_tried, "it is one too many for --proposals");
+}
+END_TEST
+
+START_TEST(nothing_is_run_after_an_interruption) {
+  Pretended program([&program](const Settings& settings) {
+    Run run = starved_program(settings);
+    run.is_interrupted = program.ran.size() == 7;
+    return run;
+  });
+  const Tuning tuning = tuned(program);
+  ck_assert(tuning.is_interrupted && tuning.settings.empty());
+  ck_assert_uint_eq(program.ran.size(), 7);
+  check_text_has(as_text(tuning, {}), "interrupted\n");
+}
+END_TEST
+
+START_TEST(a_program_that_fails_as_it_is_cannot_be_tuned) {
+  Pretended program([](const Settings&) {
+    Run run;
+    run.problem = "its exit status is 1";
+    return run;
+  });
+  check_text(tuned(program).failure, "the program as it is: its exit status is 1");
+  Pretended other([](const Settings&) { return Run{}; });
+  check_text(tuned(other).failure, "the program has left no report of btl_fabric");
+}
+END_TEST
+
+// ---- What comes in and goes out
+
+START_TEST(figures_are_found) {
+  const std::regex time("time: ([0-9.e+-]+) s");
+  ck_assert(figure_in("time: 3 s\nx\ntime: 4.5e1 s, time: 46 s\n", time) == 46);
+  ck_assert(!figure_in("time: - s\n", time));
+  ck_assert(!figure_in(std::string(5000, 'x') + "time: 3 s\n", time));
+  ck_assert(figure_in("a 17 b", std::regex("[0-9]+")) == 17);
+}
+END_TEST
+
+START_TEST(a_report_is_read) {
+  const char* text = R"({"processes": 2, "operations": 7, "hosts": [{}], "ports": [{"link": "iWARP"}],
+    "receive_queues": [{"list": "S,65536,512", "why": ""}], "limits": [{"limits": {"btl_fabric_eager_limit": 9}}],
+    "settings": [{"name": "btl_fabric_mtu", "value": "5", "source": "file", "file": "f"}],
+    "waits": [{"counter": "rdma_held", "total": 8, "matters": true}], "totals": {"puts": 3},
+    "sizes": {"messages": [{"up_to": 64, "count": 5}], "writes": [], "reads": [], "peers": [], "most_peers": 1}})";
+  const auto json = nlohmann::ordered_json::parse(text);
+  const auto recorded = read_recorded(json);
+  ck_assert_msg(recorded.has_value(), "%s", recorded ? "" : recorded.error().text.c_str());
+  ck_assert(recorded->is_iwarp && recorded->limit(kEagerLimit) == 9 && recorded->total("puts") == 3);
+  check_text(recorded->setting("btl_fabric_mtu")->file, "f");
+  ck_assert_uint_eq(recorded->messages.at(0).count, 5);
+  for (const auto& [key, value] : json.items()) {
+    auto less = json;
+    less.erase(key);
+    ck_assert_msg(!read_recorded(less), "without %s", key.c_str());
+  }
+  ck_assert(!read_recorded(nlohmann::ordered_json::parse("[", nullptr, false)));
+}
+END_TEST
+
+START_TEST(a_file_of_somebody_else_is_not_overwritten) {
+  const fabric::test::TestFolder folder;
+  const std::string path = folder.file("a");
+  const std::string text = params_file({{kEagerLimit, "16512"}}, {"7 % faster"});
+  check_text_has(text, "# 7 % faster\nbtl_fabric_eager_limit = 16512\n");
+  ck_assert(write_params_file(path, text).has_value());
+  ck_assert(write_params_file(path, text).has_value());
+  std::ofstream(path) << "btl = fabric,self\n";
+  fabric::test::check_error_has(write_params_file(path, text), "not written by fabric_tune");
+  fabric::test::check_error_has(write_params_file(path + "/none", text), "cannot be written");
+}
+END_TEST
+
+}  // namespace fabric::tune
+
+int main() {
+  using namespace fabric::tune;
+  return fabric::test::run_suite("fabric_tune", {a_range_needs_five_pairs,
+                                                 a_gain_is_told_with_its_range,
+                                                 more_may_be_better,
+                                                 what_may_be_chance_is_no_gain,
+                                                 one_run_that_was_disturbed_moves_little,
+                                                 who_waits_for_nothing_needs_nothing,
+                                                 a_starved_queue_becomes_longer,
+                                                 what_does_not_matter_is_left_alone,
+                                                 receives_have_a_limit_of_memory,
+                                                 a_shared_queue_that_runs_low_has_all_receives_at_first,
+                                                 sends_that_wait_get_room,
+                                                 a_repair_is_taken_further_while_it_helps,
+                                                 few_peers_of_many_have_receives_of_their_own,
+                                                 messages_just_too_long_are_sent_at_once,
+                                                 long_messages_may_be_read,
+                                                 the_inline_size_grows_where_the_device_may_take_it,
+                                                 what_runs_out_is_multiplied,
+                                                 what_helps_is_kept_and_measured_anew,
+                                                 what_the_user_has_set_stays,
+                                                 what_fails_is_dropped,
+                                                 a_step_too_far_leaves_the_one_before,
+                                                 what_does_not_come_into_force_is_dropped,
+                                                 a_gain_that_was_chance_is_none_in_the_end,
+                                                 nothing_is_run_after_an_interruption,
+                                                 a_program_that_fails_as_it_is_cannot_be_tuned,
+                                                 figures_are_found,
+                                                 a_report_is_read,
+                                                 a_file_of_somebody_else_is_not_overwritten});
+}

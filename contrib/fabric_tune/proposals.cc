@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "btl_fabric/base/param_table.h"
+#include "btl_fabric/base/param_values.h"
 #include "cpc/queue_pairs/queue_choice.h"
 
 namespace fabric::tune {

@@ -24,6 +24,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/life_mark.h \
 	contrib/softhca/fabric/nearest.cc \
 	contrib/softhca/fabric/nearest.h \
+	contrib/softhca/fabric/quantity.cc \
+	contrib/softhca/fabric/quantity.h \
 	contrib/softhca/fabric/robust_lock.cc \
 	contrib/softhca/fabric/robust_lock.h \
 	contrib/softhca/fabric/traffic.h \
@@ -31,6 +33,9 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/device/attributes.h \
 	contrib/softhca/device/port.cc \
 	contrib/softhca/device/port.h \
+	contrib/softhca/link/link.cc \
+	contrib/softhca/link/link.h \
+	contrib/softhca/link/wire.h \
 	contrib/softhca/verbs/address_handle.cc \
 	contrib/softhca/verbs/address_handle.h \
 	contrib/softhca/verbs/async_events.cc \
@@ -159,6 +164,7 @@ contrib_softhca_softhca_ctl_SOURCES = \
 	contrib/softhca/fabric/config.cc \
 	contrib/softhca/fabric/directory.cc \
 	contrib/softhca/fabric/nearest.cc \
+	contrib/softhca/fabric/quantity.cc \
 	contrib/softhca/faults/rules.cc
 contrib_softhca_softhca_ctl_CPPFLAGS = $(softhca_cppflags) -DSOFTHCA_VERSION=\"$(SOFTHCA_VERSION)\"
 

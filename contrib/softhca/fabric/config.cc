@@ -20,7 +20,11 @@ struct Number {
   uint64_t least;
   uint64_t most;
 };
-using Setting = std::variant<Number, bool Config::*, std::string Config::*, Personality Config::*>;
+struct Quantity {
+  PerPort Config::*member;
+  Unit unit;
+};
+using Setting = std::variant<Number, Quantity, bool Config::*, std::string Config::*, Personality Config::*>;
 
 struct Option {
   const char* name;
@@ -47,6 +51,11 @@ const Option kOptions[] = {
     {"chaos_order", "yes|no", "RDMA WRITE stores its last byte first (no)", &Config::chaos_order},
     {"landing", nullptr, "SENDs of up to so many bytes go by way of shared memory, without a system call (8448)",
      Number{&Config::landing, 0, kMostLanded}},
+    {"bandwidth", nullptr, "bits per second that a port carries each way, of all processes together (0: no limit)",
+     Quantity{&Config::bandwidth, Unit::BitsPerSecond}},
+    {"latency", nullptr, "what a port sends arrives so much later (0)", Quantity{&Config::latency, Unit::Nanoseconds}},
+    {"jitter", nullptr, "and up to so much more, by chance (0)", Quantity{&Config::jitter, Unit::Nanoseconds}},
+    {"loss", nullptr, "of the messages that a port sends so many are lost (0)", Quantity{&Config::loss, Unit::Share}},
     {"max_qps", nullptr, "queue pairs of a process (0: what there is room for)",
      Number{&Config::max_qps, 0, kQpsPerSlot}},
     {"max_cqs", nullptr, "completion queues of a process (0)", Number{&Config::max_cqs, 0, kCqsPerSlot}},
@@ -61,6 +70,7 @@ const Option kOptions[] = {
 
 std::string values_of(const Option& option) {
   if (option.values != nullptr) return option.values;
+  if (const auto* quantity = std::get_if<Quantity>(&option.setting)) return form_of(quantity->unit);
   const auto& number = std::get<Number>(option.setting);
   return std::to_string(number.least) + ".." + std::to_string(number.most);
 }
@@ -82,6 +92,9 @@ struct Setter {
     std::visit([&](auto member) { config.*member = static_cast<std::remove_reference_t<decltype(config.*member)>>(n); },
                number.member);
     return true;
+  }
+  bool operator()(const Quantity& quantity) const {
+    return parse_per_port(value, quantity.unit, config.*quantity.member);
   }
   bool operator()(bool Config::*member) const {
     config.*member = value == "yes";
@@ -116,6 +129,7 @@ struct Writer {
   std::string operator()(const Number& number) const {
     return std::visit([&](auto member) { return std::to_string(config.*member); }, number.member);
   }
+  std::string operator()(const Quantity& quantity) const { return (config.*quantity.member).text; }
   std::string operator()(bool Config::*member) const { return config.*member ? "yes" : "no"; }
   std::string operator()(std::string Config::*member) const { return config.*member; }
   std::string operator()(Personality Config::*member) const { return kPersonalities[static_cast<int>(config.*member)]; }
@@ -130,6 +144,8 @@ std::string set_option(std::string_view name, std::string_view value, Config& co
     if (name != option.name) continue;
     if (std::visit(Setter{config, value}, option.setting)) return {};
     std::string error = std::string(name) + " is " + values_of(option) + ", not " + quoted(value);
+    if (const auto* quantity = std::get_if<Quantity>(&option.setting))
+      error += std::string(" (") + example_of(quantity->unit) + ")";
     if (std::holds_alternative<Personality Config::*>(option.setting))
       if (const std::string_view meant = nearest(value, {std::begin(kPersonalities), std::end(kPersonalities)});
           !meant.empty())

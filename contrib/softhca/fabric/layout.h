@@ -346,12 +346,15 @@ constexpr unsigned port_of_port_id(uint32_t id) {
 
 // What softhca-ctl changes while programs run. `changes` grows last; an engine compares it with what it saw before and raises
 // the events.
-struct PortShared {
+struct alignas(64) PortShared {
   std::atomic<uint32_t> changes;
   std::atomic<uint32_t> down;          // 1: the link is down
   std::atomic<uint32_t> lid_offset;    // added to the LID
   std::atomic<uint32_t> gid_salt;      // mixed into the GIDs
   std::atomic<uint32_t> device_fatal;  // grows with every fatal error of the device
+  // The link (link/wire.h), where it has a bandwidth: until when each direction is taken. Fabric::now_ns.
+  std::atomic<uint64_t> sends_until_ns;
+  std::atomic<uint64_t> receives_until_ns;
 };
 
 struct XrcdShared {

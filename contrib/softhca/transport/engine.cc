@@ -80,7 +80,7 @@ void look_again(Qp& qp) {
     std::unique_lock lock(qp.sq_mutex, std::try_to_lock);
     if (lock.owns_lock()) {
       busy = false;
-      qp.sq.scheduled = false;
+      qp.sq.scheduled_ns = kNever;
       run_send_queue(qp);
     }
   }
@@ -256,8 +256,8 @@ void ring(Slot& slot, uint32_t attention) {
 }
 
 void schedule(Qp& qp, uint64_t when_ns) {
-  if (qp.sq.scheduled) return;  // that timer is not later: there is one reason to wait at a time
-  qp.sq.scheduled = true;
+  if (qp.sq.scheduled_ns <= when_ns) return;
+  qp.sq.scheduled_ns = when_ns;
   State& s = state();
   std::lock_guard guard(s.mutex);
   s.qps.emplace(when_ns, &qp);

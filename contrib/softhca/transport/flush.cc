@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "link/link.h"
 #include "transport/engine.h"
 #include "transport/message.h"
 #include "transport/requester.h"
@@ -49,6 +50,7 @@ void raise_events(Qp& qp, uint32_t bits) {
 }  // namespace
 
 void flush_sends(Qp& qp) {
+  link::take_all_answers(qp);
   while (qp.sq.head != qp.sq.tail) retire_first(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
@@ -83,8 +85,11 @@ void drop_requests(Qp& qp) {
   if (fabric == nullptr) return;
   SendQueue& sq = qp.sq;
   engine::cancel(qp);
-  sq.scheduled = false;
+  sq.scheduled_ns = UINT64_MAX;
   sq.head = sq.tail;
+  sq.unanswered = 0;
+  sq.arrives_ns = 0;
+  sq.answered_ns = 0;
   sq.unretired = 0;
   sq.wait = SendWait::None;
   sq.peer = nullptr;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "faults/faults.h"
+#include "link/link.h"
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/keys.h"
@@ -93,6 +94,7 @@ void wait_until(Qp& qp, SendWait why, uint64_t when_ns) {
 
 // The first request completes with an error, and everything behind it is flushed.
 void fail_first(Qp& qp, ibv_wc_status status) {
+  if (qp.sq.linked) link::take_all_answers(qp);
   const bool whole = acknowledged(qp);
   if (!whole) {
     RobustGuard guard(qp.shared->lock, Fabric::get()->stamp());
@@ -128,11 +130,14 @@ void wait_for_receiver(Fabric& fabric, Qp& qp, SendEntry& entry, uint8_t timer) 
   if (entry.rnr_attempts++ >= qp.attr.rnr_retry && qp.attr.rnr_retry != kForEver)
     return fail_first(qp, IBV_WC_RNR_RETRY_EXC_ERR);
   entry.attempts = 0;  // there was an answer
-  wait_until(qp, SendWait::Rnr, Fabric::now_ns() + kRnrTimer[timer & 31] * 10 * kUs);
+  const uint64_t travel_ns = qp.sq.linked ? link::round_trip_ns(fabric, qp, entry) : 0;
+  wait_until(qp, SendWait::Rnr, Fabric::now_ns() + kRnrTimer[timer & 31] * 10 * kUs + travel_ns);
 }
 
 // Without room for the completion the QP has failed by now.
 void succeed(Qp& qp) {
+  if (qp.sq.linked) [[unlikely]]
+    return link::await_answer(*Fabric::get(), qp, acknowledged(qp));
   (void)retire_first(qp, IBV_WC_SUCCESS);
 }
 
@@ -194,11 +199,11 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
 
 // In SQD what has begun comes to its end, and then nothing begins.
 bool begun(const SendQueue& sq) {
-  return sq.wait == SendWait::Rnr || sq.wait == SendWait::Transport;
+  return sq.wait == SendWait::Rnr || sq.wait == SendWait::Transport || (sq.linked && sq.head != sq.departed);
 }
 
 void drained(Qp& qp) {
-  if (qp.sq.wait == SendWait::Drained) return;
+  if (qp.sq.wait == SendWait::Drained || qp.sq.unanswered != 0) return;
   qp.sq.wait = SendWait::Drained;
   if (qp.attr.en_sqd_async_notify != 0) raise(qp, IBV_EVENT_SQ_DRAINED);
 }
@@ -207,15 +212,21 @@ void drained(Qp& qp) {
 bool waits(Qp& qp, SendEntry& entry) {
   SendQueue& sq = qp.sq;
   if (sq.wait == SendWait::Drained) sq.wait = SendWait::None;
-  if (sq.wait == SendWait::None && entry.delayed == 0) return false;
+  if (sq.wait == SendWait::None && entry.delayed == kNotDelayed) return false;
   const uint64_t now = Fabric::now_ns();
   if (sq.wait == SendWait::None && now < entry.start_ns) wait_until(qp, SendWait::Delayed, entry.start_ns);
-  entry.delayed = 0;
   if (sq.wait != SendWait::None && now < sq.wake_ns) {
     engine::schedule(qp, sq.wake_ns);
     return true;
   }
+  if (entry.delayed == kOnLink && link::queues_at_port(*Fabric::get(), qp, entry, now)) {
+    entry.delayed = kDelayed;
+    wait_until(qp, SendWait::Delayed, entry.start_ns);
+    return true;
+  }
+  if (sq.wait != SendWait::None) entry.start_ns = sq.wake_ns;
   sq.wait = SendWait::None;
+  entry.delayed = kNotDelayed;
   return false;
 }
 
@@ -224,10 +235,13 @@ bool waits(Qp& qp, SendEntry& entry) {
 bool retire_first(Qp& qp, ibv_wc_status status) {
   SendQueue& sq = qp.sq;
   const SendEntry& entry = sq.at(sq.head);
-  ++sq.head;
-  ++sq.operations;
+  leave_first(sq);
+  return complete_request(qp, entry, status);
+}
+
+bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
+  SendQueue& sq = qp.sq;
   ++sq.unretired;
-  sq.wait = SendWait::None;
   if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (entry.flags & IBV_SEND_SIGNALED) == 0) return true;
   CqEntry completion;
   clear_header(completion);
@@ -256,9 +270,10 @@ void find_peer(Qp& qp) {
   try_kernel_copy(fabric, *sq.peer);
 }
 
-void run_send_queue(Qp& qp) {
+namespace {
+
+void run_now(Fabric& fabric, Qp& qp) {
   SendQueue& sq = qp.sq;
-  Fabric& fabric = *Fabric::get();
   while (sq.head != sq.tail) {
     const uint32_t state = qp.shared->state.load(std::memory_order_acquire);
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) return flush_sends(qp);
@@ -275,6 +290,23 @@ void run_send_queue(Qp& qp) {
     if (sq.wait != SendWait::None) return;
   }
   if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_SQD) drained(qp);
+}
+
+void run_on_link(Fabric& fabric, Qp& qp) {
+  const uint64_t now = Fabric::now_ns();
+  if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS) link::depart(fabric, qp, now);
+  (void)link::take_answers(fabric, qp, now);
+  run_now(fabric, qp);
+  if (const uint64_t next = link::take_answers(fabric, qp, Fabric::now_ns()); next != 0) engine::schedule(qp, next);
+}
+
+}  // namespace
+
+void run_send_queue(Qp& qp) {
+  Fabric& fabric = *Fabric::get();
+  if (qp.sq.linked) [[unlikely]]
+    return run_on_link(fabric, qp);
+  run_now(fabric, qp);
 }
 
 void resume_send_queue(Qp& qp) {

@@ -118,11 +118,11 @@ uint64_t mix(uint64_t x) {
 // Config::async_us: when the request may start. Of eight, one may at once.
 void choose_start(Fabric& fabric, const Qp& qp, uint32_t number, SendEntry& entry) {
   const Config& config = fabric.config();
-  entry.delayed = 0;
+  entry.delayed = kNotDelayed;
   if (config.async_us == 0) return;
   const uint64_t random = mix(config.seed ^ mix(uint64_t{fabric.slot()} << 48 ^ uint64_t{qp.index} << 32 ^ number));
   if (random % 8 == 0) return;
-  entry.delayed = 1;
+  entry.delayed = kDelayed;
   entry.start_ns = Fabric::now_ns() + (random >> 3) % (uint64_t{config.async_us} * 1000 + 1);
 }
 

@@ -11,6 +11,13 @@
 
 namespace softhca {
 
+// Whether, and why, a request may not start yet.
+enum : uint32_t {
+  kNotDelayed = 0,
+  kDelayed,  // Config::async_us
+  kOnLink,   // link/link.h: it has not arrived, or its answer has not
+};
+
 struct SendEntry {
   uint64_t wr_id;
   ibv_wr_opcode opcode;
@@ -38,7 +45,7 @@ struct SendEntry {
   uint32_t attempts;  // transport retries so far
   uint32_t rnr_attempts;
   uint32_t started;  // it was looked at before: delays and faults are decided once
-  uint32_t delayed;  // Config::async_us: it may not start before `start_ns`
+  uint32_t delayed;  // kDelayed or kOnLink: it may not start, or complete, before `start_ns`
   uint64_t start_ns;
   uint64_t data[];  // num_sge x Sge, or inline bytes
 };
@@ -61,7 +68,7 @@ struct SendQueue {
   uint32_t psn{0};
   SendWait wait{SendWait::None};
   uint64_t wake_ns{0};
-  bool scheduled{false};  // the engine has a timer for it
+  uint64_t scheduled_ns{UINT64_MAX};  // the engine's earliest timer for it
   bool flushed{false};    // entered ERR: IBV_EVENT_QP_LAST_WQE_REACHED was raised
   uint32_t posted{0};     // posted: input of seeded delays
   // The destination, found when the QP was connected.
@@ -69,6 +76,12 @@ struct SendQueue {
   unsigned peer_slot{0};
   uint32_t peer_incarnation{0};
   uint32_t operations{0};  // executed: input of seeded decisions
+  // The link (link/link.h). Of [reaped, head) the last `unanswered` are executed and not completed.
+  bool linked{false};
+  uint32_t unanswered{0};
+  uint32_t departed{0};     // before it: they are on their way, or have been
+  uint64_t arrives_ns{0};   // when the latest of them arrives
+  uint64_t answered_ns{0};  // when the latest answer comes
 
   SendEntry& at(uint32_t n) { return *reinterpret_cast<SendEntry*>(ring.get() + size_t{n & (capacity - 1)} * stride); }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 
+#include "link/link.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
@@ -181,6 +182,7 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   qp->qp_base.send_cq = attr.send_cq;
   qp->qp_base.recv_cq = receives(attr.qp_type) ? attr.recv_cq : nullptr;
   qp->qp_base.srq = attr.srq;
+  qp->sq.linked = link::is_set(Fabric::get()->config());
   if (!make_send_queue(qp->sq, qp->cap) || !publish(*qp)) {
     indices().release(qp->index);
     return fail(ENOMEM);

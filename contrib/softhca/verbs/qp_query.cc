@@ -17,7 +17,8 @@ SOFTHCA_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_
   attr->path_mig_state = IBV_MIG_MIGRATED;
   attr->rq_psn = mine.shared->expected_psn.load(std::memory_order_relaxed);
   attr->sq_psn = mine.sq.psn;
-  attr->sq_draining = state == IBV_QPS_SQD && mine.sq.wait != SendWait::None && mine.sq.wait != SendWait::Drained;
+  const bool waits = mine.sq.wait != SendWait::None && mine.sq.wait != SendWait::Drained;
+  attr->sq_draining = state == IBV_QPS_SQD && (waits || mine.sq.unanswered != 0);
   qp->state = state;
   if (init != nullptr) {
     *init = ibv_qp_init_attr{};

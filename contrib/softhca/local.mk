@@ -231,6 +231,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_fabric \
 	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_landing_ring \
+	test/softhca/test_softhca_link \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
@@ -238,7 +239,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_tables \
 	test/softhca/test_softhca_threads \
 	test/softhca/test_softhca_xrc
-TESTS += test/softhca/test_softhca_landing_ring test/softhca/test_softhca_states test/softhca/test_softhca_tables
+TESTS += test/softhca/test_softhca_landing_ring test/softhca/test_softhca_link test/softhca/test_softhca_states test/softhca/test_softhca_tables
 endif
 test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
@@ -261,6 +262,9 @@ test_softhca_test_softhca_landing_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_landing_ring_SOURCES = test/softhca/test_softhca_landing_ring.cc test/unit/check_main.h
 test_softhca_test_softhca_landing_ring_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
 test_softhca_test_softhca_landing_ring_LDADD = $(CHECK_LIBS) -lpthread
+test_softhca_test_softhca_link_SOURCES = test/softhca/test_softhca_link.cc test/unit/check_main.h
+test_softhca_test_softhca_link_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_link_LDADD = contrib/softhca/libsofthca_objects.la $(CHECK_LIBS) -lpthread
 test_softhca_test_softhca_objects_SOURCES = test/softhca/test_softhca_objects.cc $(softhca_test_headers)
 test_softhca_test_softhca_objects_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)

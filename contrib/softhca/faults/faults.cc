@@ -79,6 +79,21 @@ uint64_t order_of(const Qp& qp, const SendEntry& entry) {
   return mix(uint64_t{qp.index} << 32 | qp.sq.operations, uint64_t{entry.attempts} << 32 | entry.rnr_attempts);
 }
 
+// What a port loses by its settings, as rules behind all others.
+void add_losses(const PerPort& loss, std::vector<Rule>& rules) {
+  uint32_t line = kAny;  // of none in the file
+  for (unsigned device = 0; device < kMaxDevices; ++device)
+    for (unsigned port = 1; port <= kMaxPorts; ++port, --line) {
+      const uint64_t share = loss.values[device][port - 1];
+      if (share == 0) continue;
+      Rule& rule = rules.emplace_back();
+      rule.line = line;
+      rule.device = device;
+      rule.port = port;
+      rule.prob = static_cast<double>(share) / kWhole;
+    }
+}
+
 }  // namespace
 
 Verdict on_request(Qp& qp, const SendEntry& entry) {
@@ -90,6 +105,7 @@ Verdict on_request(Qp& qp, const SendEntry& entry) {
     if (rule.action >= kFirstCallAction || (rule.ops & op) == 0 || !is_here(rule, s)) continue;
     if (rule.qpn != kAny && rule.qpn != qp.qp_base.qp_num) continue;
     if (rule.device != kAny && rule.device != qp.owner->device->index) continue;
+    if (rule.port != kAny && rule.port != port_of_port_id(qp.shared->port_id)) continue;
     if (entry.length < rule.min_bytes) continue;
     if (!strikes(rule, s, order)) continue;
     switch (rule.action) {
@@ -136,6 +152,7 @@ std::string load(Fabric& fabric) {
   std::vector<Rule> rules;
   const std::string errors = parse_rules(text, rules);
   if (!errors.empty()) return errors;  // the old rules stay
+  add_losses(fabric.config().loss, rules);
 
   State& s = state();
   std::lock_guard guard(s.mutex);

@@ -12,8 +12,8 @@
 //   cm     action=reject|silence [match...]  connection requests
 //   kill   [at=WHEN] [match...]    the process that executes it dies (SIGKILL): before it, in the middle of it, or while it
 //                                  completes the receive request (at=completing: the completion is not there yet; at=completed)
-// match: op=send|write|read|atomic|any qpn=N node=N device=N slot=N nth=N (only the n-th match, from 1) every=N count=N
-//        prob=P (0..1, seeded by seed=N and the order of operations, so that a run can be repeated) min_bytes=N
+// match: op=send|write|read|atomic|any qpn=N node=N device=N port=N slot=N nth=N (only the n-th match, from 1) every=N
+//        count=N prob=P (0..1, seeded by seed=N and the order of operations, so that a run can be repeated) min_bytes=N
 #include <cstdint>
 #include <string>
 
@@ -45,7 +45,7 @@ int on_call(const char* name);
 enum class CmVerdict : uint8_t { None, Reject, Silence };
 CmVerdict on_connect_request();
 
-// Reads the rules. Errors are one line each, "line N: ..."; empty when all is well. At join, and when the version has grown.
+// Reads the rules; Config::loss is as many more of them. Errors are one line each, "line N: ..."; empty when all is well. At join, and when the version has grown.
 std::string load(Fabric& fabric);
 // The same for a text, without a fabric: for tests and softhca-ctl, which refuses to install bad rules.
 std::string check(const std::string& text);

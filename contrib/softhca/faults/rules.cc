@@ -212,6 +212,7 @@ constexpr Key kKeys[] = {
     {"op", "send|write|read|atomic|any", kRequests, 0, set_op},
     {"qpn", SOFTHCA_32, kRequests, 0, set_number<&Rule::qpn>},
     {"device", SOFTHCA_32, kRequests, 0, set_number<&Rule::device>},
+    {"port", SOFTHCA_32, kRequests, 0, set_number<&Rule::port>},
     {"min_bytes", SOFTHCA_32, kRequests, 0, set_number<&Rule::min_bytes>},
     {"node", SOFTHCA_32, kAll, 0, set_number<&Rule::node>},
     {"slot", SOFTHCA_32, kAll, 0, set_number<&Rule::slot>},

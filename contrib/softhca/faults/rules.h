@@ -34,6 +34,7 @@ struct Rule {
   uint32_t qpn = kAny;
   uint32_t node = kAny;
   uint32_t device = kAny;
+  uint32_t port = kAny;
   uint32_t slot = kAny;
   uint64_t nth = 0;    // 0: every match
   uint64_t every = 0;  // 0: every match

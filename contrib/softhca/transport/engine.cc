@@ -23,6 +23,9 @@ constexpr uint64_t kWatchNs = 50'000'000;
 constexpr uint64_t kAskNs = 1'000'000'000;
 constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look again
 constexpr uint64_t kNever = UINT64_MAX;
+// Who polls does in time what is due, and is disturbed by a thread that wakes for it: while somebody has polled so recently, the
+// engine comes later by as much.
+constexpr uint64_t kPollerNs = 20'000;
 
 struct Call {
   uint64_t handle;
@@ -46,6 +49,7 @@ struct State {
   uint64_t next_question = 0;
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
   std::atomic<uint64_t> next_qp{kNever};
+  std::atomic<uint64_t> polled_ns{0};  // when somebody last looked at `next_qp`
 };
 
 State& state() {
@@ -65,6 +69,13 @@ void want(uint64_t when_ns) {
     state().sleeps_until = 0;
     poke();
   }
+}
+
+// When the engine itself is to look after queue pairs whose time comes then.
+uint64_t engines_turn(uint64_t when_ns) {
+  if (when_ns == kNever) return kNever;
+  const bool polls = Fabric::now_ns() < state().polled_ns.load(std::memory_order_relaxed) + kPollerNs;
+  return polls ? when_ns + kPollerNs : when_ns;
 }
 
 void note_next_qp() {
@@ -202,7 +213,7 @@ void sleep(SlotHeader& header) {
   uint64_t until = 0;
   {
     std::lock_guard guard(s.mutex);
-    until = std::min(s.next_watch, s.next_qp.load(std::memory_order_relaxed));
+    until = std::min(s.next_watch, engines_turn(s.next_qp.load(std::memory_order_relaxed)));
     if (!s.calls.empty()) until = std::min(until, s.calls.begin()->first);
     s.sleeps_until = until;
   }
@@ -262,12 +273,15 @@ void schedule(Qp& qp, uint64_t when_ns) {
   std::lock_guard guard(s.mutex);
   s.qps.emplace(when_ns, &qp);
   note_next_qp();
-  want(when_ns);
+  want(engines_turn(when_ns));
 }
 
 bool timer_due() {
   const uint64_t next = state().next_qp.load(std::memory_order_relaxed);
-  return next != kNever && next <= Fabric::now_ns();
+  if (next == kNever) return false;
+  const uint64_t now = Fabric::now_ns();
+  state().polled_ns.store(now, std::memory_order_relaxed);
+  return next <= now;
 }
 
 void run_send_queues() {

@@ -192,6 +192,7 @@ softhca_tests = \
 	test/softhca/exports.test \
 	test/softhca/join.test \
 	test/softhca/kill.test \
+	test/softhca/link.test \
 	test/softhca/manuals.test \
 	test/softhca/messages.test \
 	test/softhca/objects.test \
@@ -228,6 +229,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_ends \
 	test/softhca/test_softhca_extended \
+	test/softhca/test_softhca_flights \
 	test/softhca/test_softhca_fabric \
 	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_landing_ring \
@@ -256,6 +258,9 @@ test_softhca_test_softhca_extended_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_fabric_SOURCES = test/softhca/test_softhca_fabric.cc test/softhca/two_processes.h $(softhca_test_headers)
 test_softhca_test_softhca_fabric_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
 test_softhca_test_softhca_fabric_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_flights_SOURCES = test/softhca/test_softhca_flights.cc $(softhca_test_headers)
+test_softhca_test_softhca_flights_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_flights_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_landing_SOURCES = test/softhca/test_softhca_landing.cc $(softhca_test_headers)
 test_softhca_test_softhca_landing_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_landing_LDADD = $(softhca_test_ldadd)

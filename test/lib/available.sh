@@ -30,7 +30,7 @@ available() {
 # chosen_from KIND : the cases that a kind whose cases the manifest chooses can have; nothing if that is not known.
 chosen_from() {
   case $1 in
-    late | no-cma | asan/?* | tsan/?* | ledger/?* | kernel | debian13vm | debian13/ib | debian13/roce | debian13/iwarp) "$here/component/run" --list ;;
+    late | no-cma | link/?* | asan/?* | tsan/?* | ledger/?* | kernel | debian13vm | debian13/ib | debian13/roce | debian13/iwarp) "$here/component/run" --list ;;
     debian13/unit) made "$build/plain" TESTS | sed -n "s|^test/unit/||p" ;;
     ledger) echo build ;;
     asan | tsan) made "$build/plain" TESTS | sed 's|^test/||'; echo build ;;

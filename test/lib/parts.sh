@@ -246,6 +246,7 @@ part_softhca() {
     case $kind in
       ib | roce | iwarp) options+=(--personality "$kind") ;;
       late) options+=(--async 200) ;;  # completions
+      link/*) options+=(--personality "${kind#*/}" --set latency=100us --set bandwidth=10G) ;;
       no-cma) options+=(--no-cma) ;;   # copies without CMA
       stock) command=("$here/stock/run-stock" --quick) ;;
       stock-x) options+=(--personality ib --nodes 2) command=("$here/stock/run-stock" --quick) ;;

@@ -121,7 +121,8 @@ START_TEST(ports_may_differ) {
   ck_assert_uint_eq(rates.at(port_id_of(0, 0, 1)), 0);
   ck_assert_uint_eq(rates.at(port_id_of(5, 0, 2)), k100G);
   ck_assert_uint_eq(rates.at(port_id_of(kMaxNodes - 1, 1, 2)), k100G / 4);
-  for (const char* text : {"", ",", "1G,", "1G,,2G", "1:2", "1:2=", "1:3=1G", "1:0=1G", "4:1=1G", "01:1=1G", ":=1G", "1:2=1us"})
+  for (const char* text :
+       {"", ",", "1G,", "1G,,2G", "1:2", "1:2=", "1:3=1G", "1:0=1G", "4:1=1G", "01:1=1G", ":=1G", "1:2=1us"})
     ck_assert_msg(!parse_per_port(text, Unit::BitsPerSecond, rates), "%s", text);
   ck_assert_uint_eq(rates.at(port_id_of(5, 0, 2)), k100G);  // what is refused changes nothing
 }
@@ -131,12 +132,14 @@ START_TEST(errors_say_what_would_be_right) {
   Config config;
   ck_assert(set_option("latency", "2us", config).empty());
   ck_assert(option_of("latency", config) == "2us");
-  fabric::test::check_text(set_option("latency", "5", config),
-                   "latency is N(ns|us|ms|s),..., not \"5\" (2us is two microseconds; 2us,1:2=1ms, and a millisecond at port 2 "
-                   "of device 1)");
-  fabric::test::check_text(set_option("bandwidth", "fast", config),
-                   "bandwidth is N[K|M|G|T],..., not \"fast\" (100G is 100 Gbit/s; 100G,1:2=25G, and 25 Gbit/s at port 2 of "
-                   "device 1)");
+  fabric::test::check_text(
+      set_option("latency", "5", config),
+      "latency is N(ns|us|ms|s),..., not \"5\" (2us is two microseconds; 2us,1:2=1ms, and a millisecond at port 2 "
+      "of device 1)");
+  fabric::test::check_text(
+      set_option("bandwidth", "fast", config),
+      "bandwidth is N[K|M|G|T],..., not \"fast\" (100G is 100 Gbit/s; 100G,1:2=25G, and 25 Gbit/s at port 2 of "
+      "device 1)");
   ck_assert(option_of("latency", config) == "2us");
 }
 END_TEST
@@ -145,7 +148,7 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite(
-      "softhca_link", {time_on_the_wire, a_port_sends_one_after_another, threads_share_a_port, a_spaced_stream_does_not_queue,
-                       incast_gets_the_rate_of_one_port, quantities_have_units, ports_may_differ,
-                       errors_say_what_would_be_right});
+      "softhca_link",
+      {time_on_the_wire, a_port_sends_one_after_another, threads_share_a_port, a_spaced_stream_does_not_queue,
+       incast_gets_the_rate_of_one_port, quantities_have_units, ports_may_differ, errors_say_what_would_be_right});
 }

@@ -25,11 +25,11 @@ struct Config {
   bool chaos_order = false;  // RDMA WRITE writes the last byte first: catches who polls memory and relies on order
   unsigned landing = 8448;   // bytes up to which a SEND lands by way of shared memory
   // The link of each port (link/link.h); zero: as if there were none.
-  PerPort bandwidth;  // bits per second
-  PerPort latency;    // nanoseconds, one way
-  PerPort jitter;     // nanoseconds: up to so much more
-  PerPort loss;       // of kWhole messages
-  unsigned max_qps = 0;      // limits of the device, to test what happens at them; 0: the built-in limit
+  PerPort bandwidth;     // bits per second
+  PerPort latency;       // nanoseconds, one way
+  PerPort jitter;        // nanoseconds: up to so much more
+  PerPort loss;          // of kWhole messages
+  unsigned max_qps = 0;  // limits of the device, to test what happens at them; 0: the built-in limit
   unsigned max_cqs = 0;
   unsigned max_mrs = 0;
   unsigned max_srqs = 0;

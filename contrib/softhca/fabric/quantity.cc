@@ -40,14 +40,13 @@ bool set_one(std::string_view port, uint64_t value, PerPort& quantities) {
 }  // namespace
 
 bool PerPort::is_set() const {
-  return std::ranges::any_of(values,
-                             [](const auto& ports) { return std::ranges::any_of(ports, [](auto v) { return v != 0; }); });
+  return std::ranges::any_of(
+      values, [](const auto& ports) { return std::ranges::any_of(ports, [](auto v) { return v != 0; }); });
 }
 
 std::optional<uint64_t> parse_quantity(std::string_view text, Unit unit) {
   double number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc{} || !(number >= 0)) return std::nullopt;
   const std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
   const double most = kMost[static_cast<size_t>(unit)];

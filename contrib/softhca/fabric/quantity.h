@@ -22,9 +22,7 @@ struct PerPort {
   uint64_t values[kMaxDevices][kMaxPorts] = {};
   std::string text;  // as it was written
 
-  uint64_t at(uint32_t port_id) const {
-    return values[device_of_port_id(port_id)][port_of_port_id(port_id) - 1];
-  }
+  uint64_t at(uint32_t port_id) const { return values[device_of_port_id(port_id)][port_of_port_id(port_id) - 1]; }
   bool is_set() const;
 };
 

@@ -29,7 +29,7 @@ uint64_t travel_ns(Fabric& fabric, uint32_t port_id, const Qp& qp, uint32_t numb
   const Config& config = fabric.config();
   const uint64_t jitter = config.jitter.at(port_id);
   if (jitter == 0) return config.latency.at(port_id);
-  uint64_t x = config.seed ^ uint64_t{port_id} << 48 ^ uint64_t{qp.index} << 32 ^ number;
+  uint64_t x = config.seed ^ uint64_t { port_id } << 48 ^ uint64_t { qp.index } << 32 ^ number;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
   x = (x ^ x >> 27) * 0x94d049bb133111ebU;
   return config.latency.at(port_id) + (x ^ x >> 31) % (jitter + 1);
@@ -45,9 +45,8 @@ uint64_t send_from(Fabric& fabric, uint32_t port_id, uint64_t from, uint64_t byt
 // A port receives so many bytes, the last one at `last` if nothing else comes; when it has all.
 uint64_t receive_by(Fabric& fabric, uint32_t port_id, uint64_t last, uint64_t bytes) {
   const uint64_t bandwidth = port_id == 0 ? 0 : fabric.config().bandwidth.at(port_id);
-  return bandwidth == 0
-             ? last
-             : occupy_by(fabric.hub().ports[port_id].receives_until_ns, last, transfer_ns(bytes, bandwidth));
+  return bandwidth == 0 ? last
+                        : occupy_by(fabric.hub().ports[port_id].receives_until_ns, last, transfer_ns(bytes, bandwidth));
 }
 
 // The answer to an executed request.

@@ -69,8 +69,8 @@ struct SendQueue {
   SendWait wait{SendWait::None};
   uint64_t wake_ns{0};
   uint64_t scheduled_ns{UINT64_MAX};  // the engine's earliest timer for it
-  bool flushed{false};    // entered ERR: IBV_EVENT_QP_LAST_WQE_REACHED was raised
-  uint32_t posted{0};     // posted: input of seeded delays
+  bool flushed{false};                // entered ERR: IBV_EVENT_QP_LAST_WQE_REACHED was raised
+  uint32_t posted{0};                 // posted: input of seeded delays
   // The destination, found when the QP was connected.
   Slot* peer{nullptr};
   unsigned peer_slot{0};

@@ -230,16 +230,8 @@ bool waits(Qp& qp, SendEntry& entry) {
   return false;
 }
 
-}  // namespace
-
-bool retire_first(Qp& qp, ibv_wc_status status) {
-  SendQueue& sq = qp.sq;
-  const SendEntry& entry = sq.at(sq.head);
-  leave_first(sq);
-  return complete_request(qp, entry, status);
-}
-
-bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
+// Inlined: without a link (link/link.h) a request is completed as it leaves.
+[[gnu::always_inline]] inline bool complete_left(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
   SendQueue& sq = qp.sq;
   ++sq.unretired;
   if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (entry.flags & IBV_SEND_SIGNALED) == 0) return true;
@@ -257,6 +249,19 @@ bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
     return true;
   if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
   return false;
+}
+
+}  // namespace
+
+bool retire_first(Qp& qp, ibv_wc_status status) {
+  SendQueue& sq = qp.sq;
+  const SendEntry& entry = sq.at(sq.head);
+  leave_first(sq);
+  return complete_left(qp, entry, status);
+}
+
+bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
+  return complete_left(qp, entry, status);
 }
 
 void find_peer(Qp& qp) {
@@ -292,9 +297,14 @@ void run_now(Fabric& fabric, Qp& qp) {
   if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_SQD) drained(qp);
 }
 
-void run_on_link(Fabric& fabric, Qp& qp) {
+[[gnu::cold]] void run_on_link(Fabric& fabric, Qp& qp) {
   const uint64_t now = Fabric::now_ns();
-  if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS) link::depart(fabric, qp, now);
+  if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS) {
+    // It must not even leave before something has come.
+    if (qp.sq.departed != qp.sq.tail && qp.shared->must_wait.load(std::memory_order_acquire) != 0)
+      return fail_qp(qp, kQpFatal);
+    link::depart(fabric, qp, now);
+  }
   (void)link::take_answers(fabric, qp, now);
   run_now(fabric, qp);
   if (const uint64_t next = link::take_answers(fabric, qp, Fabric::now_ns()); next != 0) engine::schedule(qp, next);

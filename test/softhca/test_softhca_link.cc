@@ -134,11 +134,11 @@ START_TEST(errors_say_what_would_be_right) {
   ck_assert(option_of("latency", config) == "2us");
   fabric::test::check_text(
       set_option("latency", "5", config),
-      "latency is N(ns|us|ms|s),..., not \"5\" (2us is two microseconds; 2us,1:2=1ms, and a millisecond at port 2 "
+      "latency is N(ns|us|ms|s), not \"5\" (2us is two microseconds; 2us,1:2=1ms, and a millisecond at port 2 "
       "of device 1)");
   fabric::test::check_text(
       set_option("bandwidth", "fast", config),
-      "bandwidth is N[K|M|G|T],..., not \"fast\" (100G is 100 Gbit/s; 100G,1:2=25G, and 25 Gbit/s at port 2 of "
+      "bandwidth is N[K|M|G|T], not \"fast\" (100G is 100 Gbit/s; 100G,1:2=25G, and 25 Gbit/s at port 2 of "
       "device 1)");
   ck_assert(option_of("latency", config) == "2us");
 }

@@ -76,7 +76,7 @@ bool parse_per_port(std::string_view text, Unit unit, PerPort& quantities) {
 }
 
 const char* form_of(Unit unit) {
-  constexpr const char* kForms[] = {"N[K|M|G|T],...", "N(ns|us|ms|s),...", "(N|N%),..."};
+  constexpr const char* kForms[] = {"N[K|M|G|T]", "N(ns|us|ms|s)", "N[%]"};
   return kForms[static_cast<size_t>(unit)];
 }
 

@@ -88,6 +88,7 @@ void drop_requests(Qp& qp) {
   sq.scheduled_ns = UINT64_MAX;
   sq.head = sq.tail;
   sq.unanswered = 0;
+  sq.departed = sq.tail;
   sq.arrives_ns = 0;
   sq.answered_ns = 0;
   sq.unretired = 0;

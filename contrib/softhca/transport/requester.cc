@@ -94,7 +94,10 @@ void wait_until(Qp& qp, SendWait why, uint64_t when_ns) {
 
 // The first request completes with an error, and everything behind it is flushed.
 void fail_first(Qp& qp, ibv_wc_status status) {
-  if (qp.sq.linked) link::take_all_answers(qp);
+  if (qp.sq.linked) [[unlikely]] {
+    link::take_all_answers(qp);
+    if (qp.sq.head == qp.sq.tail) return;  // there was no room for one of these completions, and all is flushed
+  }
   const bool whole = acknowledged(qp);
   if (!whole) {
     RobustGuard guard(qp.shared->lock, Fabric::get()->stamp());
@@ -301,7 +304,8 @@ void run_now(Fabric& fabric, Qp& qp) {
   const uint64_t now = Fabric::now_ns();
   if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS) {
     // It must not even leave before something has come.
-    if (qp.sq.departed != qp.sq.tail && qp.shared->must_wait.load(std::memory_order_acquire) != 0)
+    if (qp.sq.head != qp.sq.tail && qp.sq.departed != qp.sq.tail &&
+        qp.shared->must_wait.load(std::memory_order_acquire) != 0)
       return fail_qp(qp, kQpFatal);
     link::depart(fabric, qp, now);
   }

@@ -311,7 +311,9 @@ void run_now(Fabric& fabric, Qp& qp) {
   }
   (void)link::take_answers(fabric, qp, now);
   run_now(fabric, qp);
-  if (const uint64_t next = link::take_answers(fabric, qp, Fabric::now_ns()); next != 0) engine::schedule(qp, next);
+  if (const uint64_t next = link::take_answers(fabric, qp, Fabric::now_ns()); next != 0)
+    return engine::schedule(qp, next);
+  if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_SQD) run_now(fabric, qp);  // it may be drained by now
 }
 
 }  // namespace

@@ -219,6 +219,8 @@ Copy copy_by_target(Fabric& fabric, Slot& peer, unsigned slot, uint32_t incarnat
 }
 
 void serve_copies(Fabric& fabric) {
+  // Before they are looked at: what is asked meanwhile is looked at again.
+  copies_seen.store(fabric.self().header.copies_asked.load(std::memory_order_acquire), std::memory_order_relaxed);
   for (CopyRequest& request : fabric.self().copies) {
     uint32_t state = kCopyAsked;
     if (request.state.load(std::memory_order_acquire) != kCopyAsked) continue;

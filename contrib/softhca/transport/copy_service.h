@@ -23,11 +23,11 @@ void try_kernel_copy(Fabric& fabric, Slot& peer);
 // who waits for it.
 void start_copier(Fabric& fabric);
 
-// Whether there may be something to serve: for those who poll.
+// Whether there may be something to serve: for those who poll. What was asked when serve_copies last began is in `copies_seen`.
+inline std::atomic<uint32_t> copies_seen{0};
 inline bool copies_wanted(Fabric& fabric) {
-  static std::atomic<uint32_t> served{0};
-  const uint32_t asked = fabric.self().header.copies_asked.load(std::memory_order_acquire);
-  return served.exchange(asked, std::memory_order_relaxed) != asked;
+  return copies_seen.load(std::memory_order_relaxed) !=
+         fabric.self().header.copies_asked.load(std::memory_order_acquire);
 }
 
 }  // namespace softhca

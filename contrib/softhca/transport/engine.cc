@@ -17,12 +17,15 @@
 #include "transport/transport.h"
 
 namespace softhca::engine {
+
+std::atomic<uint64_t> next_qp_ns{kNever};
+std::atomic<uint64_t> polled_ns{0};
+
 namespace {
 
 constexpr uint64_t kWatchNs = 50'000'000;
 constexpr uint64_t kAskNs = 1'000'000'000;
 constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look again
-constexpr uint64_t kNever = UINT64_MAX;
 // Who polls does in time what is due, and is disturbed by a thread that wakes for it: while somebody has polled so recently, the
 // engine comes later by as much.
 constexpr uint64_t kPollerNs = 20'000;
@@ -48,8 +51,6 @@ struct State {
   uint64_t next_watch = kNever;
   uint64_t next_question = 0;
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
-  std::atomic<uint64_t> next_qp{kNever};
-  std::atomic<uint64_t> polled_ns{0};  // when somebody last looked at `next_qp`
 };
 
 State& state() {
@@ -74,13 +75,13 @@ void want(uint64_t when_ns) {
 // When the engine itself is to look after queue pairs whose time comes then.
 uint64_t engines_turn(uint64_t when_ns) {
   if (when_ns == kNever) return kNever;
-  const bool polls = Fabric::now_ns() < state().polled_ns.load(std::memory_order_relaxed) + kPollerNs;
+  const bool polls = Fabric::now_ns() < polled_ns.load(std::memory_order_relaxed) + kPollerNs;
   return polls ? when_ns + kPollerNs : when_ns;
 }
 
 void note_next_qp() {
   State& s = state();
-  s.next_qp.store(s.qps.empty() ? kNever : s.qps.begin()->first, std::memory_order_relaxed);
+  next_qp_ns.store(s.qps.empty() ? kNever : s.qps.begin()->first, std::memory_order_relaxed);
 }
 
 // Never waits for a thread that works on the QP: that one might wait for us (cancel).
@@ -213,7 +214,7 @@ void sleep(SlotHeader& header) {
   uint64_t until = 0;
   {
     std::lock_guard guard(s.mutex);
-    until = std::min(s.next_watch, engines_turn(s.next_qp.load(std::memory_order_relaxed)));
+    until = std::min(s.next_watch, engines_turn(next_qp_ns.load(std::memory_order_relaxed)));
     if (!s.calls.empty()) until = std::min(until, s.calls.begin()->first);
     s.sleeps_until = until;
   }
@@ -274,14 +275,6 @@ void schedule(Qp& qp, uint64_t when_ns) {
   s.qps.emplace(when_ns, &qp);
   note_next_qp();
   want(engines_turn(when_ns));
-}
-
-bool timer_due() {
-  const uint64_t next = state().next_qp.load(std::memory_order_relaxed);
-  if (next == kNever) return false;
-  const uint64_t now = Fabric::now_ns();
-  state().polled_ns.store(now, std::memory_order_relaxed);
-  return next <= now;
 }
 
 void run_send_queues() {

@@ -3,6 +3,7 @@
 // One thread per process, asleep unless something has to happen without a call of the user's: timers (RNR, retries, the
 // connection manager's), completion events and errors that peers have caused, mail, deaths of peers, copies on behalf of
 // peers. It masks all signals. Everything it calls may take Qp::sq_mutex.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -24,7 +25,12 @@ void schedule(Qp& qp, uint64_t when_ns);
 void cancel(Qp& qp);
 
 // Who polls helps: whether a QP's time has come, and what the engine would do then.
-bool timer_due();
+constexpr uint64_t kNever = UINT64_MAX;
+extern std::atomic<uint64_t> next_qp_ns;  // kNever: none waits
+inline bool timer_due() {
+  const uint64_t next = next_qp_ns.load(std::memory_order_relaxed);
+  return next != kNever && next <= Fabric::now_ns();
+}
 void run_send_queues();
 
 // Runs `call` on the engine at that time, once; returns a handle, never 0.

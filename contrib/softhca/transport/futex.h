@@ -21,6 +21,9 @@ inline void futex_wait(std::atomic<uint32_t>& word, uint32_t value, const timesp
 inline void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
+inline void futex_wake_one(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
 
 // A detached thread with all signals masked. 0 or an errno.
 inline int start_thread(pthread_t* thread, void* (*run)(void*), void* argument) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fabric/fabric.h"
+#include "transport/mutex.h"
 #include "transport/send_queue.h"
 #include "verbs/event_fd.h"
 
@@ -70,8 +71,8 @@ struct CompChannel : ibv_comp_channel {
 struct Cq : ibv_cq_ex {
   uint32_t index;
   CqShared* shared;
-  std::mutex mutex;                // consumers
-  std::mutex landing_mutex;        // who puts payloads in place; taken after `mutex` and before the shared lock
+  Mutex mutex;                     // consumers
+  Mutex landing_mutex;             // who puts payloads in place; taken after `mutex` and before the shared lock
   std::atomic<uint32_t> users{0};  // QPs and SRQs
   // Completion events and async events raised and not withdrawn, ever: counted before they are pushed. destroy_cq waits until
   // comp_events_completed and async_events_completed, which count acks, are equal to them.
@@ -89,7 +90,7 @@ struct Cq : ibv_cq_ex {
 struct Srq : ibv_srq {
   uint32_t index;
   SrqShared* shared;
-  std::mutex post_mutex;
+  Mutex post_mutex;
   ibv_srq_type type;
   Cq* cq{nullptr};      // XRC
   Xrcd* xrcd{nullptr};  // XRC
@@ -106,10 +107,10 @@ struct Qp : ibv_qp_ex {
   Xrcd* xrcd{nullptr};  // XRC target
   ibv_qp_cap cap;
   bool sq_sig_all{false};
-  bool target{false};     // XRC target, perhaps opened by ibv_open_qp
-  ibv_qp_attr attr{};     // as last set: ibv_query_qp gives it back
-  std::mutex post_mutex;  // posters of receives
-  std::mutex sq_mutex;    // everything of the requester below
+  bool target{false};  // XRC target, perhaps opened by ibv_open_qp
+  ibv_qp_attr attr{};  // as last set: ibv_query_qp gives it back
+  Mutex post_mutex;    // posters of receives
+  Mutex sq_mutex;      // everything of the requester below
   SendQueue sq;
   // qp_ex: work requests between wr_start and wr_complete.
   std::mutex batch_mutex;  // from wr_start to wr_complete or wr_abort; taken before sq_mutex

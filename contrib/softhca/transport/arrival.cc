@@ -143,7 +143,7 @@ Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival
     if (delivery != Delivery::NoRoom) return delivery;
     completion.landing_len = 0;
   }
-  switch (write_to(fabric, owner.number, owner.incarnation, message, {buffers, count})) {
+  switch (write_to(fabric, owner.number, owner.incarnation, message, {buffers, count}, Order::Any)) {
     case Copy::Done:
       return complete_arrival(fabric, owner, qp, arrival, completion);
     case Copy::RemoteFault:

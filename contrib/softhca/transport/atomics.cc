@@ -30,7 +30,8 @@ Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const Sen
     return read;
   uint64_t after = result_of(request, *before);
   const iovec changed{&after, sizeof after};
-  return after == *before ? Copy::Done : write_to(fabric, owner.number, owner.incarnation, {&changed, 1}, {&remote, 1});
+  if (after == *before) return Copy::Done;
+  return write_to(fabric, owner.number, owner.incarnation, {&changed, 1}, {&remote, 1}, Order::Any);
 }
 
 }  // namespace softhca

@@ -114,8 +114,8 @@ Copy copy(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const i
 }  // namespace
 
 Copy write_to(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const iovec> local,
-              std::span<const iovec> remote) {
-  const uint64_t length = total(remote);
+              std::span<const iovec> remote, Order order) {
+  const uint64_t length = order == Order::LastByteLast ? total(remote) : 0;
   if (length > 1 && fabric.config().chaos_order)
     return copy(fabric, slot, incarnation, Cut(local, length, true), Cut(remote, length, true), true);
   // A target that copies itself keeps the order without this.

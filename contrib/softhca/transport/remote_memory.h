@@ -22,9 +22,14 @@ enum class Copy {
   NoRoom,       // this process lacks memory for a copy by the target, and will
 };
 
-// Both lists have the same total length. The very last byte is stored after all others: programs poll for it.
+enum class Order {
+  LastByteLast,  // of RDMA WRITEs the very last byte is stored after all others: programs poll for it
+  Any,           // who receives looks only when a completion says that all is there
+};
+
+// Both lists have the same total length.
 [[nodiscard]] Copy write_to(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const iovec> local,
-                            std::span<const iovec> remote);
+                            std::span<const iovec> remote, Order order);
 [[nodiscard]] Copy read_from(Fabric& fabric, unsigned slot, uint32_t incarnation, std::span<const iovec> local,
                              std::span<const iovec> remote);
 

@@ -152,8 +152,9 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   if (immediate && !take(m.fabric, owner, dest, arrival)) return not_ready(m, dest);
   if (m.kill_at == KillAt::Middle) kill_this_process();
   const iovec remote{reinterpret_cast<void*>(addr), request.length};
-  const Copy copied =
-      request.length == 0 ? Copy::Done : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1});
+  const Copy copied = request.length == 0 ? Copy::Done
+                                          : write_to(m.fabric, owner.number, owner.incarnation, m.local, {&remote, 1},
+                                                     Order::LastByteLast);
   if (copied == Copy::Done && !immediate) return {Reply::Ack};
   if (copied == Copy::Done) {
     CqEntry completion = completion_for(m, dest, IBV_WC_RECV_RDMA_WITH_IMM);

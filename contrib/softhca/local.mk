@@ -72,6 +72,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/verbs_ops.h \
 	contrib/softhca/verbs/xrcd.cc \
 	contrib/softhca/verbs/xrcd.h \
+	contrib/softhca/transport/adding.h \
 	contrib/softhca/transport/arrival.cc \
 	contrib/softhca/transport/arrival.h \
 	contrib/softhca/transport/atomics.cc \
@@ -99,6 +100,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/send_queue.cc \
 	contrib/softhca/transport/send_queue.h \
 	contrib/softhca/transport/send_ring.h \
+	contrib/softhca/transport/short_send.cc \
+	contrib/softhca/transport/taking.h \
 	contrib/softhca/transport/transport.h \
 	contrib/softhca/cm/address.cc \
 	contrib/softhca/cm/address.h \
@@ -226,6 +229,7 @@ test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 
 if CHECK
 check_PROGRAMS += \
+	test/softhca/test_softhca_across \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_ends \
@@ -238,12 +242,16 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
+	test/softhca/test_softhca_sizes \
 	test/softhca/test_softhca_states \
 	test/softhca/test_softhca_tables \
 	test/softhca/test_softhca_threads \
 	test/softhca/test_softhca_xrc
 TESTS += test/softhca/test_softhca_landing_ring test/softhca/test_softhca_link test/softhca/test_softhca_states test/softhca/test_softhca_tables
 endif
+test_softhca_test_softhca_across_SOURCES = test/softhca/test_softhca_across.cc test/softhca/two_processes.h $(softhca_test_headers)
+test_softhca_test_softhca_across_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_across_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)
@@ -280,6 +288,9 @@ test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_requests_SOURCES = test/softhca/test_softhca_requests.cc $(softhca_test_headers)
 test_softhca_test_softhca_requests_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_requests_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_sizes_SOURCES = test/softhca/test_softhca_sizes.cc $(softhca_test_headers)
+test_softhca_test_softhca_sizes_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_sizes_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_threads_SOURCES = test/softhca/test_softhca_threads.cc $(softhca_test_headers)
 test_softhca_test_softhca_threads_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_threads_LDADD = $(softhca_test_ldadd)

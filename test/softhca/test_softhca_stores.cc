@@ -60,6 +60,7 @@ struct Mode {
 };
 constexpr Mode kModes[] = {
     {"a message", IBV_QPT_RC, false, IBV_WR_SEND, 8},
+    {"a longer message", IBV_QPT_RC, false, IBV_WR_SEND, 1000},
     {"a message to a shared queue", IBV_QPT_RC, true, IBV_WR_SEND, 8},
     {"a longer message to a shared queue", IBV_QPT_RC, true, IBV_WR_SEND, 1000},
     {"a write with a message to a shared queue", IBV_QPT_RC, true, IBV_WR_RDMA_WRITE_WITH_IMM, 64},

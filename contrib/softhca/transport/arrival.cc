@@ -7,6 +7,7 @@
 #include "transport/engine.h"
 #include "transport/keys.h"
 #include "transport/remote_memory.h"
+#include "transport/taking.h"
 #include "transport/transport.h"
 
 namespace softhca {
@@ -16,35 +17,15 @@ RecvRing& ring_of(const Owner& owner, QpShared& qp) {
   return owner.srq != nullptr ? owner.srq->ring : qp.rq;
 }
 
-// The entry of a number, or nullptr when the ring is not sane.
-const RecvEntry* entry_at(const Owner& owner, const RecvRing& ring, uint32_t number) {
-  if (!std::has_single_bit(ring.capacity) || ring.stride < sizeof(RecvEntry)) return nullptr;
-  const uint64_t offset = ring.offset + uint64_t{number & (ring.capacity - 1)} * ring.stride;
-  const auto* entry = reinterpret_cast<const RecvEntry*>(Fabric::at(*owner.slot, offset, ring.stride));
-  const uint64_t room = (ring.stride - sizeof(RecvEntry)) / sizeof(Sge);
-  return entry != nullptr && entry->num_sge <= room && entry->num_sge <= kMaxSge ? entry : nullptr;
-}
-
-void raise_limit(const Owner& owner, SrqShared& srq, uint32_t left) {
-  const uint32_t limit = srq.limit.load(std::memory_order_relaxed);
-  if (limit == 0 || left >= limit) return;
-  // In this order: the owner is told even if this process dies after the first step.
-  owner.slot->srq_events.add(static_cast<unsigned>(&srq - owner.slot->srqs));
-  if (srq.limit.exchange(0) != 0) engine::ring(*owner.slot, kLookSrqs);
-}
-
 // What RecvRing::taking says; 0 for the targets of XRC, which are not of the slot and which nobody flushes.
 uint64_t taking(const Owner& owner, const QpShared& taker, uint32_t number) {
-  const uint32_t index = index_of_qpn(taker.qp_num.load(std::memory_order_relaxed));
-  return owner.srqn == 0 ? uint64_t{number} << 32 | (index + 1) : 0;
+  return owner.srqn == 0 ? taking_for(taker, number) : 0;
 }
 
 // Under the lock of whoever may take.
 bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arrival) {
   const uint32_t number = ring.taken.load(std::memory_order_relaxed);
-  const uint32_t left = ring.posted.load(std::memory_order_acquire) - number;
-  if (left == 0 || left > ring.capacity) return false;
-  const RecvEntry* entry = entry_at(owner, ring, number);
+  const RecvEntry* entry = next_request(*owner.slot, ring, number);
   if (entry == nullptr) return false;
   arrival.wr_id = entry->wr_id;
   arrival.num_sge = entry->num_sge;
@@ -53,17 +34,21 @@ bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arriva
     arrival.sge[i] = entry->sge[i];
     arrival.length += arrival.sge[i].length;
   }
-  if (owner.srq != nullptr) ring.taking.store(taking(owner, qp, number), std::memory_order_release);
-  qp.taken_wr_id = arrival.wr_id;
-  qp.taken_valid.store(number << 1 | 1, std::memory_order_release);
-  ring.taken.store(number + 1, std::memory_order_release);
-  if (owner.srq == nullptr) return true;
-  ring.taking.store(0, std::memory_order_release);
-  raise_limit(owner, *owner.srq, left - 1);
+  take_request(qp, ring, number, arrival.wr_id, owner.srq != nullptr, taking(owner, qp, number));
+  if (owner.srq != nullptr) raise_limit(*owner.slot, *owner.srq);
   return true;
 }
 
 }  // namespace
+
+void raise_limit(Slot& owner, SrqShared& srq) {
+  const uint32_t limit = srq.limit.load(std::memory_order_relaxed);
+  if (limit == 0) return;
+  if (srq.ring.posted.load(std::memory_order_acquire) - srq.ring.taken.load(std::memory_order_relaxed) >= limit) return;
+  // In this order: the owner is told even if this process dies after the first step.
+  owner.srq_events.add(static_cast<unsigned>(&srq - owner.srqs));
+  if (srq.limit.exchange(0) != 0) engine::ring(owner, kLookSrqs);
+}
 
 void settle_taking(Slot& slot, RecvRing& ring) {
   const uint64_t half_done = ring.taking.load(std::memory_order_relaxed);

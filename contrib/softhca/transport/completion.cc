@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "transport/adding.h"
 #include "transport/engine.h"
 #include "transport/gather.h"
 #include "transport/landing.h"
@@ -13,18 +14,6 @@
 
 namespace softhca {
 namespace {
-
-CqEntry* entry_at(Slot& slot, const CqShared& cq, uint32_t number) {
-  if (!std::has_single_bit(cq.capacity)) return nullptr;
-  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
-  return reinterpret_cast<CqEntry*>(Fabric::at(slot, offset, sizeof(CqEntry)));
-}
-
-bool full(CqShared& cq, uint32_t tail) {
-  if (tail - cq.head_seen < cq.cqe) return false;
-  cq.head_seen = cq.head.load(std::memory_order_acquire);
-  return tail - cq.head_seen >= cq.cqe;
-}
 
 // The owner's engine shall look; or, in this process, there is no need to wake it.
 void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index) {
@@ -36,28 +25,19 @@ void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index
   engine::ring(slot, kLookCqs);
 }
 
-// What CqShared::adding says of a taker that is one of the slot's own QPs; 0 for those of the hub, which nobody flushes.
-uint64_t adding_for(const Slot& slot, const QpShared* taker, uint32_t tail) {
-  const auto index = static_cast<uint64_t>(taker - slot.qps);
-  return taker >= slot.qps && index < kQpsPerSlot ? uint64_t{tail} << 32 | (index + 1) : 0;
-}
+}  // namespace
 
-// Under the CQ's lock: who held it before may have died between adding an entry and saying so.
-void finish_adding(Slot& slot, CqShared& cq) {
+void settle_adding(Slot& slot, CqShared& cq) {
   const uint64_t adding = cq.adding.load(std::memory_order_relaxed);
-  if (adding == 0) [[likely]]
-    return;
   const uint32_t index = (static_cast<uint32_t>(adding) - 1) % kQpsPerSlot;
   if (cq.tail.load(std::memory_order_relaxed) != adding >> 32)
     slot.qps[index].taken_valid.store(0, std::memory_order_release);
   cq.adding.store(0, std::memory_order_release);
 }
 
-bool wants_event(uint32_t armed, const CqEntry& entry) {
-  return armed == kCqArmed || (armed == kCqArmedSolicited && (entry.solicited != 0 || entry.status != 0));
+void announce(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, uint32_t armed) {
+  if (slot.cqs[index].armed.compare_exchange_strong(armed, kCqFired)) tell_owner(fabric, slot_number, slot, index);
 }
-
-}  // namespace
 
 void settle_taken(Fabric& fabric, Slot& slot, QpShared& taker) {
   CqShared& cq = slot.cqs[taker.recv_cq % kCqsPerSlot];
@@ -113,9 +93,8 @@ Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index,
   }
   cq.lock.unlock();
 
-  uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
-  if (wants_event(armed, entry) && cq.armed.compare_exchange_strong(armed, kCqFired))
-    tell_owner(fabric, slot_number, slot, index);
+  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
+  if (wants_event(armed, is_solicited(entry))) announce(fabric, slot_number, slot, index, armed);
   return Added::Yes;
 }
 
@@ -138,7 +117,7 @@ void suspect(Cq& cq) {
     const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
     bool wanted = false;
     for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail && !wanted; ++n)
-      wanted = wants_event(armed, *entry_at(fabric.self(), shared, n));
+      wanted = wants_event(armed, is_solicited(*entry_at(fabric.self(), shared, n)));
     if (wanted) shared.armed.compare_exchange_strong(armed, kCqFired);
   }
   notify(cq);

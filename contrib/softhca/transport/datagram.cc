@@ -127,7 +127,7 @@ Reply send_datagram(const Message& m) {
   const QpShared& own = *m.from.shared;
   const unsigned slot_number = slot_of_qpn(m.request.remote_qpn);
   Slot* slot = slot_number != kHubSlot ? m.fabric.peer(slot_number) : nullptr;
-  if (slot == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, m.request.dest_port_id))
+  if (slot == nullptr || !link_up(m.fabric, own.port_id) || !link_up(m.fabric, m.request.dest_port_id))
     return {Reply::Ack};
   QpShared& dest = slot->qps[index_of_qpn(m.request.remote_qpn)];
   RobustGuard guard(dest.lock, m.fabric.stamp());

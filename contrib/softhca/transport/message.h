@@ -43,9 +43,36 @@ void close_connection(Fabric& fabric, Qp& qp);
 
 void kill_this_process();
 
+inline bool responds(uint32_t state) {
+  return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
+
 // All but the payload, which nobody reads beyond landing_len.
 inline void clear_header(CqEntry& entry) {
   std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, landing));
+}
+
+// Whether a port that a QP has, or is connected to, is up; 0 is none.
+inline bool link_up(Fabric& fabric, uint32_t port_id) {
+  return port_id - 1 < kPortIds - 1 && fabric.hub().ports[port_id].down.load(std::memory_order_acquire) == 0;
+}
+
+// Whether a connected destination takes messages from this QP at all. If not, it is as if nobody were there.
+inline bool accepts(const Qp& from, const QpShared& own, const QpShared& dest) {
+  if (dest.qp_num.load(std::memory_order_acquire) != own.dest_qpn) return false;
+  if (!responds(dest.state.load(std::memory_order_relaxed))) return false;
+  if (dest.type != (own.type == IBV_QPT_XRC_SEND ? uint32_t{IBV_QPT_XRC_RECV} : own.type)) return false;
+  if (dest.dest_qpn != from.qp_base.qp_num || dest.port_id != own.dest_port_id || dest.dest_port_id != own.port_id)
+    return false;
+  return own.type == IBV_QPT_UC || dest.expected_psn.load(std::memory_order_relaxed) == from.sq.psn;
+}
+
+// How many packets a message of this length would have.
+inline uint32_t packets_of(const QpShared& own, uint32_t length) {
+  constexpr uint32_t kLeast = 256;
+  if (length <= kLeast) return 1;
+  const unsigned shift = own.path_mtu == 0 ? 10 : 7 + (own.path_mtu & 7);
+  return ((length - 1) >> shift) + 1;
 }
 
 inline bool is_send(ibv_wr_opcode opcode) {
@@ -60,8 +87,4 @@ inline bool is_atomic(ibv_wr_opcode opcode) {
 inline bool has_imm(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
-inline bool responds(uint32_t state) {
-  return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
-}
-
 }  // namespace softhca

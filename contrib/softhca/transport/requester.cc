@@ -7,6 +7,7 @@
 
 #include "faults/faults.h"
 #include "link/link.h"
+#include "transport/adding.h"
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/keys.h"
@@ -55,11 +56,6 @@ bool connected(const Qp& qp) {
 }
 bool acknowledged(const Qp& qp) {
   return connected(qp) && qp.qp_base.qp_type != IBV_QPT_UC;
-}
-
-uint32_t packets_of(const Qp& qp, const SendEntry& entry) {
-  const unsigned mtu = qp.shared->path_mtu == 0 ? 1024 : 128U << (qp.shared->path_mtu & 7);
-  return std::max(1U, (entry.length + mtu - 1) / mtu);
 }
 
 // What the request sends, or where its answer goes. false: a key does not allow it.
@@ -159,7 +155,7 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
     return succeed(qp);
   }
   if (!gather_local(fabric, qp, entry, list, &count)) return fail_first(qp, IBV_WC_LOC_PROT_ERR);
-  const Message message{fabric, qp, entry, {list, count}, packets_of(qp, entry), kill_at};
+  const Message message{fabric, qp, entry, {list, count}, packets_of(*qp.shared, entry.length), kill_at};
   const Reply reply = connected(qp) ? respond(message) : send_datagram(message);
   if (reply.kind == Reply::Error &&
       (acknowledged(qp) || reply.status == IBV_WC_LOC_PROT_ERR || reply.status == IBV_WC_LOC_QP_OP_ERR))
@@ -233,38 +229,63 @@ bool waits(Qp& qp, SendEntry& entry) {
   return false;
 }
 
-// Inlined: without a link (link/link.h) a request is completed as it leaves.
-[[gnu::always_inline]] inline bool complete_left(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
-  SendQueue& sq = qp.sq;
-  ++sq.unretired;
-  if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (entry.flags & IBV_SEND_SIGNALED) == 0) return true;
-  CqEntry completion;
+void fill(CqEntry& completion, const Qp& qp, const Executed& request, ibv_wc_status status) {
   clear_header(completion);
-  completion.wr_id = entry.wr_id;
-  completion.byte_len = entry.length;
-  completion.qp_num = qp.base()->qp_num;
+  completion.wr_id = request.wr_id;
+  completion.byte_len = request.length;
+  completion.qp_num = qp.qp_base.qp_num;
   completion.status = static_cast<uint8_t>(status);
-  completion.opcode = static_cast<uint8_t>(completion_opcode(entry.opcode));
-  completion.retires = static_cast<uint16_t>(sq.unretired);
-  sq.unretired = 0;
-  Fabric& fabric = *Fabric::get();
-  if (complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion) == Added::Yes)
-    return true;
-  if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
-  return false;
+  completion.opcode = static_cast<uint8_t>(request.opcode);
+  completion.retires = static_cast<uint16_t>(qp.sq.unretired);
+}
+
+// Adds it to a completion queue of this process. False: there was no room.
+bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_status status) {
+  const Cq& queue = *Cq::of(qp.qp_base.send_cq);
+  CqShared& cq = *queue.shared;
+  {
+    RobustGuard guard(cq.lock, fabric.stamp());
+    finish_adding(fabric.self(), cq);
+    const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
+    CqEntry* to = next_entry(fabric.self(), cq, tail);
+    if (to == nullptr) return false;
+    fill(*to, qp, request, status);
+    if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
+    cq.tail.store(tail + 1, std::memory_order_seq_cst);
+  }
+  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
+  if (wants_event(armed, status != IBV_WC_SUCCESS)) announce(fabric, fabric.slot(), fabric.self(), queue.index, armed);
+  return true;
 }
 
 }  // namespace
 
-bool retire_first(Qp& qp, ibv_wc_status status) {
+bool complete_request(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status) {
   SendQueue& sq = qp.sq;
-  const SendEntry& entry = sq.at(sq.head);
-  leave_first(sq);
-  return complete_left(qp, entry, status);
+  ++sq.unretired;
+  if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (request.flags & IBV_SEND_SIGNALED) == 0) return true;
+  bool added = add(fabric, qp, request, status);
+  if (!added) [[unlikely]] {  // it has overrun: the owner is told
+    CqEntry completion;
+    fill(completion, qp, request, status);
+    added = complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion) == Added::Yes;
+  }
+  sq.unretired = 0;
+  if (added) return true;
+  if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
+  return false;
+}
+
+bool retire_first(Qp& qp, ibv_wc_status status) {
+  const SendEntry& entry = qp.sq.at(qp.sq.head);
+  leave_first(qp.sq);
+  return complete_request(*Fabric::get(), qp, {entry.wr_id, entry.length, entry.flags, completion_opcode(entry.opcode)},
+                          status);
 }
 
 bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
-  return complete_left(qp, entry, status);
+  return complete_request(*Fabric::get(), qp, {entry.wr_id, entry.length, entry.flags, completion_opcode(entry.opcode)},
+                          status);
 }
 
 void find_peer(Qp& qp) {

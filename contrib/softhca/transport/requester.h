@@ -11,11 +11,21 @@ inline void leave_first(SendQueue& sq) {
   ++sq.operations;
   sq.wait = SendWait::None;
 }
-// Completes a request that has left the queue, the oldest of those, if it wants that or has failed. false: as below.
+// A request that has left the queue.
+struct Executed {
+  uint64_t wr_id;
+  uint32_t length;
+  unsigned flags;  // ibv_send_flags
+  ibv_wc_opcode opcode;
+};
+// Completes it, if it wants that or has failed. false: there was no room for the completion, and the QP has failed.
+bool complete_request(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status);
+// The same for an entry of the queue, the oldest of those that have left it.
 bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status);
-// The first request is done: completes it if it wants that or has failed. false: there was no room for the completion, and
-// the QP has failed.
+// The first request is done: it leaves the queue and is completed. false: as above.
 bool retire_first(Qp& qp, ibv_wc_status status);
+// Executes a request that was not appended, if it can be done at once and on the shortest way. False: nothing has happened.
+bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr);
 // All that are left complete with IBV_WC_WR_FLUSH_ERR.
 void flush_sends(Qp& qp);
 

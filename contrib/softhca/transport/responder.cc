@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "device/port.h"
 #include "transport/engine.h"
 #include "transport/keys.h"
 #include "transport/message.h"
@@ -15,19 +14,6 @@ namespace softhca {
 namespace {
 
 constexpr uint32_t kPsnMask = 0xffffff;
-
-bool fits(uint32_t requester, uint32_t responder) {
-  return requester == IBV_QPT_XRC_SEND ? responder == IBV_QPT_XRC_RECV : requester == responder;
-}
-
-// Whether the destination takes messages from this QP at all. If not, it is as if nobody were there.
-bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
-  if (dest.qp_num.load(std::memory_order_acquire) != own.dest_qpn) return false;
-  if (!responds(dest.state.load(std::memory_order_relaxed)) || !fits(own.type, dest.type)) return false;
-  if (dest.dest_qpn != m.from.base()->qp_num || dest.port_id != own.dest_port_id || dest.dest_port_id != own.port_id)
-    return false;
-  return own.type == IBV_QPT_UC || dest.expected_psn.load(std::memory_order_relaxed) == m.from.sq.psn;
-}
 
 enum class Found { Owner, Nobody, BadSrq };
 
@@ -265,12 +251,12 @@ void close_connection(Fabric& fabric, Qp& qp) {
 Reply respond(const Message& m) {
   const QpShared& own = *m.from.shared;
   const SendQueue& sq = m.from.sq;
-  if (sq.peer == nullptr || !port_up(m.fabric, own.port_id) || !port_up(m.fabric, own.dest_port_id))
+  if (sq.peer == nullptr || !link_up(m.fabric, own.port_id) || !link_up(m.fabric, own.dest_port_id))
     return {Reply::Lost};
   if (sq.peer_slot != kHubSlot && !m.fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return {Reply::Lost};
   QpShared& dest = sq.peer->qps[index_of_qpn(own.dest_qpn)];
   RobustGuard guard(dest.lock, m.fabric.stamp());
-  if (!accepts(m, own, dest)) return {Reply::Lost};
+  if (!accepts(m.from, own, dest)) return {Reply::Lost};
   Owner owner;
   switch (find_owner(m, dest, owner)) {
     case Found::Owner:

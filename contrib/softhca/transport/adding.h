@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How an entry gets into a completion queue, step by step. The queue's lock is held from the first to the last.
+#include <atomic>
+#include <cstdint>
+
+#include "fabric/fabric.h"
+#include "fabric/layout.h"
+
+namespace softhca {
+
+// Without a call of the compiler's library, which std::has_single_bit is for processors that may lack an instruction for it.
+constexpr bool is_power_of_two(uint32_t n) {
+  return n != 0 && (n & (n - 1)) == 0;
+}
+
+// The entry of a number; nullptr when the queue is not sane.
+inline CqEntry* entry_at(Slot& slot, const CqShared& cq, uint32_t number) {
+  if (!is_power_of_two(cq.capacity)) return nullptr;
+  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
+  return reinterpret_cast<CqEntry*>(Fabric::at(slot, offset, sizeof(CqEntry)));
+}
+
+inline bool full(CqShared& cq, uint32_t tail) {
+  if (tail - cq.head_seen < cq.cqe) return false;
+  cq.head_seen = cq.head.load(std::memory_order_acquire);
+  return tail - cq.head_seen >= cq.cqe;
+}
+
+// Who held the lock before may have died between adding an entry and saying so.
+[[gnu::cold, gnu::noinline]] void settle_adding(Slot& slot, CqShared& cq);
+inline void finish_adding(Slot& slot, CqShared& cq) {
+  if (cq.adding.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    settle_adding(slot, cq);
+}
+
+// The next entry, to be filled in; nullptr: there is no such queue any more, or it is full.
+inline CqEntry* next_entry(Slot& slot, CqShared& cq, uint32_t tail) {
+  if (cq.in_use.load(std::memory_order_relaxed) == 0 || full(cq, tail)) return nullptr;
+  return entry_at(slot, cq, tail);
+}
+
+// What CqShared::adding says of a taker that is one of the slot's own QPs; 0 for those of the hub, which nobody flushes.
+inline uint64_t adding_for(const Slot& slot, const QpShared* taker, uint32_t tail) {
+  const auto index = static_cast<uint64_t>(taker - slot.qps);
+  return taker >= slot.qps && index < kQpsPerSlot ? uint64_t{tail} << 32 | (index + 1) : 0;
+}
+
+// Who asks for solicited events only is told of errors as well.
+inline bool is_solicited(const CqEntry& entry) {
+  return entry.solicited != 0 || entry.status != 0;
+}
+inline bool wants_event(uint32_t armed, bool solicited) {
+  return armed == kCqArmed || (armed == kCqArmedSolicited && solicited);
+}
+
+// Such an entry is in the queue, and its lock is free again: the owner is told, for `armed` says that it has asked for that.
+void announce(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index, uint32_t armed);
+
+}  // namespace softhca

@@ -45,14 +45,18 @@ static void connect_to(struct ibv_qp* qp, uint32_t other) {
   attr.ah_attr.dlid = port.lid;
   attr.ah_attr.port_num = attr.ah_attr.is_global = attr.ah_attr.grh.hop_limit = 1;
   attr.ah_attr.grh.dgid = gid;
-  require(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0, "RTR");
+  require(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
+          "RTR");
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = 14;
   attr.retry_cnt = attr.rnr_retry = 7;
   attr.max_rd_atomic = 1;
-  require(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0, "RTS");
+  require(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                            IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+          "RTS");
 }
 
 static void take(struct ibv_cq* cq) {
@@ -89,12 +93,12 @@ int main(int argc, char** argv) {
   if (strcmp(what, "post_inline") == 0) send.send_flags = IBV_SEND_INLINE;
   for (int round = 0; round < kWarmUp + kRounds; ++round) {
     const int counts = round >= kWarmUp;
-#define COLLECTED(name, loop)                                                            \
-  do {                                                                                   \
-    const int collect = counts && strcmp(what, name) == 0;                               \
-    if (collect) CALLGRIND_TOGGLE_COLLECT;                                               \
-    for (int i = 0; i < kWindow; ++i) loop;                                              \
-    if (collect) CALLGRIND_TOGGLE_COLLECT;                                               \
+#define COLLECTED(name, loop)                              \
+  do {                                                     \
+    const int collect = counts && strcmp(what, name) == 0; \
+    if (collect) CALLGRIND_TOGGLE_COLLECT;                 \
+    for (int i = 0; i < kWindow; ++i) loop;                \
+    if (collect) CALLGRIND_TOGGLE_COLLECT;                 \
   } while (0)
     COLLECTED("post_recv", require(ibv_post_recv(to, &receive, &bad_receive) == 0, "ibv_post_recv"));
     COLLECTED(send.send_flags != 0 ? "post_inline" : "post_send",

@@ -27,9 +27,13 @@ void cancel(Qp& qp);
 // Who polls helps: whether a QP's time has come, and what the engine would do then.
 constexpr uint64_t kNever = UINT64_MAX;
 extern std::atomic<uint64_t> next_qp_ns;  // kNever: none waits
+extern std::atomic<uint64_t> polled_ns;   // when somebody last looked at it while one waited
 inline bool timer_due() {
   const uint64_t next = next_qp_ns.load(std::memory_order_relaxed);
-  return next != kNever && next <= Fabric::now_ns();
+  if (next == kNever) return false;
+  const uint64_t now = Fabric::now_ns();
+  polled_ns.store(now, std::memory_order_relaxed);
+  return next <= now;
 }
 void run_send_queues();
 

@@ -28,8 +28,8 @@ std::string path_of(pid_t pid, const char* file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
 }
 
-/// Nothing, and errno is set, if it cannot be read.
-std::optional<std::string> contents(const std::string& path) {
+/// Nothing, and errno is set, if it cannot be read. A process may end meanwhile: libstdc++ throws what read(2) says then.
+std::optional<std::string> contents(const std::string& path) try {
   errno = 0;
   std::ifstream file(path);
   if (!file) {
@@ -37,6 +37,9 @@ std::optional<std::string> contents(const std::string& path) {
   }
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   return file.bad() || (text.empty() && errno != 0) ? std::nullopt : std::optional(std::move(text));
+} catch (const std::ios_base::failure& error) {
+  errno = error.code().value();
+  return std::nullopt;
 }
 
 std::optional<uid_t> owner_of(pid_t pid) {

@@ -10,16 +10,7 @@ namespace fabric {
 namespace {
 
 int read_counter(const mca_base_pvar_t* variable, void* value, void* /*object*/) noexcept {
-  const auto& spec = *static_cast<const CounterSpec*>(variable->ctx);
-  std::uint64_t sum = 0;
-  if (spec.shared != nullptr) {
-    sum = spec.shared->load(std::memory_order_relaxed);
-  } else {
-    for (Counters& context : counters) {
-      sum += std::atomic_ref(context.*spec.value).load(std::memory_order_relaxed);
-    }
-  }
-  *static_cast<unsigned long long*>(value) = sum;
+  *static_cast<unsigned long long*>(value) = value_of(*static_cast<const CounterSpec*>(variable->ctx));
   return OPAL_SUCCESS;
 }
 
@@ -51,6 +42,17 @@ constexpr auto kReadFlags =
     static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS);
 
 }  // namespace
+
+std::uint64_t value_of(const CounterSpec& spec) noexcept {
+  if (spec.shared != nullptr) {
+    return spec.shared->load(std::memory_order_relaxed);
+  }
+  std::uint64_t sum = 0;
+  for (Counters& context : counters) {
+    sum += std::atomic_ref(context.*spec.value).load(std::memory_order_relaxed);
+  }
+  return sum;
+}
 
 void set_level_count(std::uint32_t processes) noexcept {
   std::uint32_t none = 0;

@@ -74,6 +74,7 @@ struct Params {
   int heal_timeout = 60;
   int dump_signal = 0;
   int hang_socket = 1;
+  int top = 0;
   int keepalive = 0;
   char* trace = nullptr;
   char* report = nullptr;
@@ -337,6 +338,10 @@ inline constexpr std::array kParamTable = {
         "hang_socket", &Params::hang_socket, 1, 0, 1, 7,
         "1: this user and root may ask the process what it waits for, by fabric_hang, over a socket that only they are "
         "answered on. 0: nobody can"),
+    number_param(
+        "top", &Params::top, 0, 0, 1, 7,
+        "1: the process shows this user and root, by fabric_top, what it sends to each peer and waits for, in a page of "
+        "shared memory that it writes twice a second while it is inside MPI. 0: it counts and shows nothing"),
     text_param(
         "trace", &Params::trace, nullptr, 7,
         "File for a timeline of connection set-up, written at the end for Chrome's or Perfetto's trace viewer and "

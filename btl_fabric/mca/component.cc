@@ -197,6 +197,9 @@ int Component::progress_all() noexcept {
   if (connections_->take_question()) {
     answer_question(modules_, *connections_);
   }
+  if (connections_->take_look() && top_ != nullptr) {
+    top_->publish(modules_);
+  }
   for (const cpc::Upcall& upcall : upcalls) {
     if (const auto* event = std::get_if<cpc::AsyncEvent>(&upcall)) {
       for (const auto& module : modules_) {
@@ -304,6 +307,7 @@ void Component::wait_for_goodbyes(Poll poll, bool of_peers_too) noexcept {
 void Component::take_down() noexcept {
   only_port_ = nullptr;
   dump_signal::forget();
+  top_.reset();
   connections_.reset();
   while (!modules_.empty()) {
     modules_.pop_back();  // endpoints of the first context outlive those of others

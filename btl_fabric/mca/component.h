@@ -18,6 +18,7 @@
 #include "btl_fabric/mca/directed_sends.h"
 #include "btl_fabric/mca/job_reporter.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/top_publisher.h"
 #include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
 #include "common/ports/process_info.h"
@@ -157,6 +158,7 @@ class Component {
   std::vector<std::unique_ptr<RegionCache>> shared_caches_;  ///< of devices that register large memory together
   std::unique_ptr<cpc::Trace> trace_;
   std::unique_ptr<JobReporter> job_reporter_;  ///< null: nobody has asked for it
+  std::unique_ptr<TopPublisher> top_;          ///< null: it shows nothing
   // In this order: both the progress thread and the links know the watch.
   PacketWatch packet_watch_{[this] { connections_->start_ticks(); }};
   std::unique_ptr<cpc::ConnectionManager> connections_;

@@ -15,6 +15,7 @@
 #include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/port_share.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/mca/top_publisher.h"
 #include "common/ports/port_paths.h"
 #include "cpc/registry/registry.h"
 
@@ -302,6 +303,7 @@ Status Component::start_connections() {
   settings.connect_limit = static_cast<std::size_t>(values.connect_limit);
   settings.cpcs = cpcs_;
   settings.takes_questions = values.hang_socket != 0;
+  settings.look_ms = values.top != 0 ? TopPublisher::kPeriodMs : 0;
   settings.trace = trace_.get();
   settings.tick = [this] { return packet_watch_.tick(); };
   auto connections = cpc::ConnectionManager::start(settings, std::move(methods_), cpc::make_rc_queue_pairs);
@@ -353,6 +355,13 @@ Status Component::publish() {
     return failure("Open MPI did not take the modex (error " + std::to_string(rc) + ")");
   }
   job_reporter_ = JobReporter::begin(modules_, queues_, &component_->btl_version);
+  if (params().top != 0) {
+    if (auto top = TopPublisher::begin(modules_); top) {
+      top_ = std::move(*top);
+    } else {
+      report_idle_setting("btl_fabric_top: " + top.error().text);  // the job does not need it
+    }
+  }
   return {};
 }
 

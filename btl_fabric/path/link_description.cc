@@ -34,9 +34,9 @@ std::string line_of_queue(const Json& queue, std::size_t place) {
 
 }  // namespace
 
-std::size_t count_of(const FragmentQueue& messages) noexcept {
-  std::size_t count = 0;
-  for (const Fragment* one = messages.front(); one != nullptr; one = one->next) {
+std::uint32_t count_of(const FragmentQueue& messages, std::size_t most) noexcept {
+  std::uint32_t count = 0;
+  for (const Fragment* one = messages.front(); one != nullptr && count < most; one = one->next) {
     ++count;
   }
   return count;
@@ -99,6 +99,27 @@ void LinkDescription::add_to(Json& into) const {
     into["rdma"] = {
         {"operations", rdma.outstanding()}, {"under_way", rdma.in_flight()}, {"unanswered", rdma.replies_to_come()}};
   }
+}
+
+std::uint32_t LinkDescription::packets_taken() const noexcept {
+  std::uint32_t sum = link_.ring_counts_->taken;
+  for (const LinkQueue& queue : link_.queues_) {
+    sum += queue.counts->taken;
+  }
+  return sum;
+}
+
+void LinkDescription::add_to(top::Peer& row) const noexcept {
+  for (const LinkQueue& queue : link_.queues_) {
+    const std::uint32_t credits = queue.is_shared ? top::Peer::kNone : queue.credits.sendable();
+    (credits == 0 ? row.wait_for_credit : row.wait_for_room) += count_of(queue.waiting, kMostWaiting);
+    row.under_way += queue.in_flight;
+    if (credits < row.credits) {
+      row.credits = credits;
+      row.credits_queue = link_.path_.receive_queues()[queue.index].size;
+    }
+  }
+  row.rdma_open += link_.rdma_.outstanding();
 }
 
 void append_link(std::string& text, const Json& link, const std::string& indent) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What goes over a link now, for somebody who looks for the reason of a hang: in words, or as JSON for contrib/fabric_hang.
+// What goes over a link now: in words, or as JSON for contrib/fabric_hang, for somebody who looks for the reason of a hang, and as numbers
+// for contrib/fabric_top.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "btl_fabric/path/link.h"
+#include "common/base/top_page.h"
 
 namespace fabric {
 
@@ -22,6 +24,10 @@ class LinkDescription {
   [[nodiscard]] std::uint64_t position() const noexcept;
   /// Puts "queues", an array, into `into`, and "rdma" if there is any.
   void add_to(nlohmann::ordered_json& into) const;
+  /// Adds what waits and is under way to a row of contrib/fabric_top, and puts the fewest credits there.
+  void add_to(top::Peer& row) const noexcept;
+  /// Packets that have been taken of this link alone, or, where one is made anew, of those before it too. The number goes round.
+  [[nodiscard]] std::uint32_t packets_taken() const noexcept;
 
  private:
   [[nodiscard]] nlohmann::ordered_json of_queue(const LinkQueue& queue) const;
@@ -32,7 +38,9 @@ class LinkDescription {
 /// Appends what add_to() has put there, a line for each queue and one for RDMA; `indent` before each.
 void append_link(std::string& text, const nlohmann::ordered_json& link, const std::string& indent);
 
-/// Messages in a queue of them.
-[[nodiscard]] std::size_t count_of(const FragmentQueue& messages) noexcept;
+/// Those of which more are not counted for whoever looks often.
+inline constexpr std::size_t kMostWaiting = 10000;
+/// Messages in a queue of them, or `most`.
+[[nodiscard]] std::uint32_t count_of(const FragmentQueue& messages, std::size_t most = SIZE_MAX) noexcept;
 
 }  // namespace fabric

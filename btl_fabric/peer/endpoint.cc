@@ -13,6 +13,7 @@
 #include "btl_fabric/path/shared_send_queue.h"
 #include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "btl_fabric/peer/peer_traffic.h"
 
 namespace fabric {
 
@@ -27,6 +28,7 @@ Endpoint::Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey
       proc_(proc),
       key_(key),
       target_(std::move(target)),
+      traffic_(owner.counts_traffic() ? std::make_unique<PeerTraffic>() : nullptr),
       exchanges_cts_(target_.cpc.exchanges_cts),
       is_xrc_(target_.cpc.one_way) {}
 

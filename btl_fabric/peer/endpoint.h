@@ -31,6 +31,7 @@ class Endpoints;
 struct EndpointHealing;
 struct Obstacle;
 struct PeerCounts;
+struct PeerTraffic;
 
 /// The key of the endpoint that a connection belongs to: X queues have one for each direction.
 [[nodiscard]] inline cpc::ConnectionKey endpoint_key(cpc::ConnectionKey key) noexcept {
@@ -165,9 +166,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
     return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
   }
+  friend class CountedCalls;
   friend class DeviceLoss;
   friend class Endpoints;
   friend class EndpointsDescription;
+  friend class EndpointsTop;
 
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
            unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first);
@@ -359,7 +362,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   std::chrono::steady_clock::time_point in_state_since_;
   std::chrono::steady_clock::time_point still_since_;  ///< at every look since, it was busy and nothing had moved
   std::uint64_t position_ = 0;                         ///< at the last look
-  bool has_asked_ = false;  ///< our Connect is on its way, or joined to what the peer has begun
+  bool has_asked_ = false;                      ///< our Connect is on its way, or joined to what the peer has begun
+  const std::unique_ptr<PeerTraffic> traffic_;  ///< null: nobody counts what goes to the peer
   const bool exchanges_cts_;
   const bool is_xrc_;
   bool may_speak_first_ = true;

@@ -13,6 +13,7 @@
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoints.h"
+#include "btl_fabric/peer/peer_traffic.h"
 #include "common/ports/software_device.h"
 
 namespace fabric {
@@ -388,7 +389,12 @@ RdmaRequestQueue Endpoint::end_healing() {
   healed_at_ = std::chrono::steady_clock::now();
   const auto took =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - done->since);
-  owner_.report_healed(*this, done->why, took, owner_.path().counters().packets_resent - done->resent_before);
+  const std::uint64_t resent = owner_.path().counters().packets_resent - done->resent_before;
+  if (traffic_ != nullptr) {
+    ++traffic_->heals;
+    traffic_->packets_resent += resent;
+  }
+  owner_.report_healed(*this, done->why, took, resent);
   return done->backlog.requests;
 }
 

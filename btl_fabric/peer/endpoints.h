@@ -105,8 +105,10 @@ class Endpoints final : private PathEvents {
   friend class DeviceLoss;
   friend class Endpoint;
   friend class EndpointsDescription;
+  friend class EndpointsTop;
 
   // For endpoints
+  [[nodiscard]] bool counts_traffic() const noexcept { return counts_traffic_; }
   /// The device is gone: there are no new connections.
   [[nodiscard]] bool is_lost() const noexcept { return loss_ != Loss::kNone; }
   [[nodiscard]] bool leads_elsewhere(const Endpoint& endpoint) const noexcept {
@@ -246,6 +248,7 @@ class Endpoints final : private PathEvents {
   std::chrono::milliseconds heal_timeout_{0};
   std::chrono::milliseconds heal_pause_{0};
   std::vector<Endpoint*> healing_;  ///< those with a link that has broken
+  bool counts_traffic_ = false;     ///< EndpointsTop::watch()
   bool is_ending_ = false;          ///< the upper layer is gone
   enum class Loss : std::uint8_t { kNone, kHeardOf, kUnderWay, kDone };
   Loss loss_ = Loss::kNone;  ///< of the device

@@ -22,6 +22,7 @@ struct ConnectionSettings {
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
   unsigned keepalive_ms = 0;              ///< between two KeepAliveDue; 0: none is said
   std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open
+  unsigned look_ms = 0;                   ///< between two of ConnectionManager::take_look(); 0: there is none
   bool takes_questions = false;           ///< of other programs: what the process waits for (question_socket.h)
   CpcSet cpcs = kEveryCpc;                ///< those that the user lets be used
   /// Called on the progress thread every tick_ms after ConnectionManager::start_ticks(), until it says false.

@@ -60,6 +60,7 @@ class ConnectionManager::Impl {
   EventQueue<Upcall> upcalls;
   std::atomic<bool> keep_alive_is_said = false;  ///< and has not been taken
   std::atomic<bool> is_asked = false;            ///< the same
+  std::atomic<bool> is_look_due = false;         ///< the same
 
  private:
   [[nodiscard]] Status set_up(event_base* loop);
@@ -67,6 +68,7 @@ class ConnectionManager::Impl {
   void handle_inputs();
   void tick() noexcept;
   void say_keep_alive();
+  void say_look();
   void handle(const AddPort& input);
   void handle(const Answer& input);
   [[nodiscard]] std::string greeting() const;
@@ -85,6 +87,7 @@ class ConnectionManager::Impl {
   std::unordered_map<std::uint16_t, const PortContext*> ports_;
   std::optional<Timer> ticks_;
   std::optional<Timer> keep_alive_;
+  std::optional<Timer> looks_;
   std::optional<QuestionSocket> questions_;
   std::optional<AsyncEvents> async_events_;
   std::optional<XrcSenders> senders_;
@@ -115,6 +118,10 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
   if (settings_.keepalive_ms > 0) {
     keep_alive_.emplace(loop, [this] { say_keep_alive(); });
     keep_alive_->start(settings_.keepalive_ms);
+  }
+  if (settings_.look_ms > 0) {
+    looks_.emplace(loop, [this] { say_look(); });
+    looks_->start(settings_.look_ms);
   }
   if (settings_.takes_questions) {
     questions_.emplace(
@@ -153,6 +160,7 @@ void ConnectionManager::Impl::tear_down() {
   async_events_.reset();
   ticks_.reset();
   keep_alive_.reset();
+  looks_.reset();
   services_.stop();
 }
 
@@ -177,6 +185,12 @@ void ConnectionManager::Impl::say_keep_alive() {
   } catch (const std::bad_alloc&) {  // the next time will do
     keep_alive_is_said.store(false, std::memory_order_relaxed);
   }
+}
+
+void ConnectionManager::Impl::say_look() {
+  looks_->start(settings_.look_ms);
+  is_look_due.store(true, std::memory_order_relaxed);
+  upcalls.nudge();
 }
 
 void ConnectionManager::Impl::handle_inputs() {
@@ -260,6 +274,10 @@ void ConnectionManager::submit(Command command) {
 }
 bool ConnectionManager::take_question() noexcept {
   return impl_->is_asked.load(std::memory_order_relaxed) && impl_->is_asked.exchange(false, std::memory_order_relaxed);
+}
+bool ConnectionManager::take_look() noexcept {
+  return impl_->is_look_due.load(std::memory_order_relaxed) &&
+         impl_->is_look_due.exchange(false, std::memory_order_relaxed);
 }
 void ConnectionManager::answer(std::string line) {
   impl_->put(Answer{std::move(line)});

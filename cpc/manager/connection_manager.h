@@ -55,6 +55,8 @@ class ConnectionManager {
   void nudge() noexcept;
   /// True once after another program has asked what the process waits for: answer().
   [[nodiscard]] bool take_question() noexcept;
+  /// True once after each ConnectionSettings::look_ms: somebody looks on (btl_fabric_top).
+  [[nodiscard]] bool take_look() noexcept;
   /// The answer to all that have asked: a line.
   void answer(std::string line);
   /// Everything that the progress thread had to say, in order.

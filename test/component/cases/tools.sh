@@ -48,7 +48,7 @@ case_thread_sanitizer() {
   built_with tsan "$component" || return 1
   for contexts in 1 2; do
     LIMIT=900 fabric 2 --mca mca_base_component_path "$FABRIC_THREAD_SANITIZED:${OMPI_MCA_mca_base_component_path#*:}" \
-      --mca memory ^patcher --mca btl_fabric_tx_contexts "$contexts" env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)${LD_PRELOAD:+:$LD_PRELOAD}" \
+      --mca memory ^patcher --mca btl_fabric_tx_contexts "$contexts" --mca btl_fabric_top 1 env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)${LD_PRELOAD:+:$LD_PRELOAD}" \
       TSAN_OPTIONS="verbosity=1:detect_deadlocks=0:exitcode=0:log_path=$work/tsan:suppressions=$here/tsan.supp" "$check" --threads 3 --max 32768 || return 1
     says 'checks passed' || return 1
   done

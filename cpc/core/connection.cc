@@ -78,8 +78,9 @@ bool Connection::take_target(const Message& request) {
 
 void Connection::on_message(Channel&, Message message) {
   switch (message.header.type) {
-    case MessageType::kRequest:
-      break;  // comes to request_arrived(); a channel takes no second one
+    case MessageType::kRequest:  // comes to request_arrived(); a channel takes no second one
+    case MessageType::kClose:    // comes to on_lost()
+      break;
     case MessageType::kTarget:
       on_answer(Event::kTargetArrived, std::move(message));
       break;

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kEndsBodyBytes = 43;  ///< of REQUEST, TARGET and REPLY, without what there are several of
 constexpr std::size_t kEndBytes = 8;
 constexpr std::size_t kSrqBytes = 4;
+constexpr std::size_t kCloseBodyBytes = 1;
 constexpr std::uint32_t kMax24Bits = 0xffffff;
 constexpr std::size_t kLengthOffset = 6;
 constexpr auto kLastReason = static_cast<std::uint8_t>(RefuseReason::kDeviceGone);
@@ -126,6 +127,15 @@ Status read_ends(ByteReader& from, Message& message) {
   return {};
 }
 
+Status read_close(ByteReader& from, Message& message) {
+  const auto confirm_read = from.get<std::uint8_t>();
+  if (confirm_read > 1) {
+    return failure("whether the CONFIRM was read is " + std::to_string(confirm_read) + ", not 0 or 1");
+  }
+  message.confirm_read = confirm_read == 1;
+  return {};
+}
+
 Status read_body(ByteReader& from, Message& message) {
   switch (message.header.type) {
     case MessageType::kRequest:
@@ -134,6 +144,8 @@ Status read_body(ByteReader& from, Message& message) {
       return read_ends(from, message);
     case MessageType::kRefuse:
       return get_refusal(from, message);
+    case MessageType::kClose:
+      return read_close(from, message);
     case MessageType::kConfirm:
     case MessageType::kPause:
       break;
@@ -156,6 +168,8 @@ LengthRange lengths_of(MessageType type) noexcept {
               kMessageHeaderBytes + kEndsBodyBytes + (kEndBytes + kSrqBytes) * kMaxQueues};
     case MessageType::kRefuse:
       return {kMessageHeaderBytes + kRefuseBodyBytes, kMaxMessageBytes};
+    case MessageType::kClose:
+      return {kMessageHeaderBytes + kCloseBodyBytes, kMessageHeaderBytes + kCloseBodyBytes};
     case MessageType::kConfirm:
     case MessageType::kPause:
       break;
@@ -188,6 +202,8 @@ const char* to_string(MessageType type) noexcept {
       return "TARGET";
     case MessageType::kPause:
       return "PAUSE";
+    case MessageType::kClose:
+      return "CLOSE";
   }
   return "?";
 }
@@ -195,7 +211,7 @@ const char* to_string(MessageType type) noexcept {
 void put_header(ByteWriter& to, const MessageHeader& header) {
   to.put(kMessageMagic);
   to.put(kMessageVersion);
-  to.put(static_cast<std::uint8_t>(header.type));
+  to.put(static_cast<std::uint8_t>(static_cast<std::uint8_t>(header.type) | (header.by_opener ? kByOpener : 0)));
   to.put(std::uint16_t{0});
   to.put_bytes(header.proof);
   to.put(header.sender.job);
@@ -215,6 +231,15 @@ std::vector<std::byte> finish_message(ByteWriter& message) {
 }
 
 namespace {
+
+/// Of the byte that has it. It may be none.
+MessageType type_of(std::byte byte) noexcept {
+  return static_cast<MessageType>(byte & ~std::byte{kByOpener});
+}
+
+bool is_known(MessageType type) noexcept {
+  return (type >= MessageType::kRequest && type <= MessageType::kPause) || type == MessageType::kClose;
+}
 
 /// Magic and version.
 Status check_origin(std::span<const std::byte> received) {
@@ -239,8 +264,7 @@ Status check_start(std::span<const std::byte> received) {
   if (Status origin = check_origin(received); !origin) {
     return origin;
   }
-  if (received.size() > 5 &&
-      (received[5] < std::byte{1} || received[5] > static_cast<std::byte>(MessageType::kPause))) {
+  if (received.size() > 5 && !is_known(type_of(received[5]))) {
     return failure("message type " + std::to_string(std::to_integer<int>(received[5])) + " is unknown");
   }
   return {};
@@ -249,7 +273,9 @@ Status check_start(std::span<const std::byte> received) {
 MessageHeader get_header(ByteReader& from) {
   MessageHeader header;
   (void)from.take(5);  // magic and version: checked
-  header.type = static_cast<MessageType>(from.get<std::uint8_t>());
+  const auto type = static_cast<std::byte>(from.get<std::uint8_t>());
+  header.type = type_of(type);
+  header.by_opener = (type & std::byte{kByOpener}) != std::byte{0};
   header.length = from.get<std::uint16_t>();
   from.get_bytes(header.proof);
   header.sender.job = from.get<std::uint32_t>();
@@ -291,6 +317,8 @@ std::vector<std::byte> encode(const Message& message) {
     put_ends(to, message);
   } else if (message.header.type == MessageType::kRefuse) {
     put_refusal(to, message, kMaxRefuseText);
+  } else if (message.header.type == MessageType::kClose) {
+    to.put(static_cast<std::uint8_t>(message.confirm_read ? 1 : 0));
   }
   return finish_message(to);
 }
@@ -313,8 +341,8 @@ Result<std::optional<MessageHeader>> decode_header(std::span<const std::byte> re
     return tl::unexpected(std::move(start).error());
   }
   if (received.size() >= 8) {
-    const auto type = static_cast<MessageType>(received[5]);
-    if (Status length = check_length(type, load_be<std::uint16_t>(received.data() + kLengthOffset)); !length) {
+    const auto length_told = load_be<std::uint16_t>(received.data() + kLengthOffset);
+    if (Status length = check_length(type_of(received[5]), length_told); !length) {
       return tl::unexpected(std::move(length).error());
     }
   }

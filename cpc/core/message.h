@@ -6,11 +6,11 @@
 //     offset size
 //          0    4  magic, kMessageMagic
 //          4    1  version, kMessageVersion
-//          5    1  type, MessageType
+//          5    1  type, MessageType; over TCP with kByOpener, if the sender has opened the channel that the message is of
 //          6    2  length of the whole message, header included
-//          8   16  proof, a keyed hash of all the rest (message_key.h). Its key is the token of the process that *listens*
-//                  on this channel, whoever sends the message: from the side that opened the channel it proves that it
-//                  belongs to the job, from the listener that it is who was meant
+//          8   16  proof, a keyed hash of all the rest, and of the message's place (message_key.h). Its key is the token of
+//                  the process that *listens*, whoever sends the message: from the side that has connected it proves that
+//                  it belongs to the job, from the listener that it is who was meant
 //         24    8  sender: job, rank
 //         32    8  target: job, rank
 //         40    2  sender's port, index
@@ -22,8 +22,9 @@
 //     body of REQUEST, TARGET and REPLY  body of REFUSE               body of CONFIRM and PAUSE
 //          52    1  link                      52    1  RefuseReason        none
 //          53    1  mtu                       53    4  newest incarnation that the sender knows
-//          54    2  lid                       57    2  length of the text
-//          56   16  gid                       59    n  text, at most kMaxRefuseText bytes
+//          54    2  lid                       57    2  length of the text     of CLOSE
+//          56   16  gid                       59    n  text, at most        52    1  1 if the sender has read the CONFIRM
+//                                                      kMaxRefuseText bytes            of the channel, else 0
 //          72   16  subnet, prefix
 //          88    1  subnet, bits
 //          89    1  queue pair count n, 1 to kMaxQueues
@@ -38,14 +39,18 @@
 // of the target that the REQUEST is answered with: TARGET at once, REPLY when messages may come, with the numbers of the
 // receive queues that they are for.
 //
-// Over TCP the listener has the first word, so that no message that was heard on one channel is good on another. HELLO has
-// no more than this:
+// Over TCP all channels of two processes may share one connection. A message is of the channel whose ports, attempt and
+// incarnation it names, and that the side with kByOpener has opened by a REQUEST. A side that is done with a channel says CLOSE;
+// the connection's end is the end of all of them. Who hears of a channel that it has closed takes no notice.
+//
+// The listener has the first word, so that no message that was heard on one connection is good on another. HELLO has no more
+// than this:
 //
 //          0    4  magic
 //          4    1  version
 //          5    1  kHelloType
 //          6    2  length, kHelloBytes
-//          8   16  nonce, which the proofs of the channel depend on
+//          8   16  nonce, which the proofs on this connection depend on
 #pragma once
 
 #include <array>
@@ -67,10 +72,11 @@
 namespace fabric::cpc {
 
 inline constexpr std::uint32_t kMessageMagic = 0x62664f42;  // "bfOB"
-inline constexpr std::uint8_t kMessageVersion = 4;
+inline constexpr std::uint8_t kMessageVersion = 5;
 inline constexpr std::size_t kMessageHeaderBytes = 52;
 inline constexpr std::size_t kProofOffset = 8;
-inline constexpr std::uint8_t kHelloType = 7;  ///< no MessageType: a HELLO is nothing but the first word
+inline constexpr std::uint8_t kByOpener = 0x80;  ///< a bit of the byte that has the type
+inline constexpr std::uint8_t kHelloType = 7;    ///< no MessageType: a HELLO is nothing but the first word
 inline constexpr std::size_t kHelloBytes = kProofOffset + sizeof(Nonce);
 inline constexpr std::size_t kRefuseBodyBytes = 7;  ///< before the text
 inline constexpr std::size_t kMaxRefuseText = 512;
@@ -83,6 +89,7 @@ enum class MessageType : std::uint8_t {
   kRefuse = 4,
   kTarget = 5,
   kPause = 6,  ///< the channel is closed to let others go first; the side that opened it comes back
+  kClose = 8,  ///< over TCP: the sender is done with the channel
 };
 
 /// Why a side will not connect. Values travel and never change their meaning; the text says it for users.
@@ -110,6 +117,7 @@ struct MessageHeader {
   std::uint16_t target_port = 0;
   std::uint32_t attempt = 0;
   std::uint32_t incarnation = 0;
+  bool by_opener = false;  ///< over TCP: its sender has opened the channel
 };
 
 /// A message; which of the fields after the header count depends on its type.
@@ -121,6 +129,7 @@ struct Message {
   RefuseReason reason = RefuseReason::kFailed;  ///< REFUSE
   std::uint32_t newest = 0;                     ///< REFUSE: newest incarnation that the sender knows; 0: none
   std::string text;                             ///< REFUSE: for the user; printable ASCII
+  bool confirm_read = false;                    ///< CLOSE: the sender has read the CONFIRM
 };
 
 /// "REQUEST"

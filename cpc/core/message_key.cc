@@ -45,28 +45,30 @@ std::uint32_t secret_number(const JobToken& token, std::span<const std::byte> wh
   return load_be<std::uint32_t>(hash.data());
 }
 
-Proof MessageKey::proof_of(std::span<const std::byte> message) const noexcept {
+Proof MessageKey::proof_of(std::span<const std::byte> message, MessagePlace place) const noexcept {
   constexpr std::size_t kAfterProof = kProofOffset + std::tuple_size_v<Proof>;
   assert(message.size() >= kAfterProof);
   prepare();
+  std::array<std::byte, 8> where{};
+  store_be(where.data(), place.number << 1 | (place.by_listener ? 1 : 0));
   crypto_generichash_state state;
   Proof proof;
   (void)crypto_generichash_init(&state, bytes_of(token_), token_.size(), proof.size());
-  for (const std::span<const std::byte> part :
-       {std::span<const std::byte>(nonce_), message.first(kProofOffset), message.subspan(kAfterProof)}) {
+  for (const std::span<const std::byte> part : {std::span<const std::byte>(nonce_), std::span<const std::byte>(where),
+                                                message.first(kProofOffset), message.subspan(kAfterProof)}) {
     (void)crypto_generichash_update(&state, bytes_of(part), part.size());
   }
   (void)crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(proof.data()), proof.size());
   return proof;
 }
 
-void MessageKey::sign(std::span<std::byte> message) const noexcept {
-  const Proof proof = proof_of(message);
+void MessageKey::sign(std::span<std::byte> message, MessagePlace place) const noexcept {
+  const Proof proof = proof_of(message, place);
   std::copy(proof.begin(), proof.end(), message.begin() + kProofOffset);
 }
 
-bool MessageKey::has_signed(std::span<const std::byte> message) const noexcept {
-  const Proof proof = proof_of(message);
+bool MessageKey::has_signed(std::span<const std::byte> message, MessagePlace place) const noexcept {
+  const Proof proof = proof_of(message, place);
   return sodium_memcmp(proof.data(), message.data() + kProofOffset, proof.size()) == 0;
 }
 

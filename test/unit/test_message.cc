@@ -20,6 +20,8 @@ Message example(MessageType type) {
   message.header.target_port = 0x405;
   message.header.attempt = 0x01000002;
   message.header.incarnation = 0x0a0b0c0d;
+  message.header.by_opener = true;
+  message.confirm_read = true;
   message.address.link = Transport::kRoce;
   message.address.lid = 0x1234;
   message.address.gid.raw[0] = 0xfe;
@@ -35,7 +37,8 @@ Message example(MessageType type) {
 }
 
 constexpr MessageType kTypes[] = {MessageType::kRequest, MessageType::kReply,  MessageType::kConfirm,
-                                  MessageType::kRefuse,  MessageType::kTarget, MessageType::kPause};
+                                  MessageType::kRefuse,  MessageType::kTarget, MessageType::kPause,
+                                  MessageType::kClose};
 
 START_TEST(messages_come_back) {
   for (const MessageType type : kTypes) {
@@ -48,12 +51,14 @@ START_TEST(messages_come_back) {
     ck_assert(got->header.sender == sent.header.sender && got->header.target == sent.header.target);
     ck_assert_uint_eq(got->header.incarnation, 0x0a0b0c0d);
     ck_assert(got->header.sender_port == 3 && got->header.target_port == 0x405 && got->header.attempt == 0x01000002);
-    if (type != MessageType::kConfirm && type != MessageType::kRefuse && type != MessageType::kPause) {
+    ck_assert(got->header.by_opener);
+    if (type == MessageType::kRequest || type == MessageType::kReply || type == MessageType::kTarget) {
       ck_assert(got->address == sent.address && got->ends == sent.ends && got->xrc == sent.xrc);
     }
     if (type == MessageType::kRefuse) {
       ck_assert(got->reason == sent.reason && got->text == sent.text && got->newest == sent.newest);
     }
+    ck_assert(got->confirm_read == (type == MessageType::kClose));
   }
 }
 END_TEST
@@ -61,6 +66,7 @@ END_TEST
 START_TEST(layout_is_as_documented) {
   const std::vector<std::byte> bytes = encode(example(MessageType::kRequest));
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x62664f42);
+  ck_assert_uint_eq(std::to_integer<unsigned>(bytes[5]), 0x81);
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + 6), bytes.size());
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 28), 0x01020304);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + 44), 0x01000002);

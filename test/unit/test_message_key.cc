@@ -32,23 +32,40 @@ Bytes message() {
   return bytes;
 }
 
-Bytes signed_with(const JobToken& token, const Nonce& nonce) {
+Bytes signed_with(const JobToken& token, const Nonce& nonce, MessagePlace place = {}) {
   Bytes bytes = message();
-  MessageKey(token, nonce).sign(bytes);
+  MessageKey(token, nonce).sign(bytes, place);
   return bytes;
 }
 
-/// Of Python: hashlib.blake2b(nonce + message[:8] + message[24:], key=token, digest_size=16)
-START_TEST(a_proof_is_what_another_library_computes) {
-  const Bytes bytes = signed_with(kToken, kNonce);
+std::string proof_in(const Bytes& message) {
   std::string proof;
   for (std::size_t i = 0; i < 16; ++i) {
     char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(bytes[kProofOffset + i]));
+    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(message[kProofOffset + i]));
     proof += digits;
   }
-  test::check_text(proof, "e01357105c74cdddaeb883855220fb24");
+  return proof;
+}
+
+/// Of Python: hashlib.blake2b(nonce + place.to_bytes(8, "big") + message[:8] + message[24:], key=token, digest_size=16), with a
+/// place of 0, and of 5 << 1 | 1
+START_TEST(a_proof_is_what_another_library_computes) {
+  const Bytes bytes = signed_with(kToken, kNonce);
+  test::check_text(proof_in(bytes), "afe3fb7fceb7dee5d7c4341ed3f2be6c");
   ck_assert(MessageKey(kToken, kNonce).has_signed(bytes));
+  test::check_text(proof_in(signed_with(kToken, kNonce, {true, 5})), "c828ed62ce8322d377c45954191805b6");
+}
+END_TEST
+
+/// What was heard is good once, and in one direction.
+START_TEST(a_proof_is_good_in_one_place) {
+  const MessageKey key(kToken, kNonce);
+  const Bytes third = signed_with(kToken, kNonce, {false, 2});
+  for (std::uint64_t number = 0; number < 10; ++number) {
+    ck_assert(key.has_signed(third, {false, number}) == (number == 2));
+    ck_assert(!key.has_signed(third, {true, number}));
+  }
 }
 END_TEST
 
@@ -97,6 +114,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite("message_key", {a_proof_is_what_another_library_computes, every_bit_counts,
-                                                 secret_numbers_depend_on_the_token, nonces_are_never_the_same});
+  return fabric::test::run_suite(
+      "message_key", {a_proof_is_what_another_library_computes, a_proof_is_good_in_one_place, every_bit_counts,
+                      secret_numbers_depend_on_the_token, nonces_are_never_the_same});
 }

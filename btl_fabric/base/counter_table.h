@@ -12,6 +12,7 @@
 #include "btl_fabric/base/peer_room.h"
 #include "common/accounting/region_budget.h"
 #include "cpc/core/unknown_peers.h"
+#include "cpc/oob/tcp_connections.h"
 #include "cpc/queue_pairs/xrc_counts.h"
 
 namespace fabric {
@@ -147,6 +148,9 @@ inline constexpr std::array kCounterTable = {
                 &cpc::xrc_targets_made},
     CounterSpec{"xrc_targets_opened", nullptr, "Those that another process had made before, and this one uses too",
                 &cpc::xrc_targets_opened},
+    CounterSpec{"tcp_connections_opened", nullptr,
+                "TCP connections opened to set up connections: links of one pair of processes share one",
+                &cpc::tcp_connections_opened},
     CounterSpec{"unknown_peers_refused", nullptr,
                 "Connections refused because whoever asked for them was not of this job, or made no sense",
                 &cpc::unknown_peers_refused},

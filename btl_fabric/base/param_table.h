@@ -284,9 +284,10 @@ inline constexpr std::array kParamTable = {
         "oob_if_exclude", &Params::oob_if_exclude, nullptr, 2,
         "Network interfaces and networks that connections are not set up over TCP on, separated by commas; those "
         "that a host does not have are passed over. Not together with oob_if_include"),
-    number_param("connect_limit", &Params::connect_limit, 128, 1, 65536, 5,
-                 "Connections that a process opens at once, each with a TCP socket where oob sets them up, and those "
-                 "over TCP that it lets its peers open; more wait for their turn"),
+    number_param(
+        "connect_limit", &Params::connect_limit, 128, 1, 65536, 5,
+        "Connections that a process opens at once; with oob the peers that it connects to at once, each by one "
+        "TCP socket for all ports and contexts, and those that it lets connect to it; more wait for their turn"),
     number_param("oob_priority", &Params::oob_priority, 50, 0, 100, 6, "Priority of connection set-up over TCP"),
     number_param("xoob_priority", &Params::xoob_priority, 60, 0, 100, 6,
                  "Priority of connection set-up over TCP for X queues"),

@@ -69,9 +69,9 @@ void write_all(int socket, const std::vector<std::byte>& bytes) {
   }
 }
 
-void write_signed(int socket, const MessageKey& key, const Message& message) {
+void write_signed(int socket, const MessageKey& key, const Message& message, MessagePlace place) {
   std::vector<std::byte> bytes = encode(message);
-  key.sign(bytes);
+  key.sign(bytes, place);
   write_all(socket, bytes);
 }
 
@@ -130,12 +130,19 @@ void answer(int listener, std::size_t peers) {
     Message reply = ends_of(request->header.target.rank);
     reply.header = request->header;
     reply.header.type = MessageType::kReply;
+    reply.header.by_opener = false;
     std::swap(reply.header.sender, reply.header.target);
-    write_signed(socket.get(), MessageKey(token(), nonce), reply);
+    const MessageKey key(token(), nonce);
+    write_signed(socket.get(), key, reply, {true, 0});
     if (const auto confirm = read_message(socket.get()); !confirm || confirm->header.type != MessageType::kConfirm) {
       std::fputs("no CONFIRM\n", stderr);
       std::exit(1);
     }
+    Message close;
+    close.header = reply.header;
+    close.header.type = MessageType::kClose;
+    close.confirm_read = true;
+    write_signed(socket.get(), key, close, {true, 1});
   }
 }
 
@@ -156,12 +163,13 @@ void ask(std::uint16_t port, std::size_t peers) {
       request.header.target = {kJob, 0};
       request.header.attempt = 1;
       request.header.incarnation = 1;
+      request.header.by_opener = true;
       const auto key = read_key(socket.get());
       if (!key) {
         std::fputs("no HELLO\n", stderr);
         std::exit(1);
       }
-      write_signed(socket.get(), keys.emplace_back(*key), request);
+      write_signed(socket.get(), keys.emplace_back(*key), request, {false, 0});
     }
     for (std::size_t i = 0; i < sockets.size(); ++i) {
       const FileDescriptor& socket = sockets[i];
@@ -174,10 +182,11 @@ void ask(std::uint16_t port, std::size_t peers) {
       Message confirm;
       confirm.header = reply->header;
       confirm.header.type = MessageType::kConfirm;
+      confirm.header.by_opener = true;
       std::swap(confirm.header.sender, confirm.header.target);
-      write_signed(socket.get(), keys[i], confirm);
+      write_signed(socket.get(), keys[i], confirm, {false, 1});
       std::byte byte{};
-      (void)recv(socket.get(), &byte, 1, 0);  // until it closes
+      (void)recv(socket.get(), &byte, 1, 0);  // its CLOSE
     }
   }
 }

@@ -8,7 +8,7 @@
 //     message   oob (TCP)                       rdmacm, ibcm (an id of the communication manager for every queue pair)
 //     REQUEST   first message                   a REQ for every queue pair; arrived when all of them have
 //     REPLY     answer                          a REP for every queue pair
-//     CONFIRM   then the listener closes        an RTU for every queue pair; then the channel stays, and is lost when
+//     CONFIRM   then the listener says CLOSE    an RTU for every queue pair; then the channel stays, and is lost when
 //                                               the peer disconnects
 #pragma once
 

@@ -34,6 +34,22 @@ std::unique_ptr<ConnectThrottle::Ticket> ConnectThrottle::ask(std::function<void
   return ticket;
 }
 
+std::unique_ptr<ConnectThrottle::Ticket> ConnectThrottle::take(std::function<void()> asked_to_yield) {
+  assert_on_progress_thread();
+  if (!has_room()) {
+    return nullptr;
+  }
+  std::unique_ptr<Ticket> ticket(new Ticket(*this, nullptr, std::move(asked_to_yield)));
+  give_turn(*ticket);
+  return ticket;
+}
+
+void ConnectThrottle::give_turn(Ticket& ticket) noexcept {
+  holding_.splice(holding_.end(), waiting_, ticket.place_);
+  ticket.has_turn_ = true;
+  ticket.since_ = std::chrono::steady_clock::now();
+}
+
 /// Sees to it that whoever waits is dealt with.
 void ConnectThrottle::look() noexcept {
   if (waiting_.empty()) {
@@ -51,9 +67,7 @@ void ConnectThrottle::look() noexcept {
 void ConnectThrottle::grant() {
   while (!waiting_.empty() && holding_.size() < most_) {
     Ticket& first = *waiting_.front();
-    holding_.splice(holding_.end(), waiting_, first.place_);
-    first.has_turn_ = true;
-    first.since_ = std::chrono::steady_clock::now();
+    give_turn(first);
     const std::function<void()> granted = first.granted_;  // a copy: it may destroy the ticket
     granted();
   }

@@ -48,12 +48,18 @@ class ConnectThrottle {
   [[nodiscard]] std::unique_ptr<Ticket> ask(std::function<void()> granted,
                                             std::function<void()> asked_to_yield = nullptr);
 
+  /// The same at once, if there is a turn that nobody waits for; else null.
+  [[nodiscard]] std::unique_ptr<Ticket> take(std::function<void()> asked_to_yield = nullptr);
+  /// True if there is one.
+  [[nodiscard]] bool has_room() const noexcept { return waiting_.empty() && holding_.size() < most_; }
+
   [[nodiscard]] std::size_t holding() const noexcept { return holding_.size(); }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 
  private:
   void look() noexcept;
   void grant();
+  void give_turn(Ticket& ticket) noexcept;
   void ask_to_yield();
 
   std::size_t most_;

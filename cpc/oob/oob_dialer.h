@@ -16,7 +16,7 @@
 
 namespace fabric::cpc {
 
-/// Sets what every channel's socket has: no delay for small messages, and a keepalive that notices a dead host after
+/// Sets what every socket of a stream has, and of a listener, from which accepted ones inherit it: no delay for small messages, and a keepalive that notices a dead host after
 /// about a minute, also while data waits for an acknowledgement.
 void set_channel_options(int socket) noexcept;
 

@@ -30,13 +30,6 @@ SocketAddress local_end(int socket) noexcept {
                                                                                 : SocketAddress();
 }
 
-SocketAddress remote_end(int socket) noexcept {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  return getpeername(socket, reinterpret_cast<sockaddr*>(&storage), &size) == 0 ? from_sockaddr(storage)
-                                                                                : SocketAddress();
-}
-
 /// True if a peer waits in the backlog of a listening socket.
 bool somebody_waits(int socket) noexcept {
   pollfd asked{socket, POLLIN, 0};
@@ -46,9 +39,9 @@ bool somebody_waits(int socket) noexcept {
 }  // namespace
 
 Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const Settings& settings,
-                                                       OnRequest on_request) {
+                                                       OobStreams& streams) {
   assert_on_progress_thread();
-  std::unique_ptr<OobListener> listener(new OobListener(loop, settings, std::move(on_request)));
+  std::unique_ptr<OobListener> listener(new OobListener(loop, settings, streams));
   const Result<std::uint16_t> v4 = listener->listen(false);
   const Result<std::uint16_t> v6 = listener->listen(true);
   if (!v4 && !v6) {
@@ -65,19 +58,13 @@ Result<std::unique_ptr<OobListener>> OobListener::open(event_base* loop, const S
   return listener;
 }
 
-OobListener::OobListener(event_base* loop, const Settings& settings, OnRequest on_request)
-    : loop_(loop), settings_(settings), on_request_(std::move(on_request)), pause_over_(loop, [this] { resume(); }) {
+OobListener::OobListener(event_base* loop, const Settings& settings, OobStreams& streams)
+    : loop_(loop), settings_(settings), streams_(streams), pause_over_(loop, [this] { resume(); }) {
   // The application needs descriptors too, and strangers must not have its last.
   constexpr std::size_t kPart = 16;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     most_unknown_ = std::clamp<std::size_t>(limit.rlim_cur / kPart, 2, kMaxUnknown);
-  }
-}
-
-OobListener::~OobListener() {
-  while (unknown_ > 0) {
-    drop(std::find_if(accepted_.begin(), accepted_.end(), [](const Accepted& one) { return one.unknown != nullptr; }));
   }
 }
 
@@ -124,6 +111,7 @@ Result<FileDescriptor> OobListener::listening_socket(const SocketAddress& addres
     const int only = 1;  // IPv4 has its own socket
     (void)setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
   }
+  set_channel_options(fd.get());  // which sockets that are accepted inherit
   sockaddr_storage storage;
   const socklen_t size = to_sockaddr(address, storage);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
@@ -147,9 +135,11 @@ void OobListener::accept_from(int fd) {
         return;
       }
     }
-    FileDescriptor accepted(accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    FileDescriptor accepted(accept4(fd, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted) {
-      admit(std::move(accepted));
+      admit(std::move(accepted), from_sockaddr(from));
       continue;
     }
     const int error_number = errno;
@@ -172,40 +162,39 @@ void OobListener::wait_for_descriptors(int error_number) {
   settings_.shortage.tell("accepting a TCP connection", error_number);
 }
 
-void OobListener::admit(FileDescriptor socket) {
-  set_channel_options(socket.get());
+void OobListener::admit(FileDescriptor socket, const SocketAddress& from) {
   std::list<Accepted> made(1);  // of which nobody knows until there was memory for all of it
   const Place place = made.begin();
-  place->from = remote_end(socket.get()).host;
-  place->since = Clock::now();
+  place->from = from.host;
   place->timer = std::make_unique<Timer>(loop_, [this, place] { turn_away(place); });
-  place->unknown = std::make_unique<OobChannel>(loop_, settings_.cpc, std::move(socket), settings_.token,
-                                                settings_.self, [this, place] { forget(place); });
-  place->channel = place->unknown.get();
-  place->channel->set_handler(this);
   place->timer->start(settings_.unknown_timeout_ms);
+  place->stream = &streams_.accept(std::move(socket), from, *this);
   accepted_.splice(accepted_.end(), made);
   ++unknown_;
 }
 
 /// Others wait. True if a socket that was accepted has been closed for them.
 bool OobListener::make_room() {
-  return (unknown_ < most_unknown_ && defer_one()) || turn_one_away();
-}
-
-/// The one that has waited for our main thread for longest comes back later. While the main thread computes, the backlog
-/// must not fill up: then the peers could not tell that we are there.
-bool OobListener::defer_one() {
-  const auto due = Clock::now() - kPatience;
-  for (Accepted& one : accepted_) {
-    if (one.since > due) {
-      return false;
+  if (unknown_ < most_unknown_) {
+    while (streams_.close_idle()) {
+      if (!is_full()) {
+        return true;
+      }
     }
-    if (!one.unknown && one.channel->defer()) {
-      return true;  // and it may be gone
+    if (defer_one()) {
+      return true;
     }
   }
-  return false;
+  return turn_one_away();
+}
+
+/// One that waits for our main thread comes back later. While the main thread computes, the backlog must not fill up: then
+/// the peers could not tell that we are there.
+bool OobListener::defer_one() {
+  const auto due = Clock::now() - kPatience;
+  return std::any_of(accepted_.begin(), accepted_.end(), [due](const Accepted& one) {
+    return !one.is_unknown() && one.stream->since() <= due && one.stream->give_way();  // then it is gone, and forgotten
+  });
 }
 
 /// Of the host that has the most unknown peers here, the one that has been silent for longest: a host all of whose sockets
@@ -214,12 +203,12 @@ bool OobListener::turn_one_away() {
   const auto due = Clock::now() - kPatience;
   Place chosen = accepted_.end();
   std::ptrdiff_t most = 0;
-  for (Place place = accepted_.begin(); place != accepted_.end() && place->since <= due; ++place) {
-    if (!place->unknown || !place->channel->all_is_read()) {
+  for (Place place = accepted_.begin(); place != accepted_.end(); ++place) {
+    if (!place->is_unknown() || place->stream->since() > due || !place->stream->all_is_read()) {
       continue;
     }
     const std::ptrdiff_t count = std::count_if(accepted_.begin(), accepted_.end(), [&](const Accepted& one) {
-      return one.unknown != nullptr && one.from == place->from;
+      return one.is_unknown() && one.from == place->from;
     });
     if (count > most) {
       most = count;
@@ -234,25 +223,16 @@ bool OobListener::turn_one_away() {
 }
 
 void OobListener::turn_away(Place place) {
-  drop(place);
-  unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
+  OobStream& stream = *place->stream;
+  const bool is_counted_anyway = stream.was_spoken_to();
+  stream.close();
+  if (!is_counted_anyway) {
+    unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
-/// Closes an unknown one.
-void OobListener::drop(Place place) {
-  --unknown_;
-  const std::unique_ptr<OobChannel> gone = std::move(place->unknown);  // forgets the place when it goes
-}
-
-/// A channel is gone, whoever had it: there is room for another.
-void OobListener::forget(Place place) {
-  accepted_.erase(place);
-  resume();
-}
-
-OobListener::Place OobListener::place_of(const Channel& channel) noexcept {
-  return std::find_if(accepted_.begin(), accepted_.end(),
-                      [&](const Accepted& one) { return one.unknown.get() == &channel; });
+OobListener::Place OobListener::place_of(const OobStream& stream) noexcept {
+  return std::find_if(accepted_.begin(), accepted_.end(), [&](const Accepted& one) { return one.stream == &stream; });
 }
 
 /// Accepts nobody for a while, or until a socket is closed.
@@ -270,21 +250,22 @@ void OobListener::resume() {
   }
 }
 
-void OobListener::on_message(Channel& channel, Message message) {
-  const Place place = place_of(channel);
-  std::unique_ptr<Channel> known = std::move(place->unknown);
-  place->timer.reset();
+void OobListener::on_known(OobStream& stream) {
+  place_of(stream)->timer.reset();
   --unknown_;
-  on_request_(std::move(known), std::move(message));
 }
 
-void OobListener::on_lost(Channel& channel, std::string, bool) {
-  const Place place = place_of(channel);
-  if (place->channel->was_spoken_to()) {
-    turn_away(place);
-  } else {
-    drop(place);  // a peer that changed its mind: its turn came, and with it our own request
+/// There is room for another. A peer that has said nothing has changed its mind: its turn came, and with it our own request.
+void OobListener::on_closed(OobStream& stream) {
+  const Place place = place_of(stream);
+  if (place->is_unknown()) {
+    --unknown_;
+    if (stream.was_spoken_to()) {
+      unknown_peers_refused.fetch_add(1, std::memory_order_relaxed);
+    }
   }
+  accepted_.erase(place);
+  resume();
 }
 
 }  // namespace fabric::cpc

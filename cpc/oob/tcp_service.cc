@@ -17,13 +17,11 @@ Result<std::unique_ptr<TcpService>> TcpService::start(const CpcContext& context,
     return tl::unexpected(std::move(used).error());
   }
   const ConnectionSettings& settings = *context.settings;
-  OobListener::Settings listening{
-      traits, service->shortage_, settings.token, settings.self, settings.connect_timeout_ms, settings.connect_limit,
-      {}};
+  OobListener::Settings listening{service->shortage_, settings.connect_timeout_ms, settings.connect_limit, {}};
   if (!addresses.is_open()) {
     listening.only = *used;
   }
-  auto listener = OobListener::open(context.loop, listening, context.on_request);
+  auto listener = OobListener::open(context.loop, listening, *service->streams_);
   if (!listener) {
     return failure("listening for peers", listener.error());
   }
@@ -62,7 +60,7 @@ Result<std::unique_ptr<Channel>> TcpService::open(const ChannelIdentity& identit
     const std::size_t first = (identity.attempt - 1) % addresses.size();
     std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
   }
-  return std::make_unique<OobChannel>(dialing_, traits_, identity, std::move(addresses), std::move(request));
+  return std::make_unique<OobChannel>(*streams_, identity, std::move(addresses), std::move(request));
 }
 
 }  // namespace fabric::cpc

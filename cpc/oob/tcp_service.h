@@ -15,6 +15,7 @@
 #include "cpc/oob/oob_addresses.h"
 #include "cpc/oob/oob_channel.h"
 #include "cpc/oob/oob_listener.h"
+#include "cpc/oob/oob_streams.h"
 
 namespace fabric::cpc {
 
@@ -37,20 +38,23 @@ class TcpService {
  private:
   TcpService(const CpcContext& context, const CpcTraits& traits)
       : context_(context),
-        traits_(traits),
         throttle_(context.loop, context.settings->connect_limit),
         shortage_(context.on_shortage),
-        dialing_{context.loop, &throttle_, &shortage_, context.settings->connect_timeout_ms} {}
+        streams_(std::make_unique<OobStreams>(
+            OobStreams::Environment{{context.loop, &throttle_, &shortage_, context.settings->connect_timeout_ms},
+                                    traits,
+                                    context.settings->token,
+                                    context.settings->self,
+                                    context.on_request})) {}
   [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses(const AddressFilter& filter);
 
   CpcContext context_;
-  const CpcTraits& traits_;
   std::vector<HostAddress> local_addresses_;  ///< all of them, used or not
   ConnectThrottle throttle_;                  ///< of the channels that we open
   ShortageReport shortage_;                   ///< of them and of the listener
-  const DialEnvironment dialing_;
   std::vector<std::byte> offer_;
   std::unique_ptr<OobListener> listener_;
+  std::unique_ptr<OobStreams> streams_;
 };
 
 }  // namespace fabric::cpc

@@ -318,8 +318,8 @@ class Node {
 };
 
 /// Pumps the nodes until `done`, which must come within `seconds`.
-template <class Done>
-bool run_until(std::initializer_list<Node*> nodes, Done done, double seconds = 30) {
+template <class Nodes, class Done>
+bool run_all_until(const Nodes& nodes, Done done, double seconds = 30) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!done()) {
     if (std::chrono::steady_clock::now() > limit) {
@@ -331,6 +331,11 @@ bool run_until(std::initializer_list<Node*> nodes, Done done, double seconds = 3
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return true;
+}
+
+template <class Done>
+bool run_until(std::initializer_list<Node*> nodes, Done done, double seconds = 30) {
+  return run_all_until(nodes, std::move(done), seconds);
 }
 
 inline void run_for(std::initializer_list<Node*> nodes, unsigned milliseconds) {

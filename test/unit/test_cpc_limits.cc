@@ -10,7 +10,8 @@
 #include <string_view>
 
 #include "cpc/core/message.h"
-#include "cpc/core/unknown_peers.h"
+#include "cpc/oob/oob_streams.h"
+#include "cpc/oob/tcp_connections.h"
 #include "test/unit/cpc_relay.h"
 
 namespace fabric {
@@ -36,108 +37,168 @@ int count_sockets() {
   return count;
 }
 
-/// As many come to be open, beyond `before`, and no more.
-void check_most_sockets(std::initializer_list<Node*> nodes, int before, int expected) {
-  int most = 0;
-  const auto look = [&] { return most = std::max(most, count_sockets() - before); };
-  ck_assert_msg(test::run_until(nodes, [&] { return look() >= expected; }), "%d sockets, not %d", most, expected);
-  (void)test::run_until(
-      nodes, [&] { return look() > expected; }, 0.3);
-  ck_assert_int_eq(most, expected);
-}
-
-Node::Options limited(std::uint32_t rank, std::size_t limit, std::uint16_t ports) {
+Node::Options limited(std::uint32_t rank, std::size_t limit, std::uint16_t ports = 1) {
   auto options = Node::options(rank);
   options.settings.connect_limit = limit;
   options.ports = ports;
   return options;
 }
 
-bool all_in(Fate fate, Node& a, const Node& b, std::uint16_t ports) {
-  for (std::uint16_t port = 0; port < ports; ++port) {
-    if (a.seen(a.key_to(b, port)).fate != fate) {
-      return false;
+/// Peers of one node, which have a TCP connection each.
+class Crowd {
+ public:
+  /// Ranks from 10 on.
+  Crowd(std::uint32_t count, std::size_t limit) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      nodes_.emplace_back(limited(10 + i, limit));
     }
   }
-  return true;
+  [[nodiscard]] std::deque<Node>& nodes() { return nodes_; }
+  /// All of them, and these.
+  [[nodiscard]] std::vector<Node*> with(std::initializer_list<Node*> others) {
+    std::vector<Node*> all(others);
+    for (Node& node : nodes_) {
+      all.push_back(&node);
+    }
+    return all;
+  }
+  /// How many of its connections with that node have come so far, as the crowd sees it.
+  [[nodiscard]] int count(Fate fate, const Node& center) {
+    return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(),
+                                          [&](Node& node) { return node.seen(node.key_to(center)).fate == fate; }));
+  }
+  /// The same as the node sees it.
+  [[nodiscard]] int count_at(Node& center, Fate fate) {
+    return static_cast<int>(std::count_if(
+        nodes_.begin(), nodes_.end(), [&](const Node& node) { return center.seen(center.key_to(node)).fate == fate; }));
+  }
+  [[nodiscard]] bool all_connected(Node& center) {
+    const auto all = static_cast<int>(nodes_.size());
+    return count(Fate::kConnected, center) == all && count_at(center, Fate::kConnected) == all;
+  }
+  void post(bool may) {
+    for (Node& node : nodes_) {
+      node.posts = may;
+    }
+  }
+
+ private:
+  std::deque<Node> nodes_;
+};
+
+/// As many come to be open, beyond `before`, and no more.
+void check_most_sockets(const std::vector<Node*>& nodes, int before, int expected) {
+  int most = 0;
+  const auto look = [&] { return most = std::max(most, count_sockets() - before); };
+  ck_assert_msg(test::run_all_until(nodes, [&] { return look() >= expected; }), "%d sockets, not %d", most, expected);
+  (void)test::run_all_until(
+      nodes, [&] { return look() > expected; }, 0.3);
+  ck_assert_int_eq(most, expected);
 }
 
-bool all_connected(Node& a, const Node& b, std::uint16_t ports) {
-  return all_in(Fate::kConnected, a, b, ports);
-}
-
-/// Connections that one side opens and the other answers; sockets of both are in this process.
+/// Connections that one side opens and the others answer; sockets of both are in this process.
 START_TEST(no_more_sockets_than_allowed) {
-  constexpr std::uint16_t kPorts = 60;
   for (const std::size_t limit : {1, 3, 8}) {
-    Node a(limited(1, limit, kPorts));
-    Node b(limited(2, 1000, kPorts));
-    b.posts = false;  // so that whatever is opened stays open
+    Node a(limited(1, limit));
+    Crowd crowd(24, 1000);
+    crowd.post(false);  // so that whatever is opened stays open
     const int before = count_sockets();
-    for (std::uint16_t port = 0; port < kPorts; ++port) {
-      a.connect(b, port);
+    for (const Node& node : crowd.nodes()) {
+      a.connect(node);
     }
-    check_most_sockets({&a, &b}, before, 2 * static_cast<int>(limit));
-    b.posts = true;
-    ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
-    ck_assert(test::run_until(
-        {&a, &b}, [&] { return count_sockets() == before; }, 5));  // closed after use
+    check_most_sockets(crowd.with({&a}), before, 2 * static_cast<int>(limit));
+    crowd.post(true);
+    ck_assert(test::run_all_until(crowd.with({&a}), [&] { return crowd.all_connected(a); }));
+    ck_assert(test::run_all_until(
+        crowd.with({&a}), [&] { return count_sockets() == before; }, 5));  // closed after use
   }
+}
+END_TEST
+
+/// All ports of two processes go over one connection, and that is closed some time after the last use.
+START_TEST(one_socket_for_all_ports) {
+  constexpr std::uint16_t kPorts = 60;
+  Node a(limited(1, 1, kPorts));
+  Node b(limited(2, 1, kPorts));
+  b.posts = false;
+  const int before = count_sockets();
+  const std::uint64_t opened = cpc::tcp_connections_opened;
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    a.connect(b, port);
+  }
+  check_most_sockets({&a, &b}, before, 2);
+  b.posts = true;
+  for (std::uint16_t port = 0; port < kPorts; ++port) {
+    check_connected(a, b, port);
+  }
+  ck_assert_uint_eq(cpc::tcp_connections_opened, opened + 1);
+  ck_assert(test::run_until(
+      {&a, &b}, [&] { return count_sockets() == before; }, 5));
+}
+END_TEST
+
+/// However many there were, few are kept for what may come.
+START_TEST(few_are_kept) {
+  constexpr int kPeers = 2 * cpc::OobStreams::kMostIdle;
+  Node a(1);
+  Crowd crowd(kPeers, 1000);
+  const int before = count_sockets();
+  for (const Node& node : crowd.nodes()) {
+    a.connect(node);
+  }
+  ck_assert(test::run_all_until(crowd.with({&a}), [&] { return crowd.all_connected(a); }));
+  ck_assert(test::run_all_until(
+      crowd.with({&a}), [&] { return count_sockets() - before <= kPeers; }, 5));
+  ck_assert_int_gt(count_sockets(), before);
 }
 END_TEST
 
 /// The same where it is the listener that has the limit. While its main thread computes, all who come are heard, though
 /// they are told to come back: none is left in the backlog until it is full.
 START_TEST(no_more_accepted_than_allowed) {
-  constexpr std::uint16_t kPorts = 60;
-  Node a(limited(1, 1000, kPorts));
-  Node b(limited(2, 5, kPorts));
+  constexpr int kPeers = 30;
+  Node b(limited(2, 5));
+  Crowd crowd(kPeers, 1000);
   b.posts = false;
   const int before = count_sockets();
-  for (std::uint16_t port = 0; port < kPorts; ++port) {
-    a.connect(b, port);
+  for (Node& node : crowd.nodes()) {
+    node.connect(b);
   }
   int most = 0;
-  ck_assert(test::run_until({&a, &b}, [&] {
+  ck_assert(test::run_all_until(crowd.with({&b}), [&] {
     most = std::max(most, count_sockets() - before);
-    return all_in(Fate::kAsked, b, a, kPorts);
+    return crowd.count_at(b, Fate::kAsked) == kPeers;
   }));
-  ck_assert_int_le(most, kPorts + 5);
-  test::run_for({&a, &b}, 500);
-  for (std::uint16_t port = 0; port < kPorts; ++port) {
-    ck_assert(a.seen(a.key_to(b, port)).fate == Fate::kPosted);  // it waits
-  }
+  ck_assert_int_le(most, kPeers + 5);
+  (void)test::run_all_until(
+      crowd.with({&b}), [] { return false; }, 0.5);
+  ck_assert_int_eq(crowd.count(Fate::kPosted, b), kPeers);  // they wait
   b.posts = true;
-  ck_assert(test::run_until({&a, &b}, [&] { return all_connected(a, b, kPorts) && all_connected(b, a, kPorts); }));
-  ck_assert_uint_eq(cpc::unknown_peers_refused, 0);
+  ck_assert(test::run_all_until(crowd.with({&b}), [&] { return crowd.all_connected(b); }));
+  for (Node& node : crowd.nodes()) {
+    ck_assert_int_eq(node.seen(node.key_to(b)).failed + b.seen(b.key_to(node)).failed, 0);
+  }
 }
 END_TEST
 
-/// One peer computes, for long; the other's turn comes all the same, and then the first's.
+/// Some peers compute, for long; another's turn comes all the same, and then the first ones'.
 START_TEST(a_peer_that_computes_holds_nobody_up) {
-  constexpr std::uint16_t kPorts = 4;
-  Node a(limited(1, 2, kPorts));
-  Node busy(limited(2, 100, kPorts));
-  Node idle(limited(3, 100, kPorts));
-  busy.posts = false;
-  for (std::uint16_t port = 0; port < kPorts; ++port) {
-    a.connect(busy, port);
+  Node a(limited(1, 2));
+  Crowd busy(4, 100);
+  Node idle(limited(3, 100));
+  busy.post(false);
+  for (const Node& node : busy.nodes()) {
+    a.connect(node);
   }
-  const auto asked = [&] {
-    int count = 0;
-    for (std::uint16_t port = 0; port < kPorts; ++port) {
-      count += busy.seen(busy.key_to(a, port)).fate == Fate::kAsked ? 1 : 0;
-    }
-    return count;
+  const auto asked = [&](int count) {
+    return test::run_all_until(busy.with({&a, &idle}), [&] { return busy.count(Fate::kAsked, a) == count; });
   };
-  ck_assert(test::run_until({&a, &busy, &idle}, [&] { return asked() == 2; }));  // both places are taken
-  a.connect(idle, 0);
+  ck_assert(asked(2));  // both places are taken
+  a.connect(idle);
   check_connected(a, idle);
-  ck_assert(test::run_until({&a, &busy, &idle}, [&] { return asked() == kPorts; }));  // turns come and go
-  busy.posts = true;
-  for (std::uint16_t port = 0; port < kPorts; ++port) {
-    check_connected(a, busy, port);
-  }
+  ck_assert(asked(4));  // turns come and go
+  busy.post(true);
+  ck_assert(test::run_all_until(busy.with({&a}), [&] { return busy.all_connected(a); }));
 }
 END_TEST
 
@@ -146,7 +207,7 @@ START_TEST(a_crowd_with_one_turn_each) {
   constexpr std::uint32_t kNodes = 8;
   std::deque<Node> nodes;
   for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
-    nodes.emplace_back(limited(rank, 1, 1));
+    nodes.emplace_back(limited(rank, 1));
   }
   for (Node& a : nodes) {
     for (Node& b : nodes) {
@@ -238,9 +299,9 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite(
-      "cpc_limits",
-      {no_more_sockets_than_allowed, no_more_accepted_than_allowed, a_peer_that_computes_holds_nobody_up,
-       a_crowd_with_one_turn_each, silent_addresses_hold_nobody_up, a_firewall_with_one_way},
-      120);
+  return test::run_suite("cpc_limits",
+                         {no_more_sockets_than_allowed, one_socket_for_all_ports, few_are_kept,
+                          no_more_accepted_than_allowed, a_peer_that_computes_holds_nobody_up,
+                          a_crowd_with_one_turn_each, silent_addresses_hold_nobody_up, a_firewall_with_one_way},
+                         120);
 }

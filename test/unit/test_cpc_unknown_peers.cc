@@ -14,6 +14,7 @@
 #include "cpc/core/unknown_peers.h"
 #include "cpc/oob/oob_listener.h"
 #include "test/unit/cpc_relay.h"
+#include "test/unit/cpc_stranger.h"
 
 namespace fabric {
 namespace {
@@ -21,49 +22,15 @@ namespace {
 using test::check_connected;
 using test::check_gone;
 using test::Fate;
+using test::is_turned_away;
+using test::key_of;
 using test::Node;
+using test::port_of;
 using test::Relay;
+using test::request_to;
 using test::run_until;
-
-std::uint16_t port_of(const Node& node) {
-  return cpc::decode_oob_offer(node.target().offer)->port_v4;
-}
-
-void send_bytes(const cpc::FileDescriptor& to, std::span<const std::byte> bytes) {
-  (void)::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-}
-
-/// Waits until the node closes the socket, to which it may have said HELLO. False if it says more.
-bool is_turned_away(const cpc::FileDescriptor& socket) {
-  std::array<std::byte, cpc::kHelloBytes + 1> bytes{};
-  return recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) <= static_cast<ssize_t>(cpc::kHelloBytes);
-}
-
-/// The key of a channel that we have opened to the node, from its HELLO.
-cpc::MessageKey key_of(const Node& node, const cpc::FileDescriptor& socket) {
-  std::array<std::byte, cpc::kHelloBytes> bytes{};
-  ck_assert_int_eq(recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL), static_cast<ssize_t>(bytes.size()));
-  const auto nonce = cpc::decode_hello(bytes);
-  ck_assert(nonce.has_value() && *nonce);
-  return {node.token(), **nonce};
-}
-
-std::vector<std::byte> signed_by(const cpc::MessageKey& key, const cpc::Message& message) {
-  std::vector<std::byte> bytes = encode(message);
-  key.sign(bytes);
-  return bytes;
-}
-
-cpc::Message request_to(const Node& node) {
-  cpc::Message request;
-  request.header.sender = {7, 77};
-  request.header.target = node.name();
-  request.header.attempt = 1;
-  request.header.incarnation = 1;
-  request.address.mtu = 3;
-  request.ends = {{1, 1}, {2, 2}};
-  return request;
-}
+using test::send_bytes;
+using test::signed_by;
 
 START_TEST(garbage_does_not_disturb) {
   std::minstd_rand random(3);
@@ -322,7 +289,7 @@ START_TEST(rude_peers_fail_alone) {
   ck_assert(run_until({&b}, [&] { return b.seen(key).fate == Fate::kAsked; }));
   cpc::Message confirm = request_to(b);
   confirm.header.type = cpc::MessageType::kConfirm;
-  send_bytes(rude, signed_by(rude_key, confirm));
+  send_bytes(rude, signed_by(rude_key, confirm, 1));
   check_gone({&b}, b, key);
   test::check_text_has(b.seen(key).reason, "protocol error: ConfirmArrived in state Answering");
   b.posts = true;

@@ -247,10 +247,10 @@ void OobStream::send(Message message) {
 
 /// It leaves with what else is said in this turn of the loop.
 void OobStream::put(Message message) {
-  std::vector<std::byte> bytes = encode(message);
-  output_.reserve(output_.size() + bytes.size());
-  key_->sign(bytes, {is_accepted(), sent_++});
+  const std::vector<std::byte> bytes = encode(message);
+  const std::size_t at = output_.size();
   output_.insert(output_.end(), bytes.begin(), bytes.end());
+  key_->sign(std::span(output_).subspan(at), {is_accepted(), sent_++});
   writing_->call_soon();
 }
 

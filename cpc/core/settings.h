@@ -20,6 +20,7 @@ struct ConnectionSettings {
   unsigned retry_time_ms = 60000;         ///< for further attempts after the first, each over all addresses of the peer
   unsigned connect_timeout_ms = 10000;    ///< for a TCP connection to be accepted, and for a peer to say who it is
   unsigned handshake_timeout_ms = 60000;  ///< for a peer that broke off after our reply to come back
+  unsigned stream_idle_ms = 1000;         ///< oob: for which a TCP connection that no link needs now is kept
   unsigned keepalive_ms = 0;              ///< between two KeepAliveDue; 0: none is said
   std::size_t connect_limit = 128;        ///< connections that a process opens at once; oob: and lets peers open
   unsigned look_ms = 0;                   ///< between two of ConnectionManager::take_look(); 0: there is none

@@ -106,7 +106,7 @@ void OobStreams::on_idle(OobStream& stream) noexcept {
     idle_.front()->close();
   }
   if (!idle_ends_.running()) {
-    idle_ends_.start(static_cast<unsigned>(kIdle.count()));
+    idle_ends_.start(static_cast<unsigned>(environment_.idle.count()));
   }
 }
 
@@ -135,11 +135,11 @@ void OobStreams::move(OobStream& stream, List& to) noexcept {
 
 void OobStreams::end_idle() noexcept {
   const auto now = std::chrono::steady_clock::now();
-  while (!idle_.empty() && idle_.front()->since() + kIdle <= now) {
+  while (!idle_.empty() && idle_.front()->since() + environment_.idle <= now) {
     idle_.front()->close();
   }
   if (!idle_.empty()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(idle_.front()->since() + kIdle - now);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(idle_.front()->since() + environment_.idle - now);
     idle_ends_.start(static_cast<unsigned>(left.count()));
   }
 }

@@ -19,8 +19,6 @@ namespace fabric::cpc {
 /// Progress thread only. Outlives the channels.
 class OobStreams {
  public:
-  /// Links of a pair of processes come about one soon after the other.
-  static constexpr std::chrono::milliseconds kIdle{1000};
   static constexpr std::size_t kMostIdle = 32;
 
   struct Environment {
@@ -28,6 +26,8 @@ class OobStreams {
     const CpcTraits& cpc;  ///< of the channels
     JobToken token{};      ///< ours
     ProcessName self;
+    /// How long one without channels stays: links of a pair of processes come about one soon after the other.
+    std::chrono::milliseconds idle{1000};
     OnRequest on_request;  ///< takes the channels that peers open
   };
   explicit OobStreams(Environment environment);

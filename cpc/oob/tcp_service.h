@@ -4,6 +4,7 @@
 // what they mean is the business of Connection.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,7 @@ class TcpService {
                                     traits,
                                     context.settings->token,
                                     context.settings->self,
+                                    std::chrono::milliseconds(context.settings->stream_idle_ms),
                                     context.on_request})) {}
   [[nodiscard]] Result<std::vector<HostAddress>> choose_addresses(const AddressFilter& filter);
 

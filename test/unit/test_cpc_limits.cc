@@ -48,9 +48,11 @@ Node::Options limited(std::uint32_t rank, std::size_t limit, std::uint16_t ports
 class Crowd {
  public:
   /// Ranks from 10 on.
-  Crowd(std::uint32_t count, std::size_t limit) {
+  Crowd(std::uint32_t count, std::size_t limit, unsigned idle_ms = 1000) {
     for (std::uint32_t i = 0; i < count; ++i) {
-      nodes_.emplace_back(limited(10 + i, limit));
+      auto options = limited(10 + i, limit);
+      options.settings.stream_idle_ms = idle_ms;
+      nodes_.emplace_back(options);
     }
   }
   [[nodiscard]] std::deque<Node>& nodes() { return nodes_; }
@@ -140,8 +142,9 @@ END_TEST
 /// However many there were, few are kept for what may come.
 START_TEST(few_are_kept) {
   constexpr int kPeers = 2 * cpc::OobStreams::kMostIdle;
-  Node a(1);
-  Crowd crowd(kPeers, 1000);
+  constexpr unsigned kForLong = 60000;
+  Node a(1, &cpc::ConnectionSettings::stream_idle_ms, kForLong);
+  Crowd crowd(kPeers, 1000, kForLong);
   const int before = count_sockets();
   for (const Node& node : crowd.nodes()) {
     a.connect(node);

@@ -36,6 +36,7 @@ const cpc::ConnectionKey kStranger{{7, 77}, 0, 0};
 Node::Options with_ports(std::uint32_t rank) {
   auto options = Node::options(rank);
   options.ports = kPorts;
+  options.settings.stream_idle_ms = 60000;  // however slow the machine is, none is closed between two steps of a test
   return options;
 }
 
@@ -92,10 +93,14 @@ END_TEST
 /// Somebody who plays the listener of a node, for one connection.
 class Listener {
  public:
-  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// `room`: for bytes that were not read; 0: as much as the kernel likes.
+  explicit Listener(int room = 0) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     address_ = Relay::loopback(0);
     socklen_t size = sizeof address_;
     ck_assert_int_eq(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address_), size), 0);
+    if (room > 0) {
+      ck_assert_int_eq(setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+    }
     ck_assert_int_eq(listen(socket_.get(), 1), 0);
     ck_assert_int_eq(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address_), &size), 0);
   }
@@ -136,6 +141,37 @@ START_TEST(requests_leave_together) {
 }
 END_TEST
 
+/// Who does not read is sent what the kernel takes, and the rest when it reads; nobody else waits for that.
+START_TEST(a_slow_reader_holds_nobody_up) {
+  constexpr std::uint16_t kMany = 4000;
+  auto options = with_ports(1);
+  options.ports = kMany;
+  Node a(options);
+  Node b(with_ports(2));
+  Node c(with_ports(3));
+  const Listener listener(1024);
+  const cpc::PeerTarget slow = listener.instead_of(b);
+  for (std::uint16_t port = 0; port < kMany; ++port) {
+    a.connect(a.key_to(b, port), slow);
+  }
+  ck_assert(run_until({&a}, [&] { return a.seen(a.key_to(b, kMany - 1)).fate == Fate::kPosted; }));
+  run_for({&a}, 50);
+  const cpc::FileDescriptor accepted = listener.take();
+  send_bytes(accepted, cpc::encode_hello({}));
+  a.connect(c, 0);
+  check_connected(a, c, 0);
+  c.connect(a, 1);
+  check_connected(c, a, 1);
+  const cpc::MessageKey key(b.token(), {});
+  for (std::uint64_t number = 0; number < kMany; ++number) {
+    std::vector<std::byte> request(kRequestBytes);
+    ck_assert_int_eq(recv(accepted.get(), request.data(), request.size(), MSG_WAITALL),
+                     static_cast<ssize_t>(request.size()));
+    ck_assert_msg(key.has_signed(request, {false, number}), "number %u", static_cast<unsigned>(number));
+  }
+}
+END_TEST
+
 /// It breaks when all have sent their requests: each is made by another attempt, over one connection again.
 START_TEST(its_loss_is_that_of_all) {
   Node a(with_ports(1));
@@ -157,6 +193,30 @@ START_TEST(its_loss_is_that_of_all) {
   for (std::uint16_t port = 0; port < kPorts; ++port) {
     ck_assert_int_eq(a.seen(a.key_to(b, port)).failed + b.seen(b.key_to(a, port)).failed, 0);
   }
+}
+END_TEST
+
+/// Wherever it breaks, while both sides open channels on it.
+START_TEST(breaks_anywhere) {
+  const bool to_listener = _i % 2 == 0;
+  const std::size_t at = static_cast<std::size_t>(_i) / 2 * 29;
+  {
+    Node a(with_ports(1));
+    Node b(with_ports(2));
+    Relay relay(b.target(), [=](int connection, bool is_to_listener, std::size_t byte) {
+      return connection == 0 && is_to_listener == to_listener && byte == at ? Flow::kCut : Flow::kPass;
+    });
+    relay.open();
+    a.connect(a.key_to(b, 0), relay.target());
+    a.connect(a.key_to(b, 1), relay.target());
+    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a, 0)).fate != Fate::kUnknown; }));
+    b.connect(a, 2);
+    check_all_connected(a, b);
+    for (std::uint16_t port = 0; port < kPorts; ++port) {
+      ck_assert_int_eq(a.seen(a.key_to(b, port)).failed + b.seen(b.key_to(a, port)).failed, 0);
+    }
+  }
+  ck_assert_int_eq(test::fake_counts.made.load(), test::fake_counts.destroyed.load());
 }
 END_TEST
 
@@ -280,8 +340,17 @@ END_TEST
 int main() {
   using namespace fabric;
   return test::run_suite("oob_streams",
-                         {links_of_a_pair_share_one, either_side_uses_it, both_open_at_once, requests_leave_together,
-                          its_loss_is_that_of_all, closed_for_want_of_use, what_was_heard_is_good_once,
-                          messages_of_no_channel, nobody_speaks_for_another, accepted_sockets_notice_a_dead_host},
+                         {links_of_a_pair_share_one,
+                          either_side_uses_it,
+                          both_open_at_once,
+                          requests_leave_together,
+                          a_slow_reader_holds_nobody_up,
+                          its_loss_is_that_of_all,
+                          {breaks_anywhere, 2 * 16},
+                          closed_for_want_of_use,
+                          what_was_heard_is_good_once,
+                          messages_of_no_channel,
+                          nobody_speaks_for_another,
+                          accepted_sockets_notice_a_dead_host},
                          120);
 }

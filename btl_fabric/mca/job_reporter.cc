@@ -143,7 +143,7 @@ std::string JobReporter::told(std::uint32_t rank) const {
 }
 
 void JobReporter::take_numbers() {
-  own_.sizes = counted_sizes();
+  own_.sizes = take_counted_sizes();
   for (const CounterSpec& spec : kCounterTable) {
     std::uint64_t sum = spec.shared != nullptr ? spec.shared->load() : 0;
     for (const Counters& context : counters) {

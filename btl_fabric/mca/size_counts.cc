@@ -2,17 +2,18 @@
 #include "btl_fabric/mca/size_counts.h"
 
 #include <atomic>
-#include <vector>
+#include <utility>
 
 namespace fabric {
 namespace {
 
 using Handle = mca_btl_base_registration_handle_t;
 
-/// All modules have the same functions, and the counts are of the process.
+/// All modules have the same functions, and the counts are of the process. Static objects have no destructors here.
 struct Counted {
   SizeHistogram sizes;
-  std::vector<std::uint64_t> by_rank;  ///< of the job; the last is of all processes of other jobs
+  std::uint64_t* by_rank = nullptr;  ///< of the job; one more is of all processes of other jobs
+  std::size_t ranks = 0;             ///< of the job
   mca_btl_base_module_send_fn_t send = nullptr;
   mca_btl_base_module_sendi_fn_t sendi = nullptr;
   mca_btl_base_module_put_fn_t put = nullptr;
@@ -31,11 +32,11 @@ void increment(std::uint64_t& count) noexcept {
 void count(SizeClasses& classes, std::size_t size, const mca_btl_base_endpoint_t* endpoint) noexcept {
   increment(classes[size_class(size)]);
   const auto* const peer = static_cast<const Endpoint*>(endpoint);
-  if (peer == nullptr || peer->is_self()) {
+  if (peer == nullptr || peer->is_self() || counted.by_rank == nullptr) {
     return;
   }
   const ProcessName& name = peer->key().peer;
-  const std::size_t others = counted.by_rank.size() - 1;
+  const std::size_t others = counted.ranks;
   increment(counted.by_rank[name.job == OPAL_PROC_MY_NAME.jobid && name.rank < others ? name.rank : others]);
 }
 
@@ -87,7 +88,10 @@ int get(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* loc
 }  // namespace
 
 void count_sizes(std::span<const std::unique_ptr<Module>> modules) {
-  counted.by_rank.resize(std::size_t{job_size()} + 1);
+  if (counted.by_rank == nullptr) {
+    counted.ranks = job_size();
+    counted.by_rank = new std::uint64_t[counted.ranks + 1]();
+  }
   for (const auto& module : modules) {
     if (module->btl_send == send) {
       continue;
@@ -103,14 +107,15 @@ void count_sizes(std::span<const std::unique_ptr<Module>> modules) {
   }
 }
 
-SizeHistogram counted_sizes() {
+SizeHistogram take_counted_sizes() noexcept {
   SizeHistogram sizes = counted.sizes;
   sizes.peers = {};
-  for (std::size_t rank = 0; rank + 1 < counted.by_rank.size(); ++rank) {
+  for (std::size_t rank = 0; counted.by_rank != nullptr && rank < counted.ranks; ++rank) {
     if (counted.by_rank[rank] > 0) {
       ++sizes.peers[size_class(counted.by_rank[rank])];
     }
   }
+  delete[] std::exchange(counted.by_rank, nullptr);
   return sizes;
 }
 

@@ -17,7 +17,7 @@ namespace fabric {
 /// is. Any thread may send.
 void count_sizes(std::span<const std::unique_ptr<Module>> modules);
 
-/// What has been counted. When nobody sends any more.
-[[nodiscard]] SizeHistogram counted_sizes();
+/// What has been counted. When nobody sends any more; peers are forgotten then.
+[[nodiscard]] SizeHistogram take_counted_sizes() noexcept;
 
 }  // namespace fabric

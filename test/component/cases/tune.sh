@@ -22,12 +22,12 @@ END
   chmod +x "$program"
   export OMPI_MCA_mca_base_param_files=$work/site.conf
 }
-# tunes STATUS ARGUMENT... : fabric_tune, with its standard output in the file told. What does not end is given time enough for a machine
+# tunes STATUS ARGUMENT... : fabric_tune, with its standard output in the file told, and what INPUT names as standard input. What does not end is given time enough for a machine
 # that stands still for a while.
 tunes() {
   local wanted=$1 status
   shift
-  runs bash -c '"$@" > told' - "$tuner" --grace "${GRACE:-100}" "$@"
+  runs bash -c '"$@" < "$0" > told' "${INPUT:-/dev/null}" "$tuner" --grace "${GRACE:-100}" "$@"
   status=$?
   [ $status -eq "$wanted" ] || { echo "fabric_tune ends with status $status, not $wanted"; cat told; return 1; }
 }
@@ -112,7 +112,7 @@ case_tune_drops_what_fails() {
   # shellcheck disable=SC2016 # for the program
   recorded && pretending 'case ${OMPI_MCA_btl_fabric_receive_queues-} in P*) exit 3 ;; auto) sleep 31415 & sleep 31415 ;; esac' || return 1
   # shellcheck disable=SC2086
-  GRACE=3 tunes 1 $others -- ./pretends && told 'dropped: its exit status is 3' && told 'dropped: it was ended after ' || return 1
+  GRACE=20 tunes 1 $others -- ./pretends && told 'dropped: its exit status is 3' && told 'dropped: it was ended after ' || return 1
   [ -z "$(left_of 'sleep 31415')" ] || { echo 'processes are left:'; left_of 'sleep 31415'; return 1; }
 }
 
@@ -123,10 +123,10 @@ case_tune_by_a_metric() {
     case ${OMPI_MCA_btl_fabric_receive_queues-} in auto) echo "score 150 of 200" ;; *) echo "score 100 of 200" ;; esac' || return 1
   echo input > input
   # shellcheck disable=SC2086
-  tunes 0 $others --metric 'score ([0-9]+)' --better higher -- ./pretends < input && told '50 % better (50 to 50 %, 5 runs), 100 -> 150' &&
+  INPUT=input tunes 0 $others --metric 'score ([0-9]+)' --better higher -- ./pretends && told '50 % better (50 to 50 %, 5 runs), 100 -> 150' &&
     told 'no gain worth keeping: 0.0 % better (0.0 to 0.0 %, 5 runs)' && told 'together: 50 % better' || return 1
   # shellcheck disable=SC2086
-  tunes 2 $others --metric 'points ([0-9]+)' -- ./pretends < input && says 'nothing that it prints matches --metric'
+  INPUT=input tunes 2 $others --metric 'points ([0-9]+)' -- ./pretends && says 'nothing that it prints matches --metric'
 }
 
 # left_of TEXT : processes of this user whose command line has that in it.

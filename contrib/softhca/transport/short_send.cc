@@ -31,8 +31,9 @@ bool may_go(const Config& config, const Qp& qp, const ibv_send_wr& wr) {
   const SendQueue& sq = qp.sq;
   if (wr.opcode != IBV_WR_SEND && (wr.opcode != IBV_WR_SEND_WITH_IMM || config.personality == Personality::Iwarp))
     return false;
-  return qp.qp_base.qp_type == IBV_QPT_RC && !sq.linked && config.async_us == 0 && !faults::active.load(std::memory_order_relaxed) &&
-         sq.head == sq.tail && sq.tail - sq.reaped.load(std::memory_order_acquire) < qp.cap.max_send_wr &&
+  return qp.qp_base.qp_type == IBV_QPT_RC && !sq.linked && config.async_us == 0 &&
+         !faults::active.load(std::memory_order_relaxed) && sq.head == sq.tail &&
+         sq.tail - sq.reaped.load(std::memory_order_acquire) < qp.cap.max_send_wr &&
          qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
          qp.shared->must_wait.load(std::memory_order_acquire) == 0 && sq.peer != nullptr;
 }

@@ -45,7 +45,7 @@ class Tuner {
 
   Tuning tune() {
     look_first();
-    if (result_.failure.empty()) {
+    if (can_go_on()) {
       try_all();
     }
     if (can_go_on() && !best_.empty()) {
@@ -66,6 +66,9 @@ class Tuner {
   void look_first() {
     progress_("the program as it is");
     Run& first = result_.first = run({});
+    if (result_.is_interrupted) {
+      return;
+    }
     if (!first.problem.empty()) {
       result_.failure = "the program as it is: " + first.problem;
     } else if (!first.report) {

@@ -428,6 +428,14 @@ START_TEST(nothing_is_run_after_an_interruption) {
     run.is_interrupted = program.ran.size() == 7;
     return run;
   });
+  Pretended at_once([](const Settings&) {
+    Run run;
+    run.problem = "it was interrupted";
+    run.is_interrupted = true;
+    return run;
+  });
+  check_text(tuned(at_once).failure, "");
+  check_text_has(as_text(tuned(at_once), {}), "interrupted\n");
   const Tuning tuning = tuned(program);
   ck_assert(tuning.is_interrupted && tuning.settings.empty());
   ck_assert_uint_eq(program.ran.size(), 7);

@@ -11,6 +11,7 @@ starving() {
   local program=$1
   shift
   [ -x "$tuner" ] || { echo 'SKIP FABRIC_BUILD has no fabric_tune'; exit 77; }
+  rm -f tuned.conf # cases have one folder
   echo 'btl_fabric_receive_queues = P,512,2' > site.conf
   cat > "$program" << END
 #!/bin/bash

@@ -11,7 +11,7 @@ starving() {
   local program=$1
   shift
   [ -x "$tuner" ] || { echo 'SKIP FABRIC_BUILD has no fabric_tune'; exit 77; }
-  rm -f tuned.conf # cases have one folder
+  rm -rf tuned.conf .fabric_tune.* # cases have one folder, and one kills fabric_tune
   echo 'btl_fabric_receive_queues = P,512,2' > site.conf
   cat > "$program" << END
 #!/bin/bash
@@ -110,11 +110,12 @@ case_tune_from_a_report() {
 
 # One proposal fails, the other hangs.
 case_tune_drops_what_fails() {
+  local long=31415.$$
   # shellcheck disable=SC2016 # for the program
-  recorded && pretending 'case ${OMPI_MCA_btl_fabric_receive_queues-} in P*) exit 3 ;; auto) sleep 31415 & sleep 31415 ;; esac' || return 1
+  recorded && pretending 'case ${OMPI_MCA_btl_fabric_receive_queues-} in P*) exit 3 ;; auto) sleep '$long' & sleep '$long' ;; esac' || return 1
   # shellcheck disable=SC2086
   GRACE=20 tunes 1 $others -- ./pretends && told 'dropped: its exit status is 3' && told 'dropped: it was ended after ' || return 1
-  [ -z "$(left_of 'sleep 31415')" ] || { echo 'processes are left:'; left_of 'sleep 31415'; return 1; }
+  [ -z "$(left_of "sleep $long")" ] || { echo 'processes are left:'; left_of "sleep $long"; return 1; }
 }
 
 # Its input comes again each time, and a part of the output decides.

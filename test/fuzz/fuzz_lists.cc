@@ -11,6 +11,7 @@
 
 #include "common/ports/port_filter.h"
 #include "common/ports/steering.h"
+#include "common/ports/subnet_list.h"
 #include "cpc/core/cpc_traits.h"
 #include "cpc/oob/address_filter.h"
 
@@ -54,6 +55,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_networks(text, false);
   const auto ports = fabric::PortFilter::parse(text, true);
   require(ports ? !ports->items().empty() : !ports.error().text.empty());
+  const auto subnets = fabric::SubnetList::parse(text);
+  require(subnets ? subnets->text() == text && !subnets->is_open() : subnets.error().text.front() == '"');
+  const auto everything = fabric::SubnetList::parse("::/0," + text);
+  require(subnets.has_value() == everything.has_value() &&
+          (!everything || everything->passes({}, fabric::Transport::kRoce, {})));
   const auto rules = fabric::parse_steering(text);
   require(rules ? rules->size() <= fabric::kMostSteeringRules : !rules.error().text.empty());
   for (const unsigned contexts : {1U, 3U, 64U}) {

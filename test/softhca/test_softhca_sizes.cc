@@ -174,23 +174,22 @@ START_TEST(a_message_that_fits_exactly_arrives) {
 END_TEST
 
 // One byte too long: the receiver sees an error of length, the sender an invalid request, and nothing is written.
+// A process for each, since the queue pair is of no use after it.
 START_TEST(a_buffer_that_is_too_small_is_an_error_of_length) {
-  for (const uint32_t length : kSizes) {
-    if (length == 0) continue;
-    const Lane lane(_i);
-    if (!lane.carries(length)) continue;
-    lane.post_recv(3, 4096);
-    lane.post_send(3, 8);  // the first message goes another way
-    lane.take(3, 8);
-    lane.sent_well();
-    lane.post_recv(4, lane.header() + length - 1);
-    lane.post_send(4, length);
-    const ibv_wc completion = lane.world.next();
-    ck_assert_uint_eq(completion.wr_id, 4);
-    ck_assert_int_eq(completion.status, IBV_WC_LOC_LEN_ERR);
-    ck_assert_int_eq(World::next(lane.sends).status, lane.kind == kDatagram ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR);
-    ck_assert(std::all_of(lane.received(4), lane.received(5), [](uint8_t byte) { return byte == 0; }));
-  }
+  const uint32_t length = kSizes[_i / kKinds];
+  const Lane lane(_i % kKinds);
+  if (length == 0 || !lane.carries(length)) return;
+  lane.post_recv(3, 4096);
+  lane.post_send(3, 8);  // the first message goes another way
+  lane.take(3, 8);
+  lane.sent_well();
+  lane.post_recv(4, lane.header() + length - 1);
+  lane.post_send(4, length);
+  const ibv_wc completion = lane.world.next();
+  ck_assert_uint_eq(completion.wr_id, 4);
+  ck_assert_int_eq(completion.status, IBV_WC_LOC_LEN_ERR);
+  ck_assert_int_eq(World::next(lane.sends).status, lane.kind == kDatagram ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR);
+  ck_assert(std::all_of(lane.received(4), lane.received(5), [](uint8_t byte) { return byte == 0; }));
 }
 END_TEST
 
@@ -337,13 +336,14 @@ END_TEST
 
 int main() {
   if (!verbs_test::have_device()) return 77;
-  return fabric::test::run_suite("softhca_sizes",
-                                 {{every_size_arrives_whole_in_pieces_and_inline, kKinds},
-                                  {a_message_that_fits_exactly_arrives, kKinds},
-                                  {a_buffer_that_is_too_small_is_an_error_of_length, kKinds},
-                                  {messages_on_different_ways_keep_their_order, kKinds},
-                                  {a_key_that_does_not_allow_it_stops_a_message_of_any_size, kKinds},
-                                  {immediate_data_and_solicited_events_come_along, kKinds},
-                                  unsignalled_messages_leave_their_queue},
-                                 120);
+  return fabric::test::run_suite(
+      "softhca_sizes",
+      {{every_size_arrives_whole_in_pieces_and_inline, kKinds},
+       {a_message_that_fits_exactly_arrives, kKinds},
+       {a_buffer_that_is_too_small_is_an_error_of_length, kKinds * static_cast<int>(std::size(kSizes))},
+       {messages_on_different_ways_keep_their_order, kKinds},
+       {a_key_that_does_not_allow_it_stops_a_message_of_any_size, kKinds},
+       {immediate_data_and_solicited_events_come_along, kKinds},
+       unsignalled_messages_leave_their_queue},
+      120);
 }

@@ -2,7 +2,6 @@
 //
 // Asks the processes of a job that hangs what they wait for, and says who waits for whom.
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "common/base/host_name.h"
+#include "common/base/whole_file.h"
 #include "contrib/fabric_hang/analysis.h"
 #include "contrib/fabric_hang/gather.h"
 #include "contrib/fabric_hang/jobs.h"
@@ -50,20 +50,6 @@ Status read_file(const std::string& path, Json& processes) {
     } catch (const Json::exception&) {
       return failure(path + " is none of --json or --collect");
     }
-  }
-  return {};
-}
-
-/// Is there as a whole, or not at all.
-Status write_file(const std::string& folder, const std::string& text) {
-  const std::string path = folder + '/' + host_name() + ".json";
-  const std::string draft = path + '.' + std::to_string(getpid());
-  std::ofstream file(draft);
-  file << text;
-  file.close();
-  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
-    (void)std::remove(draft.c_str());
-    return failure(path + " cannot be written");
   }
   return {};
 }
@@ -179,7 +165,8 @@ int run(int argc, char** argv) {
                         : "no process on this host runs btl_fabric, of those that may be asked");
   }
   if (!folder.empty()) {
-    const Status written = write_file(folder, Json{{"processes", processes}}.dump(1) + '\n');
+    const Status written =
+        write_whole_file(folder + '/' + host_name() + ".json", Json{{"processes", processes}}.dump(1) + '\n');
     return written ? 0 : complain(written.error().text);
   }
   try {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "contrib/fabric_tune/text.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+
+#include "common/base/whole_file.h"
 
 namespace fabric::tune {
 namespace {
@@ -221,15 +221,7 @@ Status write_params_file(const std::string& path, const std::string& text) {
       return failure(path + " is there, and not written by fabric_tune: name another file, and copy the lines");
     }
   }
-  const std::string draft = path + '.' + std::to_string(getpid());
-  std::ofstream file(draft);
-  file << text;
-  file.close();
-  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
-    (void)std::remove(draft.c_str());
-    return failure(path + " cannot be written");
-  }
-  return {};
+  return write_whole_file(path, text);
 }
 
 }  // namespace fabric::tune

@@ -58,7 +58,8 @@ std::string number(std::uint64_t value) {
 }
 
 std::string bytes_for(std::uint64_t bytes, std::int64_t peers, std::uint64_t left) {
-  return number(bytes) + " bytes for " + number(peers) + " peers, and btl_fabric_memory_budget leaves " + number(left);
+  return number(bytes) + " bytes for " + number(peers) + (peers == 1 ? " peer" : " peers") +
+         ", and btl_fabric_memory_budget leaves " + number(left);
 }
 
 /// Why there is no room for connections with all peers at once; "" if there is.

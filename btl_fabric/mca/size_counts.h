@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How large what the upper layers hand over is, and for whom: for the report at the end of a job. Functions of the modules' tables
-// are replaced by ones that count and call them. So only a job that wants a report pays for it, and no other executes an
-// instruction more.
+// How large what the upper layers hand over is, and for whom: for the report at the end of a job, which alone pays for it
+// (btl_fabric/mca/watched_calls.h).
 #pragma once
 
 #include <memory>

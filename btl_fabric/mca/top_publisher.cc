@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "btl_fabric/base/counters.h"
-#include "btl_fabric/mca/counted_calls.h"
+#include "btl_fabric/mca/traffic_counts.h"
 #include "btl_fabric/peer/endpoints_top.h"
 
 namespace fabric {
@@ -59,8 +59,8 @@ Result<std::unique_ptr<TopPublisher>> TopPublisher::begin(std::span<const std::u
   publisher->page_ = std::move(*page);
   for (const auto& module : modules) {
     EndpointsTop::watch(module->endpoints());
-    CountedCalls::put_before(*module);
   }
+  TrafficCounts::count(modules);
   return publisher;
 }
 

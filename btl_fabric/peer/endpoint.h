@@ -166,11 +166,11 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool is_named(std::uint8_t order, mca_btl_base_tag_t tag) const noexcept {
     return order < contexts_ && (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_OSC_RDMA);
   }
-  friend class CountedCalls;
   friend class DeviceLoss;
   friend class Endpoints;
   friend class EndpointsDescription;
   friend class EndpointsTop;
+  friend class TrafficCounts;
 
   Endpoint(Endpoints& owner, opal_proc_t* proc, const cpc::ConnectionKey& key, cpc::PeerTarget target,
            unsigned contexts, std::unique_ptr<const SteeringTable> steering, Endpoint* first);

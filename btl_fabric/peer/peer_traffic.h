@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What Open MPI has given to be sent to a peer, for contrib/fabric_top. There is one only where btl_fabric_top is set
-// (btl_fabric/mca/counted_calls.h).
+// (btl_fabric/mca/traffic_counts.h).
 #pragma once
 
 #include <atomic>

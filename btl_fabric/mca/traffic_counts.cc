@@ -12,7 +12,9 @@ TrafficCounts counts;
 
 }  // namespace
 
-void TrafficCounts::count(std::span<const std::unique_ptr<Module>> modules) noexcept { watch_calls(modules, counts); }
+void TrafficCounts::count(std::span<const std::unique_ptr<Module>> modules) noexcept {
+  watch_calls(modules, counts);
+}
 
 /// Null: nobody counts what goes to the peer.
 PeerTraffic* TrafficCounts::traffic_to(const Endpoint* endpoint) noexcept {

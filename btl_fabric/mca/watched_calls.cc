@@ -16,7 +16,9 @@ mca_btl_base_module_t behind;
 std::array<CallWatcher*, kMaxCallWatchers> watchers;
 std::size_t watcher_count = 0;
 
-std::span<CallWatcher* const> all_watchers() noexcept { return std::span(watchers).first(watcher_count); }
+std::span<CallWatcher* const> all_watchers() noexcept {
+  return std::span(watchers).first(watcher_count);
+}
 
 const Endpoint* own(const mca_btl_base_endpoint_t* endpoint) noexcept {
   return static_cast<const Endpoint*>(endpoint);
@@ -98,9 +100,9 @@ int atomic_fop(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, vo
                std::uint64_t remote_address, Handle* local_handle, Handle* remote_handle, mca_btl_base_atomic_op_t op,
                std::uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t callback, void* context,
                void* data) noexcept {
-  return tell_atomic(endpoint,
-                     behind.btl_atomic_fop(btl, endpoint, local_address, remote_address, local_handle, remote_handle,
-                                           op, operand, flags, order, callback, context, data));
+  return tell_atomic(
+      endpoint, behind.btl_atomic_fop(btl, endpoint, local_address, remote_address, local_handle, remote_handle, op,
+                                      operand, flags, order, callback, context, data));
 }
 
 int atomic_cswap(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,

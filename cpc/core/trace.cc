@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cinttypes>
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/host_name.h"
@@ -15,6 +15,8 @@
 
 namespace fabric::cpc {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr int kProgressThread = 1;
 constexpr int kMainThread = 2;
@@ -26,13 +28,9 @@ std::int64_t nanoseconds(clockid_t clock) {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// The name of this host as it can stand in a JSON text.
-std::string host_in_json() {
-  std::string text;
-  for (const char c : host_name()) {
-    text += c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ' ? '?' : c;
-  }
-  return text;
+/// As trace viewers want it. A double is exact to the nanosecond for a hundred days after a start.
+double microseconds(std::int64_t nanoseconds) noexcept {
+  return static_cast<double>(nanoseconds) / 1000;
 }
 
 const char* name_of(Direction direction) noexcept {
@@ -116,74 +114,84 @@ void Trace::add(const ConnectionKey& key, std::string_view from, std::string_vie
   endpoints_.add(key, from, event, to);
 }
 
+/// An event on a line of its own, so that a large file can be read with grep.
+void Trace::write_event(const Json& event) {
+  // The name of a host may be anything.
+  std::fprintf(file_.get(), "%s%s", is_first_event_ ? "" : ",\n",
+               event.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  is_first_event_ = false;
+}
+
 void Trace::write_name(const char* what, int thread, const std::string& name) {
-  std::fprintf(file_.get(),
-               "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %u, \"tid\": %d, \"args\": {\"name\": \"%s\"}},\n", what,
-               self_.rank, thread, name.c_str());
+  write_event({{"ph", "M"}, {"name", what}, {"pid", self_.rank}, {"tid", thread}, {"args", {{"name", name}}}});
 }
 
 /// An instant on the thread for each transition, with all that is known of it, and a span for each stay in a state, which
 /// a viewer shows a row per connection.
 void Trace::write_list(const List& list, int thread, const char* table) {
   const std::string_view rest = list.rest;  // nothing is under way: no span
-  std::FILE* const out = file_.get();
-  const auto write_span = [&](char phase, std::int64_t when, const std::string& id, std::string_view state) {
-    std::fprintf(out,
-                 "{\"ph\": \"%c\", \"cat\": \"%s\", \"name\": \"%s\", \"id\": \"%s\", \"pid\": %u, \"tid\": %d, "
-                 "\"ts\": %" PRId64 ".%03d},\n",
-                 phase, table, state.data(), id.c_str(), self_.rank, thread, when / 1000,
-                 static_cast<int>(when % 1000));
+  const auto write_span = [&](const char* phase, std::int64_t when, const std::string& id, std::string_view state) {
+    write_event({{"ph", phase},
+                 {"cat", table},
+                 {"name", state},
+                 {"id", id},
+                 {"pid", self_.rank},
+                 {"tid", thread},
+                 {"ts", microseconds(when)}});
   };
   std::map<ConnectionKey, std::string_view> open;
   for (const Transition& one : list.kept) {
-    const std::string_view from = one.from;
-    const std::string_view to = one.to;
     const std::string id = std::string(table) + " to " + text_of(one.key);
-    std::fprintf(out,
-                 "{\"ph\": \"i\", \"s\": \"t\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": %u, \"tid\": %d, "
-                 "\"ts\": %" PRId64
-                 ".%03d, \"args\": {\"from\": \"%s\", \"to\": \"%s\", \"peer_job\": %u, "
-                 "\"peer_rank\": %u, \"local_port\": %u, \"remote_port\": %u, \"direction\": \"%s\"}},\n",
-                 table, one.event.data(), self_.rank, thread, one.nanoseconds / 1000,
-                 static_cast<int>(one.nanoseconds % 1000), from.data(), to.data(), one.key.peer.job, one.key.peer.rank,
-                 one.key.local_port, one.key.remote_port, name_of(one.key.direction));
-    if (from == to) {
+    write_event({{"ph", "i"},
+                 {"s", "t"},
+                 {"cat", table},
+                 {"name", one.event},
+                 {"pid", self_.rank},
+                 {"tid", thread},
+                 {"ts", microseconds(one.nanoseconds)},
+                 {"args",
+                  {{"from", one.from},
+                   {"to", one.to},
+                   {"peer_job", one.key.peer.job},
+                   {"peer_rank", one.key.peer.rank},
+                   {"local_port", one.key.local_port},
+                   {"remote_port", one.key.remote_port},
+                   {"direction", name_of(one.key.direction)}}}});
+    if (one.from == one.to) {
       continue;
     }
-    if (from != rest) {
-      write_span('e', one.nanoseconds, id, from);
+    if (one.from != rest) {
+      write_span("e", one.nanoseconds, id, one.from);
     }
-    if (to != rest) {
-      write_span('b', one.nanoseconds, id, to);
+    if (one.to != rest) {
+      write_span("b", one.nanoseconds, id, one.to);
     }
-    open[one.key] = to;
+    open[one.key] = one.to;
   }
   const std::int64_t end = nanoseconds(CLOCK_MONOTONIC);
   for (const auto& [key, state] : open) {
     if (state != rest) {
-      write_span('e', end, std::string(table) + " to " + text_of(key), state);
+      write_span("e", end, std::string(table) + " to " + text_of(key), state);
     }
   }
 }
 
 Status Trace::write() {
-  const std::string host = host_in_json();
+  const Json about = {{"host", host_name()},
+                      {"job", self_.job},
+                      {"rank", self_.rank},
+                      {"clock", "CLOCK_MONOTONIC"},
+                      {"realtime_offset_us", realtime_offset_ / 1000},
+                      {"dropped", connections_.dropped + endpoints_.dropped}};
   std::FILE* const out = file_.get();
-  std::fprintf(out,
-               "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"host\": \"%s\", \"job\": %u, \"rank\": %u, "
-               "\"clock\": \"CLOCK_MONOTONIC\", \"realtime_offset_us\": %" PRId64
-               ", \"dropped\": %zu},\n"
-               "\"traceEvents\": [\n",
-               host.c_str(), self_.job, self_.rank, realtime_offset_ / 1000, connections_.dropped + endpoints_.dropped);
+  std::fprintf(out, "{\"displayTimeUnit\":\"ms\",\n\"otherData\":%s,\n\"traceEvents\":[\n",
+               about.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   write_list(connections_, kProgressThread, "connection");
   write_list(endpoints_, kMainThread, "endpoint");
-  write_name("process_name", kProgressThread, "rank " + std::to_string(self_.rank) + " on " + host);
+  write_name("process_name", kProgressThread, "rank " + std::to_string(self_.rank) + " on " + host_name());
   write_name("thread_name", kProgressThread, "progress thread");
-  // The last one: JSON allows no comma after it.
-  std::fprintf(out,
-               "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %u, \"tid\": %d, \"args\": {\"name\": \"main "
-               "thread\"}}\n]}\n",
-               self_.rank, kMainThread);
+  write_name("thread_name", kMainThread, "main thread");
+  std::fputs("\n]}\n", out);
   const bool failed = std::ferror(out) != 0;
   if (std::fclose(file_.release()) != 0 || failed) {
     return failure("writing " + path_ + ": " + std::strerror(errno));

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,11 +61,13 @@ class Trace {
 
   Trace(File file, std::string path, const ProcessName& self);
   void write_list(const List& list, int thread, const char* table);
+  void write_event(const nlohmann::ordered_json& event);
   void write_name(const char* what, int thread, const std::string& name);
 
   File file_;
   std::string path_;
   ProcessName self_;
+  bool is_first_event_ = true;
   std::int64_t realtime_offset_;  ///< CLOCK_REALTIME less CLOCK_MONOTONIC, at the start
   List connections_{"Closed"};
   std::mutex endpoints_mutex_;  ///< transmit contexts have locks of their own

@@ -84,9 +84,9 @@ case_storm() {
     : > nothing && "$ctl" faults nothing
     [ $status -eq 0 ] && says 'checks passed' || { echo "by $method: exit status $status"; return 1; }
     # The faults took place: attempts were refused, and others followed.
-    [ "$method" = oob ] || grep -q '"name": "RetryTimer"' storm.* || { echo "by $method: nothing was tried again"; return 1; }
+    [ "$method" = oob ] || grep -q '"name":"RetryTimer"' storm.* || { echo "by $method: nothing was tried again"; return 1; }
     for file in storm.*; do # in the timeline each peer leaves once
-      [ -z "$(grep '"name": "PeerLeft"' "$file" | grep -o '"peer_job".*"direction"' | sort | uniq -d)" ] ||
+      [ -z "$(grep '"name":"PeerLeft"' "$file" | grep -o '"peer_job".*"direction"' | sort | uniq -d)" ] ||
         { echo "by $method: peers leave several times in the timeline"; return 1; }
     done
     rm -f storm.*

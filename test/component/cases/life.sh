@@ -93,8 +93,8 @@ case_finalize_with_requests_under_way() { with_faults 'delay us=3000 prob=0.3\n'
 # some_are_half_made : of the ends of connections in the traces, fewer have ever been connected than were begun.
 some_are_half_made() {
   local begun connected
-  begun=$(cat trace.* | grep '"ph": "i"' | grep '"from": "Closed"' | grep -vc '"to": "Closed"')
-  connected=$(cat trace.* | grep '"ph": "i"' | grep -v '"from": "Connected"' | grep -c '"to": "Connected"')
+  begun=$(cat trace.* | grep '"ph":"i"' | grep '"from":"Closed"' | grep -vc '"to":"Closed"')
+  connected=$(cat trace.* | grep '"ph":"i"' | grep -v '"from":"Connected"' | grep -c '"to":"Connected"')
   [ "$begun" -gt "$connected" ] || { echo "no connection was half made: $begun ends begun, $connected connected"; return 1; }
 }
 # At MPI_Finalize one connection is being opened at a time, and the others wait; requests of the communication managers, and
@@ -110,7 +110,7 @@ case_all_ports_are_connected_at_once() {
   stock check_first || return 1
   local began
   fabric 2 --mca btl_fabric_trace "$work/trace.%r" "$programs/check_first" && says 'the first message has come' || return 1
-  began=$(grep -c '"name": "ConnectWanted".*"from": "Closed"' trace.0)
+  began=$(grep -c '"name":"ConnectWanted".*"from":"Closed"' trace.0)
   [ "$began" -eq 2 ] || { echo "$began ports of two were connected for one message"; return 1; }
 }
 

@@ -53,8 +53,28 @@ std::string verdict(const Trial& trial, const Wording& wording) {
   if (!trial.gain) {
     return "not finished";
   }
-  return (trial.is_kept ? "" : "no gain worth keeping: ") + as_text(*trial.gain, wording.gain) + ", " +
-         medians(trial.pairs, wording.is_time);
+  const std::string kept = trial.is_kept ? "" : trial.given_up.empty() ? "no gain worth keeping: " : "given up: ";
+  return kept + as_text(*trial.gain, wording.gain) + ", " + medians(trial.pairs, wording.is_time) +
+         (trial.given_up.empty() ? "" : "; " + trial.given_up);
+}
+
+/// Nothing if it works with all that was kept before it.
+std::string clash_line(const Trial& trial) {
+  if (trial.clash.empty()) {
+    return "";
+  }
+  return "   does not work with all that was kept before it (" + trial.clash +
+         "), so it takes the place of it; it works " +
+         (trial.tried_with.empty() ? "alone" : "with " + as_text(trial.tried_with)) + '\n';
+}
+
+/// What the settings are that all in all are better, where not all that were kept are.
+std::string together_failed_lines(const Tuning& tuning) {
+  if (tuning.together_failed.empty()) {
+    return "";
+  }
+  return "all together failed: " + tuning.together_failed + '\n' +
+         (tuning.settings.empty() ? "" : "the best part of them that works is " + as_text(tuning.settings) + '\n');
 }
 
 std::string proposal_lines(std::size_t number, const Proposal& proposal) {
@@ -89,10 +109,17 @@ Json trial_json(const Trial& trial) {
   for (const WaitChange& one : trial.waits) {
     waits.push_back({{"counter", one.counter}, {"before", one.before}, {"after", one.after}});
   }
-  return {{"settings", trial.proposal.settings}, {"why", trial.proposal.why},
-          {"not_tried", trial.not_tried},        {"dropped", trial.dropped},
-          {"waits", std::move(waits)},           {"figures", pairs_json(trial.pairs)},
-          {"gain", gain_json(trial.gain)},       {"kept", trial.is_kept}};
+  return {{"settings", trial.proposal.settings},
+          {"why", trial.proposal.why},
+          {"not_tried", trial.not_tried},
+          {"dropped", trial.dropped},
+          {"clash", trial.clash},
+          {"tried_with", trial.tried_with},
+          {"waits", std::move(waits)},
+          {"figures", pairs_json(trial.pairs)},
+          {"gain", gain_json(trial.gain)},
+          {"kept", trial.is_kept},
+          {"given_up", trial.given_up}};
 }
 
 std::string sizes_line(const std::string& kind, const std::vector<SizeCount>& sizes) {
@@ -142,7 +169,7 @@ std::string as_text(const Tuning& tuning, const Wording& wording) {
         text += "   " + one.counter + ' ' + grouped_digits(one.before) + " -> " + grouped_digits(one.after) + '\n';
       }
     }
-    text += "   " + verdict(trial, wording) + '\n';
+    text += clash_line(trial) + "   " + verdict(trial, wording) + '\n';
   }
   if (!tuning.failure.empty()) {
     return text;
@@ -150,6 +177,7 @@ std::string as_text(const Tuning& tuning, const Wording& wording) {
   if (tuning.is_interrupted) {
     return text + "interrupted\n";
   }
+  text += together_failed_lines(tuning);
   if (tuning.settings.empty()) {
     const std::string measured = tuning.together ? ": together " + as_text(*tuning.together, wording.gain) : "";
     return text + "no gain worth keeping" + measured + '\n';
@@ -180,6 +208,7 @@ Json as_json(const Tuning& tuning, const std::string& command) {
           {"figure", tuning.first.figure},
           {"set", std::move(settings)},
           {"proposals", std::move(trials)},
+          {"together_failed", tuning.together_failed},
           {"figures", pairs_json(tuning.pairs)},
           {"gain", gain_json(tuning.together)},
           {"settings", tuning.settings}};

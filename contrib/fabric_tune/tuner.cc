@@ -17,6 +17,31 @@ Settings joined(Settings some, const Settings& others) {
   return some;
 }
 
+Settings joined(const std::vector<Settings>& all) {
+  Settings one;
+  for (const Settings& settings : all) {
+    one = joined(std::move(one), settings);
+  }
+  return one;
+}
+
+/// All parts of `all` with `size` members each, those first that have the first members.
+std::vector<std::vector<Settings>> parts_of(const std::vector<Settings>& all, std::size_t size) {
+  std::vector<bool> is_in(all.size());
+  std::fill_n(is_in.begin(), size, true);
+  std::vector<std::vector<Settings>> parts;
+  do {
+    std::vector<Settings> part;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (is_in[i]) {
+        part.push_back(all[i]);
+      }
+    }
+    parts.push_back(std::move(part));
+  } while (std::prev_permutation(is_in.begin(), is_in.end()));
+  return parts;
+}
+
 /// What is not as it should be in a run with these settings; nothing if all is.
 std::string not_in_force(const Run& run, const Settings& settings, const Recorded& first) {
   if (!run.report) {
@@ -48,7 +73,7 @@ class Tuner {
     if (can_go_on()) {
       try_all();
     }
-    if (can_go_on() && !best_.empty()) {
+    if (can_go_on() && !kept_.empty()) {
       check_together();
     }
     return std::move(result_);
@@ -119,7 +144,11 @@ class Tuner {
   /// Once, as far as the program still waits for what the proposal is about; then against the best so far.
   void attempt(Trial& trial) {
     progress_(as_text(trial.proposal.settings));
-    std::optional<Run> with_it = probe(trial.proposal, trial.dropped);
+    std::vector<Settings> with = kept_;  // what it is tried on top of
+    std::optional<Run> with_it = probe(joined(with), trial.proposal, trial.dropped);
+    if (!with_it && !with.empty() && can_go_on()) {
+      with_it = make_room(trial, with);
+    }
     for (int step = 1; with_it && can_go_on() && step < kMostSteps; ++step) {
       Proposal next = further(trial.proposal, *with_it->report);
       std::string why_not;
@@ -127,7 +156,7 @@ class Tuner {
         break;
       }
       progress_("  further: " + as_text(next.settings));
-      std::optional<Run> more = probe(next, why_not);
+      std::optional<Run> more = probe(joined(with), next, why_not);
       if (!more) {
         break;  // as far as it went before
       }
@@ -141,16 +170,54 @@ class Tuner {
       trial.waits.push_back(
           {counter, result_.first.report->total(counter), with_it->report ? with_it->report->total(counter) : 0});
     }
-    trial.dropped = compare(best_, joined(best_, trial.proposal.settings), trial.pairs);
+    with.push_back(trial.proposal.settings);
+    trial.dropped = compare(joined(kept_), joined(with), trial.pairs);
     trial.gain = gain_of(trial.pairs, options_.higher_is_better);
     if (trial.dropped.empty() && trial.gain && trial.gain->is_sure()) {
       trial.is_kept = true;
-      best_ = joined(best_, trial.proposal.settings);
+      keep(with, "it does not work with " + as_text(trial.proposal.settings) + ", which is better");
     }
   }
 
-  std::optional<Run> probe(const Proposal& proposal, std::string& problem) {
-    const Settings all = joined(best_, proposal.settings);
+  /// For a proposal that does not work with all that were kept: leaves in `with` as many of them as it works with. Nothing, and `with` as
+  /// it was, if it does not work alone.
+  std::optional<Run> make_room(Trial& trial, std::vector<Settings>& with) {
+    std::string why_not;
+    std::optional<Run> alone = probe({}, trial.proposal, why_not);
+    if (!alone) {
+      return std::nullopt;
+    }
+    trial.clash = trial.dropped;
+    trial.dropped.clear();
+    for (std::size_t size = with.size() - 1; size > 0; --size) {
+      for (std::vector<Settings>& part : parts_of(kept_, size)) {
+        if (!can_go_on()) {
+          return std::nullopt;
+        }
+        if (std::optional<Run> run = probe(joined(part), trial.proposal, why_not); run) {
+          with = std::move(part);
+          trial.tried_with = joined(with);
+          return run;
+        }
+      }
+    }
+    with.clear();
+    return alone;
+  }
+
+  /// These are all that is kept now; others that were have `why` to tell.
+  void keep(const std::vector<Settings>& settings, const std::string& why) {
+    for (Trial& trial : result_.trials) {
+      if (trial.is_kept && std::find(settings.begin(), settings.end(), trial.proposal.settings) == settings.end()) {
+        trial.is_kept = false;
+        trial.given_up = why;
+      }
+    }
+    kept_ = settings;
+  }
+
+  std::optional<Run> probe(const Settings& with, const Proposal& proposal, std::string& problem) {
+    const Settings all = joined(with, proposal.settings);
     Run one = run(all);
     problem = !one.problem.empty() ? one.problem : not_in_force(one, all, *result_.first.report);
     return problem.empty() ? std::optional(std::move(one)) : std::nullopt;
@@ -182,13 +249,45 @@ class Tuner {
     return "";
   }
 
-  /// Each was kept because it seemed to be better, which some are by chance: so all of them are measured anew.
+  /// Each was kept because it seemed to be better, which some are by chance: so all of them are measured anew. If they fail, the best of
+  /// their largest parts that do not.
   void check_together() {
-    progress_("together: " + as_text(best_));
-    const std::string problem = compare({}, best_, result_.pairs);
+    progress_("together: " + as_text(joined(kept_)));
+    result_.together_failed = compare({}, joined(kept_), result_.pairs);
     result_.together = gain_of(result_.pairs, options_.higher_is_better);
-    if (can_go_on() && problem.empty() && result_.together && result_.together->is_sure()) {
-      result_.settings = best_;
+    if (!result_.together_failed.empty()) {
+      result_.pairs.clear();
+      result_.together.reset();
+      const std::vector<Settings> all = kept_;
+      for (std::size_t size = all.size() - 1; size > 0 && !result_.together && can_go_on(); --size) {
+        best_of(parts_of(all, size));
+      }
+    }
+    if (can_go_on() && result_.together && result_.together->is_sure()) {
+      result_.settings = joined(kept_);
+    }
+  }
+
+  /// Measures each, and keeps that with the largest gain, of those that work.
+  void best_of(const std::vector<std::vector<Settings>>& parts) {
+    const std::string why = "all together failed: " + result_.together_failed;
+    std::vector<Settings> best;
+    for (const std::vector<Settings>& part : parts) {
+      progress_("a part of them: " + as_text(joined(part)));
+      std::vector<Pair> pairs;
+      const std::string problem = compare({}, joined(part), pairs);
+      const std::optional<Gain> gain = gain_of(pairs, options_.higher_is_better);
+      if (!can_go_on()) {
+        return;
+      }
+      if (problem.empty() && gain && (!result_.together || gain->middle > result_.together->middle)) {
+        best = part;
+        result_.together = gain;
+        result_.pairs = std::move(pairs);
+      }
+    }
+    if (result_.together) {
+      keep(best, why);
     }
   }
 
@@ -196,7 +295,7 @@ class Tuner {
   const TunerOptions& options_;
   const Progress& progress_;
   Tuning result_;
-  Settings best_;                           ///< kept so far
+  std::vector<Settings> kept_;              ///< those of the proposals that were kept so far
   std::map<std::string, std::string> own_;  ///< what the user has set, and where
   std::optional<std::chrono::duration<double>> limit_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tries proposals, one on top of the other: what makes the program faster stays.
+// Tries proposals, one on top of the other: what makes the program faster stays. What works alone, but not with what was kept before it, is
+// compared on top of as many of those as it works with.
 #pragma once
 
 #include <functional>
@@ -36,6 +37,9 @@ struct Trial {
   Proposal proposal;
   std::string not_tried;  ///< why it was not run at all
   std::string dropped;    ///< why it was not compared
+  std::string clash;      ///< what is wrong with it on top of all that was kept before; with `tried_with` it works
+  Settings tried_with;    ///< what it was compared on top of, after a clash
+  std::string given_up;   ///< why it was kept at first, and is no more
   std::vector<WaitChange> waits;
   std::vector<Pair> pairs;
   std::optional<Gain> gain;
@@ -50,6 +54,8 @@ struct Tuning {
   Settings settings;  ///< that all together were better than the program as it is; nothing: no gain worth keeping
   std::vector<Pair> pairs;
   std::optional<Gain> together;  ///< of the settings that were kept, by new runs
+  std::string
+      together_failed;  ///< what was wrong with all that were kept; `together` is of the best part of them that works
 };
 
 /// Hears what is being done.

@@ -86,6 +86,44 @@ Run starved_program(const Settings& settings) {
   return ended(2, report);
 }
 
+/// Has no need of its queues, but waits for send buffers, for reads in flight and for memory: three proposals.
+Recorded job_that_waits() {
+  Recorded made = job();
+  made.waits = {
+      {"waits_for_buffer", "", 50, true}, {"rdma_queued", "", 60, true}, {"registrations_at_limit", "", 70, true}};
+  return made;
+}
+
+/// Each of these settings makes that twice as fast, and no wait goes on.
+Run waiting_program(const Settings& settings) {
+  Recorded report = job_that_waits();
+  if (!settings.empty()) {
+    report.waits.clear();
+  }
+  return ended(8 / std::pow(2.0, static_cast<double>(settings.size())), report);
+}
+
+/// The same, but it fails with both of them.
+Pretended program_that_fails_with(const char* one, const char* other) {
+  return Pretended([one, other](const Settings& settings) {
+    Run run = waiting_program(settings);
+    if (settings.contains(one) && settings.contains(other)) {
+      run.problem = "its exit status is 3";
+    }
+    return run;
+  });
+}
+
+/// That about a parameter.
+const Trial& trial_of(const Tuning& tuning, const char* name) {
+  for (const Trial& one : tuning.trials) {
+    if (one.proposal.settings.contains(name)) {
+      return one;
+    }
+  }
+  ck_abort_msg("no proposal for %s", name);
+}
+
 Tuning tuned(Pretended& program, const TunerOptions& options = {}) {
   return tune(program, options, [](const std::string&) {});
 }
@@ -248,6 +286,93 @@ START_TEST(a_gain_that_was_chance_is_none_in_the_end) {
 }
 END_TEST
 
+START_TEST(what_works_alone_only_is_compared_with_what_it_does_not_work_with) {
+  Pretended equal = program_that_fails_with(kSendBuffers, kRdmaDepth);
+  const Tuning tuning = tuned(equal);
+  const Trial& late = trial_of(tuning, kRdmaDepth);
+  check_text(late.clash, "its exit status is 3");
+  check_text(late.dropped, "");
+  ck_assert(!late.is_kept && is_near(late.gain->middle, 0));
+  ck_assert(tuning.settings.contains(kSendBuffers) && tuning.settings.contains(kInPlaceSize));
+  check_text_has(as_text(tuning, {}),
+                 "does not work with all that was kept before it (its exit status is 3), so it takes the place of it");
+  // With the first one gone, the second is better than it.
+  Pretended better([](const Settings& settings) {
+    Run run = waiting_program(settings);
+    run.figure = settings.contains(kRdmaDepth) ? 1 : settings.empty() ? 8 : 4;
+    if (settings.contains(kSendBuffers) && settings.contains(kRdmaDepth)) {
+      run.problem = "its exit status is 3";
+    }
+    return run;
+  });
+  const Tuning changed = tuned(better);
+  ck_assert(trial_of(changed, kRdmaDepth).is_kept && !trial_of(changed, kSendBuffers).is_kept);
+  check_text(as_text(changed.settings),
+             std::string(kRdmaDepth) + ' ' + trial_of(changed, kRdmaDepth).proposal.settings.at(kRdmaDepth));
+  check_text_has(as_text(changed, {}), "given up: 100 % faster");
+  check_text_has(as_text(changed, {}), "it does not work with btl_fabric_rdma_depth ");
+}
+END_TEST
+
+START_TEST(what_clashes_keeps_what_it_works_with) {
+  Pretended program = program_that_fails_with(kSendBuffers, kInPlaceSize);
+  const Tuning tuning = tuned(program);
+  const Trial& last = trial_of(tuning, tuning.trials.back().proposal.settings.begin()->first.c_str());
+  check_text(last.clash, "its exit status is 3");
+  ck_assert(last.tried_with.size() == 1 && last.tried_with.contains(kRdmaDepth));
+  ck_assert_uint_eq(tuning.settings.size(), 2);
+  ck_assert(tuning.settings.contains(kRdmaDepth) && is_near(tuning.together->middle, 3));
+}
+END_TEST
+
+START_TEST(what_fails_alone_too_is_dropped_after_one_more_run) {
+  Pretended program([](const Settings& settings) {
+    Run run = waiting_program(settings);
+    run.problem = settings.contains(kRdmaDepth) ? "its exit status is 3" : "";
+    return run;
+  });
+  const Tuning tuning = tuned(program);
+  check_text(trial_of(tuning, kRdmaDepth).dropped, "its exit status is 3");
+  check_text(trial_of(tuning, kRdmaDepth).clash, "");
+  ck_assert(tuning.settings.size() == 2);
+}
+END_TEST
+
+/// All are kept one by one; then the program fails with two of them in each run, which one run has not shown.
+START_TEST(all_that_fail_together_leave_the_best_part) {
+  const auto fails_at_last = [](bool with_each) {
+    return [with_each, runs = 0](const Settings& settings) mutable {
+      Run run = waiting_program(settings);
+      // The first run; a look and five pairs of each of three.
+      const bool is_late = ++runs > 1 + 3 * 11;
+      const bool is_bad = settings.contains(kSendBuffers) && settings.contains(kRdmaDepth);
+      if (is_late && (with_each ? !settings.empty() : is_bad)) {
+        run.problem = "its exit status is 3";
+      }
+      run.figure = settings.contains(kRdmaDepth) ? run.figure / 2 : run.figure;
+      return run;
+    };
+  };
+  Pretended program(fails_at_last(false));
+  const Tuning tuning = tuned(program);
+  check_text(tuning.failure, "");
+  check_text(tuning.together_failed, "its exit status is 3");
+  ck_assert(tuning.settings.size() == 2 && tuning.settings.contains(kRdmaDepth) &&
+            tuning.settings.contains(kInPlaceSize));
+  ck_assert(is_near(tuning.together->middle, 7));
+  ck_assert(!trial_of(tuning, kSendBuffers).is_kept);
+  check_text(trial_of(tuning, kSendBuffers).given_up, "all together failed: its exit status is 3");
+  check_text_has(
+      as_text(tuning, {}),
+      "all together failed: its exit status is 3\nthe best part of them that works is btl_fabric_in_place_size 0, btl_");
+  check_text(as_json(tuning, "").at("together_failed").get<std::string>(), "its exit status is 3");
+  Pretended bad(fails_at_last(true));
+  const Tuning nothing = tuned(bad);
+  ck_assert(nothing.settings.empty() && !nothing.together);
+  check_text_has(as_text(nothing, {}), "all together failed: its exit status is 3\nno gain worth keeping\n");
+}
+END_TEST
+
 START_TEST(nothing_is_run_after_an_interruption) {
   Pretended program([&program](const Settings& settings) {
     Run run = starved_program(settings);
@@ -330,12 +455,24 @@ END_TEST
 
 int main() {
   using namespace fabric::tune;
-  return fabric::test::run_suite(
-      "fabric_tune",
-      {a_range_needs_five_pairs, a_gain_is_told_with_its_range, more_may_be_better, what_may_be_chance_is_no_gain,
-       one_run_that_was_disturbed_moves_little, what_helps_is_kept_and_measured_anew, what_the_user_has_set_stays,
-       what_fails_is_dropped, a_step_too_far_leaves_the_one_before, what_does_not_come_into_force_is_dropped,
-       a_gain_that_was_chance_is_none_in_the_end, nothing_is_run_after_an_interruption,
-       a_program_that_fails_as_it_is_cannot_be_tuned, figures_are_found, a_report_is_read,
-       a_file_of_somebody_else_is_not_overwritten});
+  return fabric::test::run_suite("fabric_tune", {a_range_needs_five_pairs,
+                                                 a_gain_is_told_with_its_range,
+                                                 more_may_be_better,
+                                                 what_may_be_chance_is_no_gain,
+                                                 one_run_that_was_disturbed_moves_little,
+                                                 what_helps_is_kept_and_measured_anew,
+                                                 what_the_user_has_set_stays,
+                                                 what_fails_is_dropped,
+                                                 a_step_too_far_leaves_the_one_before,
+                                                 what_does_not_come_into_force_is_dropped,
+                                                 a_gain_that_was_chance_is_none_in_the_end,
+                                                 what_works_alone_only_is_compared_with_what_it_does_not_work_with,
+                                                 what_clashes_keeps_what_it_works_with,
+                                                 what_fails_alone_too_is_dropped_after_one_more_run,
+                                                 all_that_fail_together_leave_the_best_part,
+                                                 nothing_is_run_after_an_interruption,
+                                                 a_program_that_fails_as_it_is_cannot_be_tuned,
+                                                 figures_are_found,
+                                                 a_report_is_read,
+                                                 a_file_of_somebody_else_is_not_overwritten});
 }

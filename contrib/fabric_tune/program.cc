@@ -2,9 +2,12 @@
 #include "contrib/fabric_tune/program.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +28,8 @@ constexpr const char* kPrefix = "OMPI_MCA_";
 constexpr const char* kReport = "btl_fabric_report";
 constexpr std::size_t kLongestLine = 4096;  // std::regex needs stack for each character
 constexpr std::size_t kTail = 2000;
+constexpr const char* kFolder = ".fabric_tune.";
+constexpr const char* kLock = "/lock";
 
 std::string contents_of(const std::string& file) {
   std::ifstream opened(file);
@@ -52,6 +57,19 @@ std::string problem_of(const Ended& ended, const std::vector<std::string>& comma
   return status == 0 ? "" : "its exit status is " + std::to_string(status);
 }
 
+/// A file in the folder that is locked while this process lives; it has its name only then, so that nobody finds it without its lock. -1
+/// where the file system has no locks: then the folder stays if this process is killed.
+int locked_file(const std::string& folder) {
+  const std::string name = folder + kLock;
+  const std::string before = name + ".new";
+  const int file = open(before.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file >= 0 && (flock(file, LOCK_EX | LOCK_NB) != 0 || std::rename(before.c_str(), name.c_str()) != 0)) {
+    close(file);
+    return -1;
+  }
+  return file;
+}
+
 }  // namespace
 
 std::optional<double> figure_in(const std::string& output, const std::regex& pattern) {
@@ -72,6 +90,26 @@ std::optional<double> figure_in(const std::string& output, const std::regex& pat
   return figure;
 }
 
+void remove_folders_of_the_dead(const std::string& parent) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
+    struct stat folder {};
+    if (!at->path().filename().string().starts_with(kFolder) || lstat(path.c_str(), &folder) != 0 ||
+        !S_ISDIR(folder.st_mode) || folder.st_uid != geteuid()) {
+      continue;
+    }
+    const int lock = open((path + kLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
+      std::error_code ignored;
+      std::filesystem::remove_all(at->path(), ignored);
+    }
+    if (lock >= 0) {
+      close(lock);
+    }
+  }
+}
+
 Result<std::unique_ptr<Program>> Program::make(std::vector<std::string> command, Metric metric,
                                                const std::string& parent, bool shows_output) {
   std::unique_ptr<Program> program(new Program);
@@ -79,12 +117,14 @@ Result<std::unique_ptr<Program>> Program::make(std::vector<std::string> command,
   program->metric_ = std::move(metric);
   program->shows_output_ = shows_output;
   std::error_code error;
-  std::string name = std::filesystem::absolute(parent, error).string() + "/.fabric_tune.XXXXXX";
+  std::string name = std::filesystem::absolute(parent, error).string() + '/' + kFolder + "XXXXXX";
   if (error || mkdtemp(name.data()) == nullptr) {
     return failure("no folder can be made in " + parent + " (" + (error ? error.message() : std::strerror(errno)) +
                    "): name one by --dir that all hosts of the program see");
   }
   program->folder_ = name;
+  program->lock_ = locked_file(name);
+  remove_folders_of_the_dead(std::filesystem::path(name).parent_path());
   if (const int number = become_parent_of_all(); number != 0) {
     return failure(std::string("signals cannot be taken: ") + std::strerror(number));
   }
@@ -94,6 +134,9 @@ Result<std::unique_ptr<Program>> Program::make(std::vector<std::string> command,
 Program::~Program() {
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
+  if (lock_ >= 0) {
+    close(lock_);
+  }
 }
 
 std::vector<std::string> Program::environment(const Settings& settings) const {
@@ -132,7 +175,9 @@ std::optional<Recorded> Program::take_report() const {
 Run Program::run(const Settings& settings, std::optional<std::chrono::duration<double>> limit) {
   std::error_code ignored;
   for (std::filesystem::directory_iterator at(folder_, ignored), end; !ignored && at != end; at.increment(ignored)) {
-    std::filesystem::remove(at->path(), ignored);
+    if (at->path() != folder_ + kLock) {
+      std::filesystem::remove(at->path(), ignored);
+    }
   }
   Run result;
   const std::string output = folder_ + "/output";

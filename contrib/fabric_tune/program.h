@@ -40,7 +40,7 @@ class Runner {
 };
 
 /// Takes SIGINT, SIGTERM and SIGHUP, and the children of this process that die: one for a process. All hosts of the program see the
-/// folder for reports, which goes with this object.
+/// folder for reports, which goes with this object. If this process is killed it is left, and the next run in the same place removes it.
 class Program final : public Runner {
  public:
   /// The error: the folder cannot be made in `parent`.
@@ -60,8 +60,13 @@ class Program final : public Runner {
   std::vector<std::string> command_;
   Metric metric_;
   std::string folder_;
+  int lock_ = -1;  ///< of the folder, while this process lives
   bool shows_output_ = false;
 };
+
+/// Removes folders for reports in `parent` that a process of this user has left there which was killed. Those of others, and those of processes
+/// that live, on whatever host, stay.
+void remove_folders_of_the_dead(const std::string& parent);
 
 /// The last number that the pattern finds, its first group if it has one. Lines longer than 4096 characters are not looked at.
 [[nodiscard]] std::optional<double> figure_in(const std::string& output, const std::regex& pattern);

@@ -63,6 +63,27 @@ Member member_of(const std::string& text) {
   return member;
 }
 
+/// The methods by which a port of one process is connected with one of another, that first which Open MPI would choose. Both processes
+/// come to the same list.
+std::vector<const CpcOffer*> methods_between(const Member& self, std::uint16_t ours, const Member& peer,
+                                             std::uint16_t theirs) {
+  std::vector<cpc::CpcTraits> left;
+  for (const cpc::CpcTraits& one : cpc::kCpcTraits) {
+    if (!one.one_way) {  // X queues are for what they are asked for by name
+      left.push_back(one);
+    }
+  }
+  std::vector<const CpcOffer*> methods;
+  for (;;) {
+    const CpcOffer* const chosen = cpc::choose_cpc(left, self.info, ours, peer.info, theirs);
+    if (chosen == nullptr) {
+      return methods;
+    }
+    methods.push_back(chosen);
+    std::erase_if(left, [chosen](const cpc::CpcTraits& one) { return one.kind == chosen->kind; });
+  }
+}
+
 class Examination {
  public:
   Examination(Job& job, const Host& host) : job_(job), host_(host) {
@@ -105,14 +126,20 @@ class Examination {
   void try_partners(std::uint32_t rounds) {
     for (std::uint32_t round = 0; round < std::min(rounds, rounds_for_all(job_.size())); ++round) {
       job_.meet_all();
-      if (const auto partner = partner_of(job_.rank(), job_.size(), round); partner) {
+      const auto partner = partner_of(job_.rank(), job_.size(), round);
+      if (partner) {
         try_partner(*partner);
+      }
+      if (!job_.pairs_can_meet()) {
+        wait_for_others(round, partner ? meetings_of(job_.rank(), *partner) : 0);
       }
     }
   }
   [[nodiscard]] const std::vector<PairResult>& pairs() const noexcept { return pairs_; }
 
  private:
+  [[nodiscard]] std::size_t meetings_of(std::uint32_t a, std::uint32_t b) const;
+  void wait_for_others(std::uint32_t round, std::size_t had) const;
   void try_partner(std::uint32_t partner);
   void try_tcp(const Member& peer, PairResult& pair);
   void try_ports(std::uint32_t partner, std::uint16_t ours, std::uint16_t theirs, PairResult& pair);
@@ -125,6 +152,32 @@ class Examination {
   std::vector<Member> members_;
   std::vector<PairResult> pairs_;
 };
+
+/// How often two processes meet in their round: once for each connection.
+std::size_t Examination::meetings_of(std::uint32_t a, std::uint32_t b) const {
+  const Member& self = members_[a];
+  const Member& peer = members_[b];
+  const bool any_subnet = host_.parameters.values().allow_different_subnets != 0;
+  std::size_t meetings = 0;
+  const auto partners = pair_ports(self.info.ports, peer.info.ports, any_subnet);
+  for (std::uint16_t ours = 0; ours < partners.size(); ++ours) {
+    meetings += partners[ours] ? methods_between(self, ours, peer, *partners[ours]).size() : 0;
+  }
+  return meetings;
+}
+
+/// Meets as often as the pair that does so most in this round, where all must.
+void Examination::wait_for_others(std::uint32_t round, std::size_t had) const {
+  std::size_t most = 0;
+  for (std::uint32_t rank = 0; rank < job_.size(); ++rank) {
+    if (const auto partner = partner_of(rank, job_.size(), round); partner) {
+      most = std::max(most, meetings_of(rank, *partner));
+    }
+  }
+  for (; had < most; ++had) {
+    job_.meet_all();
+  }
+}
 
 void Examination::try_partner(std::uint32_t partner) {
   const Member& self = members_[job_.rank()];
@@ -186,7 +239,7 @@ void Examination::try_tcp(const Member& peer, PairResult& pair) {
   }
 }
 
-/// Each method that both offer for these ports, the one that Open MPI would choose first. Both processes come to the same list.
+/// Each method that both offer for these ports.
 void Examination::try_ports(std::uint32_t partner, std::uint16_t ours, std::uint16_t theirs, PairResult& pair) {
   const Member& self = members_[job_.rank()];
   const Member& peer = members_[partner];
@@ -194,25 +247,14 @@ void Examination::try_ports(std::uint32_t partner, std::uint16_t ours, std::uint
   const std::string our_name = self.ports[ours];
   const std::string their_name = peer.ports[theirs];
   const std::string names = is_first ? our_name + " - " + their_name : their_name + " - " + our_name;
-  std::vector<cpc::CpcTraits> left;
-  for (const cpc::CpcTraits& one : cpc::kCpcTraits) {
-    if (!one.one_way) {  // X queues are for what they are asked for by name
-      left.push_back(one);
-    }
-  }
   bool measures = true;
-  for (;;) {
-    const CpcOffer* const chosen = cpc::choose_cpc(left, self.info, ours, peer.info, theirs);
-    if (chosen == nullptr) {
-      break;
-    }
+  for (const CpcOffer* const method : methods_between(self, ours, peer, theirs)) {
     job_.meet(partner);
-    const Connector::Attempt attempt{partner, ours, theirs, chosen->kind, true, pair.is_same_host};
+    const Connector::Attempt attempt{partner, ours, theirs, method->kind, true, pair.is_same_host};
     ConnectionResult result = try_method(attempt, peer.info, is_first, measures);
     result.ports = names;
     measures = measures && result.latency_us == 0 && !result.error.empty();
     pair.connections.push_back(std::move(result));
-    std::erase_if(left, [chosen](const cpc::CpcTraits& one) { return one.kind == chosen->kind; });
   }
   if (pair.connections.empty()) {
     pair.no_ports = "no connection method for " + names + ": " +

@@ -82,14 +82,22 @@ std::vector<std::string> Job::tell_all(const std::string& key, const std::string
 }
 
 void Job::meet(std::uint32_t partner) {
+  if (!pairs_can_meet()) {
+    meet_all();
+    return;
+  }
   // The same order on both sides: it is how the server knows that they mean the same.
   const std::array both{process(name_, std::min(rank_, partner)), process(name_, std::max(rank_, partner))};
   PMIx_Fence(both.data(), both.size(), nullptr, 0);
 }
 
+/// With data, though nobody has any: Slurm takes a fence without for done (SLURM_PMIX_FENCE_BARRIER).
 void Job::meet_all() {
   const pmix_proc_t everyone = process(name_, PMIX_RANK_WILDCARD);
-  PMIx_Fence(&everyone, 1, nullptr, 0);
+  pmix_info_t collect{};
+  const bool yes = true;
+  PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+  PMIx_Fence(&everyone, 1, &collect, pairs_can_meet() ? 0 : 1);
 }
 
 }  // namespace fabric::doctor

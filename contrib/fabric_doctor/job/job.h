@@ -27,9 +27,12 @@ class Job {
 
   /// What every process has to tell under `key`, by rank; waits for all. Keys are used once. What does not come is empty.
   [[nodiscard]] std::vector<std::string> tell_all(const std::string& key, const std::string& mine);
-  /// Waits until `partner` calls it too.
+  /// Waits until `partner` calls it too; unless pairs_can_meet(), until all call meet_all() or this.
   void meet(std::uint32_t partner);
   void meet_all();
+  /// False where two processes cannot wait for each other without the others: Slurm's PMIx (22.05) has a fence of some of a job's
+  /// processes end at once, on each host by itself, or, with data, never.
+  [[nodiscard]] bool pairs_can_meet() const noexcept { return !name_.starts_with("slurm."); }
 
  private:
   Job(std::uint32_t rank, std::uint32_t size, std::string name) noexcept

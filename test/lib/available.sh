@@ -12,6 +12,7 @@ available() {
     unit) made "$build/plain" TESTS | sed 's|^test/|plain |' ;;
     fuzz) (cd "$here/fuzz" && printf 'fuzz %s\n' fuzz_*.cc | sed 's/\.cc$//') ;;
     nodevice) "$here/component/no-device" --list | sed 's/^/nodevice /' ;;
+    slurm) "$here/slurm/run" --list | sed 's/^/slurm /' ;;
     softhca)
       for kind in ib roce iwarp; do
         "$here/component/run" --list | sed "s/^/$kind /"

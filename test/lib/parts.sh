@@ -4,7 +4,7 @@
 # The parts of test/run-all: a function each, part_NAME, which starts what the manifest's file NAME has in this tier. Those that
 # take longest come first.
 
-parts=(debian13 kernel debian13vm asan tsan ledger unit fuzz matrix softhca programs limits nodevice dist nodes packages)
+parts=(debian13 kernel debian13vm asan tsan ledger unit fuzz matrix softhca programs limits nodevice slurm dist nodes packages)
 
 # --- What they are made of
 
@@ -18,6 +18,7 @@ packages_for() { # PART...
       softhca) packages+=(valgrind iproute2 elfutils python3-matplotlib "${stock_packages[@]}") ;;
       programs) packages+=(ibverbs-utils perftest rdmacm-utils libfabric-bin ucx-utils netpipe-openmpi) ;;
       debian13 | packages) packages+=(debootstrap) ;;
+      slurm) packages+=(slurmctld slurmd slurm-client munge perl) ;;
       debian13vm) packages+=(debootstrap) vm=yes ;;
       kernel) packages+=("${stock_packages[@]}") vm=yes ;;
       nodes) vm=yes ;;
@@ -338,6 +339,9 @@ kernel() {
 
 # Jobs over two guests.
 part_nodes() { at_once nodes nodes "$root/contrib/vm/two-guests"; }
+
+# Jobs that Slurm starts, on two hosts that are this machine.
+part_slurm() { at_once slurm slurm env SOFTHCA_RUN="$softhca_run" FABRIC_BUILD="$build/plain" "$here/slurm/run"; }
 
 # Debian packages, for two releases: nearly all of the time it takes is to build everything twice.
 part_packages() { lane recorded_run packages "$root/contrib/packaging/build-debs"; }

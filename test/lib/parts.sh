@@ -17,7 +17,8 @@ packages_for() { # PART...
       fuzz) packages+=(clang libclang-rt-14-dev) ;;
       softhca) packages+=(valgrind iproute2 elfutils python3-matplotlib "${stock_packages[@]}") ;;
       programs) packages+=(ibverbs-utils perftest rdmacm-utils libfabric-bin ucx-utils netpipe-openmpi) ;;
-      debian13 | packages) packages+=(debootstrap) ;;
+      debian13) packages+=(debootstrap) ;;
+      packages) packages+=(debootstrap rpm) ;;
       slurm) packages+=(slurmctld slurmd slurm-client munge perl) ;;
       debian13vm) packages+=(debootstrap) vm=yes ;;
       kernel) packages+=("${stock_packages[@]}") vm=yes ;;
@@ -343,5 +344,8 @@ part_nodes() { at_once nodes nodes "$root/contrib/vm/two-guests"; }
 # Jobs that Slurm starts, on two hosts that are this machine.
 part_slurm() { at_once slurm slurm env SOFTHCA_RUN="$softhca_run" FABRIC_BUILD="$build/plain" "$here/slurm/run"; }
 
-# Debian packages, for two releases: nearly all of the time it takes is to build everything twice.
-part_packages() { lane recorded_run packages "$root/contrib/packaging/build-debs"; }
+# Debian packages, for two releases: nearly all of the time it takes is to build everything twice. RPM packages, for this machine.
+part_packages() {
+  lane recorded_run packages "$root/contrib/packaging/build-debs"
+  lane recorded_run packages "$root/contrib/packaging/build-rpms" "$build/plain"
+}

@@ -239,19 +239,6 @@ Json totals_as_json(const JobReport& job) {
 
 }  // namespace
 
-std::string list_of_ranks(const std::vector<std::uint32_t>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
-      ++last;
-    }
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]) + (last > i ? "-" + std::to_string(ranks[last]) : "");
-    i = last + 1;
-  }
-  return text;
-}
-
 std::string encode(const ProcessReport& report) {
   Json json{{"rank", report.rank},
             {"host", report.host},
@@ -264,7 +251,8 @@ std::string encode(const ProcessReport& report) {
             {"counters", report.counters},
             {"queues", Json::array()},
             {"limits", report.limits},
-            {"settings", Json::array()}};
+            {"settings", Json::array()},
+            {"paths", encode_paths(report.paths)}};
   for (const ReportedSetting& one : report.settings) {
     json["settings"].push_back({one.name, one.value, one.source, one.file});
   }
@@ -303,6 +291,7 @@ Result<ProcessReport> decode_process_report(std::string_view text) try {
                        .limits = json.at("limits"),
                        .settings = {},
                        .sizes = {},
+                       .paths = decode_paths(json.at("paths")),
                        .slowest = {}};
   for (const Json& one : json.at("settings")) {
     report.settings.push_back({one.at(0), one.at(1), one.at(2), one.at(3)});
@@ -364,6 +353,7 @@ Json as_json(const JobReport& job) {
   json["totals"] = totals_as_json(job);
   json["slowest_connection"] = slowest_as_json(job);
   json["waits"] = waits_as_json(job);
+  json["paths"] = paths_as_json(job);
   Json& ranks = json["ranks"] = Json::array();
   for (const ProcessReport& one : job.reports) {
     ranks.push_back({{"rank", one.rank}, {"host", one.host}, {"counters", one.counters}});

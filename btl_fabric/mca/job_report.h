@@ -14,6 +14,7 @@
 
 #include "btl_fabric/base/job_tally.h"
 #include "btl_fabric/base/size_classes.h"
+#include "btl_fabric/mca/job_paths.h"
 #include "common/base/result.h"
 #include "common/ports/port_address.h"
 
@@ -58,6 +59,7 @@ struct ProcessReport {
   std::map<std::string, std::uint64_t> limits;  ///< of protocols of the first port, by the names of parameters
   std::vector<ReportedSetting> settings;
   SizeHistogram sizes;
+  std::vector<ReportedPath> paths;
   std::optional<SlowestSetUp> slowest;  ///< job 1 of the peer: another one than this
 };
 
@@ -80,8 +82,5 @@ struct JobReport {
 [[nodiscard]] nlohmann::ordered_json as_json(const JobReport& job);
 /// The same for people, lines of at most 132 characters where names let it; `summary` comes from as_json().
 [[nodiscard]] std::string as_text(const nlohmann::ordered_json& summary);
-
-/// "0-3, 7"
-[[nodiscard]] std::string list_of_ranks(const std::vector<std::uint32_t>& ranks);
 
 }  // namespace fabric

@@ -6,6 +6,7 @@
 
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/mca/job_report.h"
+#include "common/base/rank_list.h"
 
 namespace fabric {
 namespace {

@@ -125,10 +125,12 @@ std::unique_ptr<JobReporter> JobReporter::begin(std::span<const std::unique_ptr<
     reporter->is_open_ = job_notes::open();
     reporter->has_notes_ = reporter->is_open_ && job_notes::leave(reporter->here(own.rank), "1");
   }
+  current_ = reporter.get();
   return reporter;
 }
 
 JobReporter::~JobReporter() {
+  current_ = nullptr;
   if (is_open_) {
     job_notes::close();
   }
@@ -143,6 +145,7 @@ std::string JobReporter::told(std::uint32_t rank) const {
 }
 
 void JobReporter::take_numbers() {
+  own_.paths = paths_.take();
   own_.sizes = take_counted_sizes();
   for (const CounterSpec& spec : kCounterTable) {
     std::uint64_t sum = spec.shared != nullptr ? spec.shared->load() : 0;

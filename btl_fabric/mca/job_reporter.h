@@ -9,6 +9,7 @@
 #include "btl_fabric/mca/chosen_queues.h"
 #include "btl_fabric/mca/job_report.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/path_notes.h"
 
 namespace fabric {
 
@@ -21,6 +22,8 @@ class JobReporter {
   [[nodiscard]] static std::unique_ptr<JobReporter> begin(std::span<const std::unique_ptr<Module>> modules,
                                                           const ChosenQueues& queues,
                                                           const mca_base_component_t* component);
+  /// Where connections that come about are noted; null if nobody has asked for a report.
+  [[nodiscard]] static PathNotes* paths() noexcept { return current_ != nullptr ? &current_->paths_ : nullptr; }
   /// When the process has said its goodbyes: its counters do not change any more.
   void finish() noexcept;
 
@@ -38,8 +41,11 @@ class JobReporter {
   void collect(JobReport& job) const;
   void write(const JobReport& job) const;
 
+  inline static JobReporter* current_ = nullptr;  ///< of the component, while there is one
+
   std::string wanted_;  ///< the parameter: Open MPI may have taken it back when the process ends
   ProcessReport own_;
+  PathNotes paths_;
   unsigned round_ = 0;      ///< a process may begin and end MPI several times, by sessions
   bool is_open_ = false;    ///< job_notes
   bool has_notes_ = false;  ///< and they are taken

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "btl_fabric/mca/component.h"
+#include "btl_fabric/mca/job_reporter.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/report.h"
 
@@ -114,7 +115,12 @@ void ModuleServices::report_connection_failed(const Endpoint& endpoint, const st
 
 void ModuleServices::report_connected(const Endpoint& endpoint, std::string_view method,
                                       std::chrono::microseconds took) noexcept {
-  say([&] { fabric::report_connected(module_, endpoint, method, took); });
+  say([&] {
+    if (PathNotes* const notes = JobReporter::paths(); notes != nullptr) {
+      notes->note(module_, endpoint, method);
+    }
+    fabric::report_connected(module_, endpoint, method, took);
+  });
 }
 
 void ModuleServices::report_healed(const Endpoint& endpoint, const std::string& how) noexcept {

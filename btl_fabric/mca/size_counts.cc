@@ -9,11 +9,11 @@
 namespace fabric {
 namespace {
 
-void increment(std::uint64_t& count) noexcept {
+void add(std::uint64_t& count, std::uint64_t more) noexcept {
   if (opal_uses_threads) {
-    std::atomic_ref(count).fetch_add(1, std::memory_order_relaxed);
+    std::atomic_ref(count).fetch_add(more, std::memory_order_relaxed);
   } else {
-    ++count;
+    count += more;
   }
 }
 
@@ -28,15 +28,25 @@ class SizeCounter final : public CallWatcher {
   SizeHistogram sizes;
   std::uint64_t* by_rank = nullptr;  ///< of the job; one more is of all processes of other jobs
   std::size_t ranks = 0;             ///< of the job
+  std::uint64_t* bytes = nullptr;    ///< by module and rank
+  std::size_t modules = 0;
+
+  [[nodiscard]] std::uint64_t& bytes_of(std::size_t rank, std::size_t module) const noexcept {
+    return bytes[module * ranks + rank];
+  }
 
  private:
   void count(SizeClasses& classes, std::size_t size, const Endpoint* peer) const noexcept {
-    increment(classes[size_class(size)]);
+    add(classes[size_class(size)], 1);
     if (peer == nullptr || peer->is_self() || by_rank == nullptr) {
       return;
     }
     const ProcessName& name = peer->key().peer;
-    increment(by_rank[name.job == OPAL_PROC_MY_NAME.jobid && name.rank < ranks ? name.rank : ranks]);
+    const bool is_of_job = name.job == OPAL_PROC_MY_NAME.jobid && name.rank < ranks;
+    add(by_rank[is_of_job ? name.rank : ranks], 1);
+    if (is_of_job && peer->key().local_port < modules) {
+      add(bytes_of(name.rank, peer->key().local_port), size);
+    }
   }
 };
 SizeCounter counter;
@@ -47,8 +57,15 @@ void count_sizes(std::span<const std::unique_ptr<Module>> modules) {
   if (counter.by_rank == nullptr) {
     counter.ranks = job_size();
     counter.by_rank = new std::uint64_t[counter.ranks + 1]();
+    counter.modules = modules.size();
+    counter.bytes = new std::uint64_t[counter.ranks * counter.modules]();
   }
   watch_calls(modules, counter);
+}
+
+std::uint64_t counted_bytes(std::uint32_t rank, std::size_t module) noexcept {
+  const bool is_known = counter.bytes != nullptr && rank < counter.ranks && module < counter.modules;
+  return is_known ? counter.bytes_of(rank, module) : 0;
 }
 
 SizeHistogram take_counted_sizes() noexcept {
@@ -60,6 +77,7 @@ SizeHistogram take_counted_sizes() noexcept {
     }
   }
   delete[] std::exchange(counter.by_rank, nullptr);
+  delete[] std::exchange(counter.bytes, nullptr);
   return sizes;
 }
 

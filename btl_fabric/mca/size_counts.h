@@ -16,6 +16,9 @@ namespace fabric {
 /// is. Any thread may send.
 void count_sizes(std::span<const std::unique_ptr<Module>> modules);
 
+/// Bytes of all that has gone to the rank of this job through the module with this number, but for pieces that others have taken. Until
+/// take_counted_sizes().
+[[nodiscard]] std::uint64_t counted_bytes(std::uint32_t rank, std::size_t module) noexcept;
 /// What has been counted. When nobody sends any more; peers are forgotten then.
 [[nodiscard]] SizeHistogram take_counted_sizes() noexcept;
 

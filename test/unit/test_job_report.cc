@@ -85,6 +85,46 @@ START_TEST(what_a_process_tells_arrives) {
 }
 END_TEST
 
+/// Peers of rank 0 of the other host, whose port has this GID.
+fabric::ReportedPath path_to(std::vector<fabric::PathPeer> peers, std::uint8_t gid) {
+  fabric::ReportedPath path;
+  path.way.port = "mlx5_0:1";
+  path.way.peer_gid.raw[15] = gid;
+  path.way.method = "oob";
+  path.way.mtu = 4096;
+  path.way.queue_pairs = 4;
+  path.peers = std::move(peers);
+  return path;
+}
+
+START_TEST(paths_arrive) {
+  ProcessReport sent = process(0);
+  sent.paths = {path_to({{1, 1000}, {2, UINT64_MAX}}, 7), path_to({{1, 0}}, 9)};
+  sent.paths[1].way.are_shared = sent.paths[1].way.is_of_another_job = true;
+  const auto got = fabric::decode_process_report(encode(sent));
+  ck_assert_msg(got.has_value(), "%s", got ? "" : got.error().text.c_str());
+  ck_assert(got->paths == sent.paths);
+}
+END_TEST
+
+START_TEST(paths_are_told_with_the_peers_host_and_port) {
+  JobReport four = job(4);
+  for (ProcessReport& one : four.reports) {
+    one.ports[0].address.gid.raw[15] = one.host == "node1" ? 6 : 7;
+  }
+  four.reports[3].ports[0].name = "rxe0:1";
+  four.reports[0].paths = {path_to({{1, 10}, {2, 20}, {3, 30}}, 7), path_to({{9, 0}}, 1)};
+  four.reports[0].paths[1].way.is_of_another_job = true;
+  const auto paths = as_json(four)["paths"];
+  ck_assert_uint_eq(paths.size(), 4);  // rank 1 has no port with that GID
+  check_text(paths[0]["peer_port"].dump() + paths[0]["peers"].dump(), "null[1]");
+  check_text(paths[1]["peer_host"].dump() + paths[1]["peer_port"].dump(), R"("node2""mlx5_0:1")");
+  check_text(paths[1]["peers"].dump() + paths[1]["bytes"].dump(), "[2][20]");
+  check_text(paths[2]["peer_port"].dump() + paths[2]["peer_gid"].dump(), R"("rxe0:1""::7")");
+  check_text(paths[3]["peer_host"].dump() + paths[3]["peers_are_of_another_job"].dump(), "nulltrue");
+}
+END_TEST
+
 START_TEST(what_makes_no_sense_is_refused) {
   for (const char* text : {"", "{", "[]", "1", "{}", R"({"rank": "x"})"}) {
     ck_assert_msg(!fabric::decode_process_report(text).has_value(), "%s", text);
@@ -259,8 +299,9 @@ END_TEST
 int main() {
   return fabric::test::run_suite(
       "job_report",
-      {what_a_process_tells_arrives, what_makes_no_sense_is_refused, a_host_name_may_be_anything,
-       a_job_that_has_sent_nothing, what_it_ran_on, sums_with_the_words_of_the_table, sizes_are_summed_by_class,
-       settings_are_told_with_whom_they_are_of, who_waited_most_is_named_with_what_helps, few_waits_need_no_advice,
-       the_worst_wait_comes_first, who_is_missing_is_told, a_large_job_is_a_page, every_wait_of_a_queue_has_a_name});
+      {what_a_process_tells_arrives, paths_arrive, paths_are_told_with_the_peers_host_and_port,
+       what_makes_no_sense_is_refused, a_host_name_may_be_anything, a_job_that_has_sent_nothing, what_it_ran_on,
+       sums_with_the_words_of_the_table, sizes_are_summed_by_class, settings_are_told_with_whom_they_are_of,
+       who_waited_most_is_named_with_what_helps, few_waits_need_no_advice, the_worst_wait_comes_first,
+       who_is_missing_is_told, a_large_job_is_a_page, every_wait_of_a_queue_has_a_name});
 }

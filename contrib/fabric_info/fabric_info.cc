@@ -6,11 +6,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "btl_fabric/base/param_table.h"
+#include "common/base/whole_file.h"
 #include "common/ports/port_scan.h"
 #include "contrib/fabric_info/explain.h"
 #include "contrib/fabric_info/fit.h"
+#include "contrib/fabric_info/map.h"
 #include "contrib/fabric_info/report.h"
 #include "contrib/fabric_info/settings.h"
 #include "cpc/queue_pairs/queue_choice.h"
@@ -60,6 +63,30 @@ fabric::Status apply(const fabric::info::Settings& settings, fabric::info::Quest
   return fabric::check_limits(question.limits, question.queues.largest());
 }
 
+/// What the user wants to know of a job that has ended.
+struct MapQuestion {
+  std::string report;
+  std::string picture;
+  std::optional<std::uint32_t> rank;
+  bool json = false;
+};
+
+fabric::Status show_map(const MapQuestion& question) {
+  if (!question.picture.empty() && !question.picture.ends_with(".svg")) {
+    return fabric::failure("--picture " + question.picture + ": pictures are SVG, and the name must end in .svg");
+  }
+  auto map = fabric::info::read_map(question.report);
+  if (map && question.rank) {
+    map = fabric::info::map_of_rank(std::move(*map), *question.rank);
+  }
+  if (!map) {
+    return tl::unexpected(map.error());
+  }
+  std::cout << (question.json ? fabric::info::map_as_json(*map).dump(2) + "\n" : fabric::info::map_as_text(*map));
+  return question.picture.empty() ? fabric::Status()
+                                  : fabric::write_whole_file(question.picture, fabric::info::map_as_svg(*map));
+}
+
 int run(int argc, char** argv) {
   std::string list = param("receive_queues").default_text;
   fabric::info::Question question;
@@ -96,6 +123,13 @@ int run(int argc, char** argv) {
       "whether the job fits; if not, what is too little, and which receive queues would. The exit status is 1 then");
   app.add_option("--memory", question.memory, "with --fit: bytes that each process may spend; 0: any")
       ->capture_default_str();
+  MapQuestion map;
+  CLI::Option* const map_option = app.add_option(
+      "-m,--map", map.report,
+      "which peer of a job is reached by what: FILE is the report that btl_fabric_report FILE.json has written");
+  app.add_option("-p,--picture", map.picture, "with --map: a picture of it, too, into this file; SVG")
+      ->needs(map_option);
+  app.add_option("--rank", map.rank, "with --map: what this process has told, alone")->needs(map_option);
   app.add_flag("-j,--json", json, "JSON instead of tables");
   CLI11_PARSE(app, argc, argv);
 
@@ -103,6 +137,11 @@ int run(int argc, char** argv) {
     std::cerr << "fabric_info: " << error.text << "\n";
     return 2;
   };
+  if (map_option->count() > 0) {
+    map.json = json;
+    const fabric::Status shown = show_map(map);
+    return shown ? 0 : refuse(shown.error());
+  }
   for (const auto& [name, value] : mca) {
     if (const fabric::Status added = settings.add(name, value); !added) {
       return refuse(added.error());

@@ -22,6 +22,7 @@ struct Params {
   char* subnets = nullptr;
   int gid_index = 0;
   int allow_different_subnets = 0;
+  int warn_default_gid_prefix = 0;
   int ignore_locality = 0;
   int max_ports = 0;
   int paths = 0;
@@ -166,6 +167,9 @@ inline constexpr std::array kParamTable = {
         "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),
     number_param("allow_different_subnets", &Params::allow_different_subnets, 0, 0, 1, 3,
                  "1 pairs ports of different subnets: for routed networks"),
+    number_param("warn_default_gid_prefix", &Params::warn_default_gid_prefix, 1, 0, 1, 3,
+                 "1 warns where two InfiniBand ports of a host are on different subnets that have the same GID prefix, "
+                 "so that ports may be paired that do not reach each other; 0 does not"),
     number_param("ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
                  "1 uses devices far from the process's processor too; 0 only on networks where no device is near"),
     number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),

@@ -17,6 +17,7 @@
 #include "btl_fabric/mca/report.h"
 #include "btl_fabric/mca/top_publisher.h"
 #include "common/ports/port_paths.h"
+#include "common/ports/shared_prefix.h"
 #include "cpc/registry/registry.h"
 
 namespace fabric {
@@ -194,6 +195,9 @@ Status Component::open_ports(PortChoice choice) {
     used.push_back(module->name());
   }
   report_unused_ports(scan.refusals, unused_items(choice.filter, used, scan.refusals));
+  if (const auto shared = find_shared_prefix(scan.ports); shared && params().warn_default_gid_prefix != 0) {
+    report_shared_prefix(*shared);
+  }
   return {};
 }
 

@@ -21,6 +21,7 @@
 #include "btl_fabric/mca/spare_descriptor.h"
 #include "btl_fabric/peer/endpoints_description.h"
 #include "common/ports/gid_choice.h"
+#include "common/ports/shared_prefix.h"
 
 namespace fabric {
 
@@ -35,6 +36,7 @@ std::array<char, 4096> help_file;
 constexpr const char* kNotUsable = "not usable";
 constexpr const char* kNamedPortsNotUsed = "named ports not used";
 constexpr const char* kTooManyPorts = "too many ports";
+constexpr const char* kSharedPrefix = "shared gid prefix";
 constexpr const char* kIdleSetting = "idle setting";
 constexpr const char* kBadParameter = "bad parameter";
 constexpr const char* kBadModex = "bad modex";
@@ -179,6 +181,18 @@ void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<
 
 void report_too_many_ports(std::size_t beyond) {
   show(kTooManyPorts, local_host(), std::to_string(kMaxPorts + beyond).c_str(), std::to_string(kMaxPorts).c_str());
+}
+
+void report_shared_prefix(const SharedPrefix& shared) {
+  const std::string ports = shared.first + " and " + shared.second;
+  const std::string prefix = to_string(shared.prefix);
+  if (chosen_by_name() && OPAL_PROC_MY_NAME.vpid == 0) {
+    show(kSharedPrefix, local_host(), ports.c_str(), prefix.c_str(), shared.proof.c_str());
+  } else {
+    opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                        "btl:fabric: %s: %s have GIDs of one prefix, %s, but are on different subnets: %s",
+                        local_host(), ports.c_str(), prefix.c_str(), shared.proof.c_str());
+  }
 }
 
 void report_idle_setting(const std::string& setting) {

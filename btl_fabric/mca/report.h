@@ -24,6 +24,7 @@ namespace fabric {
 class Endpoint;
 class Module;
 struct PortRefusal;
+struct SharedPrefix;
 
 /// The folder that has the help file. Before anything is reported.
 void find_help_file(const char* folder) noexcept;
@@ -35,6 +36,9 @@ void report_start_failure(const char* reason, bool is_bad_parameter) noexcept;
 void report_unused_ports(const std::vector<PortRefusal>& all, const std::vector<PortRefusal>& named);
 /// The host has so many more usable ports than a process can have.
 void report_too_many_ports(std::size_t beyond);
+/// Ports of this host may be paired with such as they do not reach. Shown once for a job, by its rank 0, if the user chose this BTL by
+/// name; otherwise, and of other hosts, verbosely.
+void report_shared_prefix(const SharedPrefix& shared);
 /// A part of the user's settings does nothing on this host.
 void report_idle_setting(const std::string& setting);
 /// Verbosely, if ibv_fork_init() has failed: forked children may disturb what is under way.

@@ -118,6 +118,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.address.link = *link;
   port.address.lid = attributes.lid;
   port.lmc = attributes.lmc;
+  port.sm_lid = attributes.sm_lid;
   port.address.gid = gid->gid;
   port.address.roce = *link != Transport::kRoce ? 0 : gid->type == GidType::kRoceV1 ? 1 : 2;
   port.address.mtu = path_mtu(attributes, choice.mtu);

@@ -40,6 +40,7 @@ struct UsablePort {
   PortAddress address;
   std::optional<InterfaceAddress> ip;  ///< of its network interface
   std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
+  std::uint16_t sm_lid = 0;            ///< InfiniBand: of the subnet manager, whose subnet the port is on; 0: not known
   std::uint8_t lmc = 0;                ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
   std::uint8_t path_bits = 0;          ///< InfiniBand: which of them this path has
   std::uint8_t paths = 1;              ///< paths of the port; which of them this is, is in `address`

@@ -110,6 +110,9 @@ START_TEST(quantities_have_units) {
     ck_assert_msg(!parse_quantity(text, Unit::Nanoseconds), "%s", text);
   for (const char* text : {"", "%", "1.1", "101%", "-0.1", "1us"})
     ck_assert_msg(!parse_quantity(text, Unit::Share), "%s", text);
+  ck_assert_uint_eq(value_of("49151", Unit::Lid), 49151);
+  for (const char* text : {"", "49152", "1.5", "-1", "1G", "x"})
+    ck_assert_msg(!parse_quantity(text, Unit::Lid), "%s", text);
 }
 END_TEST
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/ports/device_probe.h"
+#include "common/ports/shared_prefix.h"
 #include "contrib/fabric_doctor/checks/check_list.h"
 #include "contrib/fabric_doctor/port_text.h"
 
@@ -47,6 +48,12 @@ Findings check_ports(const Host& host) {
   for (const UsablePort& port : host.scan.ports) {
     findings.push_back(ok(describe(port)));
     add_doubts(port, findings);
+  }
+  if (const auto shared = find_shared_prefix(host.scan.ports)) {
+    findings.push_back(warn(shared->first + " and " + shared->second + " have GIDs of one prefix, " +
+                                to_string(shared->prefix) + ", but are on different subnets: " + shared->proof,
+                            "give each subnet a prefix of its own (OpenSM: subnet_prefix), or use the ports of one of "
+                            "them (btl_fabric_if_include)"));
   }
   for (const PortRefusal& refusal : host.scan.refusals) {
     if (refusal.port.find(':') == std::string::npos) {

@@ -82,7 +82,8 @@ ibv_port_attr port_attributes(Fabric& fabric, uint32_t port_id) {
   a.link_layer = ib ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   if (ib) {
     a.lmc = static_cast<uint8_t>(config.lmc);
-    a.sm_lid = 1;
+    const uint64_t sm_lid = config.sm_lid.at(port_id);
+    a.sm_lid = static_cast<uint16_t>(sm_lid != 0 ? sm_lid : 1);
     a.subnet_timeout = 18;
     a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_SYS_IMAGE_GUID_SUP;
   }

@@ -17,9 +17,9 @@ constexpr Suffix kSuffixes[] = {
     {Unit::BitsPerSecond, "", 1},    {Unit::BitsPerSecond, "K", 1e3},  {Unit::BitsPerSecond, "M", 1e6},
     {Unit::BitsPerSecond, "G", 1e9}, {Unit::BitsPerSecond, "T", 1e12}, {Unit::Nanoseconds, "ns", 1},
     {Unit::Nanoseconds, "us", 1e3},  {Unit::Nanoseconds, "ms", 1e6},   {Unit::Nanoseconds, "s", 1e9},
-    {Unit::Share, "", kWhole},       {Unit::Share, "%", kWhole / 100}};
+    {Unit::Share, "", kWhole},       {Unit::Share, "%", kWhole / 100}, {Unit::Lid, "", 1}};
 
-constexpr double kMost[] = {10e12, 10e9, kWhole};  // by Unit
+constexpr double kMost[] = {10e12, 10e9, kWhole, 0xbfff};  // by Unit
 
 bool set_all(uint64_t value, PerPort& quantities) {
   for (auto& ports : quantities.values) std::ranges::fill(ports, value);
@@ -51,6 +51,7 @@ std::optional<uint64_t> parse_quantity(std::string_view text, Unit unit) {
   const std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
   const double most = kMost[static_cast<size_t>(unit)];
   if (suffix.empty() && number == 0) return 0;
+  if (unit == Unit::Lid && number != std::floor(number)) return std::nullopt;
   for (const Suffix& s : kSuffixes)
     if (s.unit == unit && s.text == suffix && number * s.factor <= most)
       return static_cast<uint64_t>(std::llround(number * s.factor));
@@ -76,14 +77,15 @@ bool parse_per_port(std::string_view text, Unit unit, PerPort& quantities) {
 }
 
 const char* form_of(Unit unit) {
-  constexpr const char* kForms[] = {"N[K|M|G|T]", "N(ns|us|ms|s)", "N[%]"};
+  constexpr const char* kForms[] = {"N[K|M|G|T]", "N(ns|us|ms|s)", "N[%]", "N"};
   return kForms[static_cast<size_t>(unit)];
 }
 
 const char* example_of(Unit unit) {
   constexpr const char* kExamples[] = {"100G is 100 Gbit/s; 100G,1:2=25G, and 25 Gbit/s at port 2 of device 1",
                                        "2us is two microseconds; 2us,1:2=1ms, and a millisecond at port 2 of device 1",
-                                       "0.1% is one of a thousand; 0,1:2=0.1%, at port 2 of device 1 only"};
+                                       "0.1% is one of a thousand; 0,1:2=0.1%, at port 2 of device 1 only",
+                                       "1 to 49151; 1,1:2=9, and LID 9 at port 2 of device 1"};
   return kExamples[static_cast<size_t>(unit)];
 }
 

@@ -14,6 +14,7 @@ enum class Unit : uint8_t {
   BitsPerSecond,  // "100G", "2.5G", "800M"; 0: no limit
   Nanoseconds,    // "1us", "500ns", "2ms"; "0" needs no unit
   Share,          // "0.001" or "0.1%", in parts of kWhole
+  Lid,            // "7": a whole number that is a unicast LID, or 0
 };
 constexpr uint64_t kWhole = 1'000'000'000;
 

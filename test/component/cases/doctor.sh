@@ -63,6 +63,14 @@ case_doctor_sees_a_port_that_is_down() {
   alone && finds WARN ports "$dev_a:1" && finds ok ports "$dev_b:1: active" # the other one does
 }
 
+case_doctor_sees_subnets_with_one_prefix() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has subnet managers'; exit 77; }
+  new_fabric --devices 2 --set sm_lid=1,1:1=9
+  alone && finds WARN ports 'softhca0:1 and softhca1:1 have GIDs of one prefix, fe80::/64, but are on different subnets' || return 1
+  new_fabric --devices 2
+  alone && finds_no WARN
+}
+
 case_doctor_sees_devices_that_are_left_out() {
   alone --mca btl_fabric_if_include nosuch
   fails $? && finds FAIL devices 'nosuch: this host has no device of that name' || return 1

@@ -78,6 +78,19 @@ case_subnets() { # softhca's GIDs are link-local, and on Ethernet of 127.64.0.0/
   fabric 2 --mca btl_fabric_subnets fe80::/10 --mca btl_fabric_gid_index 3 "$check" $small
   refuses $? && says 'the GID of btl_fabric_gid_index 3 is not in btl_fabric_subnets (fe80::/10): it is 127.64'
 }
+# Two subnets with the default GID prefix: what tells them apart on softhca is what the ports say of their subnet managers.
+case_default_gid_prefix() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has subnet managers'; exit 77; }
+  local about='InfiniBand ports that btl_fabric uses are on different subnets' off=btl_fabric_warn_default_gid_prefix
+  fabric 2 "$check" $small && says 'checks passed' && says_not "$about" || return 1 # one subnet
+  new_fabric --devices 2 --set sm_lid=1,1:1=9
+  fabric 3 "$check" $small && says 'checks passed' && says 'Prefix:  fe80::/64' && says 'Ports:   softhca0:1 and softhca1:1' &&
+    says 'their subnet managers have LIDs 1 and 9, and a subnet has one' &&
+    [ "$(grep -c "$about" out)" -eq 1 ] || { echo 'not said once'; return 1; }
+  fabric 2 --mca $off 0 "$check" $small && says 'checks passed' && says_not "$about" || return 1
+  fabric 2 --mca btl_fabric_if_include softhca1 "$check" $small && says 'checks passed' && says_not "$about" || return 1
+  BTLS=^openib fabric 2 --mca pml ob1 "$check" $small && says 'checks passed' && says_not "$about" # nobody has named fabric
+}
 case_versions_of_roce() { # GIDs 2 and 3 of softhca are one address
   [[ $link = roce && $dev_a = softhca* ]] || { echo 'SKIP only RoCE ports have several GIDs'; exit 77; }
   fabric_pair gid_index=2 gid_index=3 $small

@@ -38,6 +38,8 @@ struct Params {
   int stripe_size = 0;
   int rdma_depth = 0;
   int device_atomics = 0;
+  int relaxed_ordering = 1;
+  int odp = 0;
   int force_mr = 0;
   int read_windows = 1;
   char* queue_costs = nullptr;
@@ -219,6 +221,15 @@ inline constexpr std::array kParamTable = {
     number_param("device_atomics", &Params::device_atomics, -1, -1, 1, 6,
                  "1 has atomics executed by the device where it can, 0 by the target's processor; -1: by the device "
                  "unless all processes of the job are on one host. Each process chooses for its own memory"),
+    number_param(
+        "relaxed_ordering", &Params::relaxed_ordering, 1, 0, 1, 5,
+        "1 lets the device write memory in any order (IBV_ACCESS_RELAXED_ORDERING) where this process looks at it only after "
+        "a completion of its own: buffers of messages and what reads fetch into, never what peers write, atomics or eager "
+        "RDMA. Where device or kernel cannot, nothing changes. 0: never"),
+    number_param(
+        "odp", &Params::odp, 0, 0, 1, 5,
+        "1 registers the program's memory on demand (ODP) where the device can: it is not pinned, and counts against no "
+        "limit, but pages that the device does not know cost microseconds each. 0 pins it, as buffers of messages always are"),
     number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
     number_param(

@@ -53,8 +53,11 @@ int RegionCache::register_region(void* context, void* base, size_t size,
   auto* ours = static_cast<Registration*>(registration);
   takes_over(ours);
   const bool is_buffer = (registration->flags & MCA_RCACHE_FLAGS_CACHE_BYPASS) != 0;
-  const MemoryRoles roles =
+  MemoryRoles roles =
       is_buffer ? MemoryRole::kSendSource | MemoryRole::kReceiveSink : roles_of(registration->access_flags);
+  if ((registration->flags & kRegistrationIsPolled) != 0) {
+    roles |= MemoryRole::kPolledSink;
+  }
   if (!cache.register_with_all(*ours, base, size, roles, use_of_region(*registration))) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }

@@ -70,6 +70,9 @@ inline bool in_forked_child = false;
 /// it.
 inline constexpr std::uint32_t kRegistrationForReceives = MCA_RCACHE_FLAGS_MOD_RESV3;
 
+/// Set in the flags of registrations of memory that peers write to and this process looks at: another of those.
+inline constexpr std::uint32_t kRegistrationIsPolled = MCA_RCACHE_FLAGS_MOD_RESV2;
+
 struct Registration;
 
 /// A handle of this process knows what it belongs to.

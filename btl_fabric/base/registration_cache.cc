@@ -19,8 +19,14 @@ bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::s
     return false;
   }
   memory.use = use;
-  memory.access = access_flags(roles, transport_, reads_by_windows_);
+  const bool is_users = use != RegionUse::kSends && use != RegionUse::kReceives;
+  memory.access = as_wished(access_flags(roles, transport_, reads_by_windows_), roles, is_users, wishes_);
   memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
+  if (memory.mr == nullptr && (memory.access & IBV_ACCESS_ON_DEMAND) != 0) {
+    // Not all memory can be had on demand: that of other devices and huge pages depend on the driver.
+    memory.access &= ~static_cast<unsigned>(IBV_ACCESS_ON_DEMAND);
+    memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
+  }
   if (memory.mr == nullptr) {
     budget_.give_back(use);
     return false;
@@ -73,8 +79,9 @@ bool RegistrationCache::evict() noexcept {
 }
 
 Result<std::unique_ptr<RegistrationCache>> RegistrationCache::make(std::shared_ptr<OpenDevice> device,
-                                                                   Transport transport, const Grant& regions) {
-  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport, regions));
+                                                                   Transport transport, const Grant& regions,
+                                                                   const AccessWishes& wishes) {
+  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(std::move(device), transport, regions, wishes));
   auto own = RegionCache::make("fabric." + cache->device_->name, {cache.get()});
   if (!own) {
     return tl::unexpected(own.error());
@@ -103,6 +110,7 @@ Result<std::unique_ptr<RegionCache>> RegistrationCache::share_large(const std::v
 DeviceRdma& RegistrationCache::rdma(unsigned context, const MrPoolHints& hints) {
   while (rdma_.size() <= context) {
     rdma_.push_back(std::make_unique<DeviceRdma>(device_->pd.get(), hints, &budget_));
+    rdma_.back()->verbs.set_wishes(wishes_);
   }
   return *rdma_[context];
 }

@@ -27,7 +27,8 @@ class RegistrationCache final : private MemoryDevice {
  public:
   /// `regions`: memory regions of the device that are this process's; 0: that is not known, and no limit.
   [[nodiscard]] static Result<std::unique_ptr<RegistrationCache>> make(std::shared_ptr<OpenDevice> device,
-                                                                       Transport transport, const Grant& regions);
+                                                                       Transport transport, const Grant& regions,
+                                                                       const AccessWishes& wishes);
   ~RegistrationCache() override = default;
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -81,11 +82,13 @@ class RegistrationCache final : private MemoryDevice {
                                                                         std::size_t least);
 
  private:
-  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport, const Grant& regions)
+  RegistrationCache(std::shared_ptr<OpenDevice> device, Transport transport, const Grant& regions,
+                    const AccessWishes& wishes)
       : device_(std::move(device)),
         cost_(measure_registration(device_->pd.get())),
         budget_(regions.count, regions.why, [this] { return evict(); }),
-        transport_(transport) {}
+        transport_(transport),
+        wishes_(wishes) {}
   [[nodiscard]] bool evict() noexcept;
   [[nodiscard]] bool register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
                                      RegionUse use) noexcept override;
@@ -100,6 +103,7 @@ class RegistrationCache final : private MemoryDevice {
   std::uint8_t first_port_ = 0;
   std::uint8_t ports_ = 0;
   const Transport transport_;  ///< of all ports of the device: on iWARP memory needs more access than elsewhere
+  const AccessWishes wishes_;
   bool atomics_by_device_ = false;
   bool reads_by_windows_ = false;
   AtomicTargets atomic_targets_;

@@ -83,6 +83,20 @@ Result<cpc::CpcSet> chosen_cpcs() {
                 });
 }
 
+/// Tells the user of what the device cannot do.
+AccessWishes access_wishes(const OpenDevice& device) {
+  AccessWishes wishes;
+  wishes.relaxed_ordering = params().relaxed_ordering != 0;
+  wishes.on_demand = params().odp != 0 && device.on_demand.transfers;
+  wishes.on_demand_atomics = wishes.on_demand && device.on_demand.atomics;
+  if (params().odp != 0 && !wishes.on_demand) {
+    report_idle_setting("btl_fabric_odp: " + device.name +
+                        " has no on-demand paging for sends, reads and writes of reliable connections (ibv_devinfo -v "
+                        "shows rc_odp_caps): memory is pinned");
+  }
+  return wishes;
+}
+
 std::string list_refusals(const std::vector<CpcOffer>& refusals) {
   std::string text = "no connection method serves its ports";
   for (const CpcOffer& offer : refusals) {
@@ -270,7 +284,8 @@ Status Component::share_large_memory() {
 Status Component::add_modules(const UsablePort& port) {
   auto& cache = caches_[port.device->name];
   if (!cache) {
-    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_.on(port)));
+    auto made = RegistrationCache::make(port.device, port.address.link, grant_memory_regions(port, queues_.on(port)),
+                                        access_wishes(*port.device));
     if (!made) {
       return tl::unexpected(made.error());
     }

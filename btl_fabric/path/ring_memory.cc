@@ -32,7 +32,8 @@ bool RingMemory::allocate() noexcept {
     return false;
   }
   mca_rcache_base_module_t& cache = *source_.registrations;
-  if (cache.rcache_register(&cache, memory_, bytes, 0, MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE,
+  if (cache.rcache_register(&cache, memory_, bytes, kRegistrationIsPolled,
+                            MCA_RCACHE_ACCESS_LOCAL_WRITE | MCA_RCACHE_ACCESS_REMOTE_WRITE,
                             &registration_) != OPAL_SUCCESS) {
     registration_ = nullptr;
     source_.memory->mpool_free(source_.memory, std::exchange(memory_, nullptr));

@@ -107,6 +107,18 @@ Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted) {
   return verbs_failure("it makes no RC queue pairs", errno);
 }
 
+OnDemandPaging on_demand_paging(ibv_context* device) noexcept {
+  constexpr std::uint32_t kTransfers = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  ibv_device_attr_ex attributes{};
+  if (ibv_query_device_ex(device, nullptr, &attributes) != 0 ||
+      (attributes.odp_caps.general_caps & IBV_ODP_SUPPORT) == 0) {
+    return {};
+  }
+  const std::uint32_t reliable = attributes.odp_caps.per_transport_caps.rc_odp_caps;
+  const bool transfers = (reliable & kTransfers) == kTransfers;
+  return {transfers, transfers && (reliable & IBV_ODP_SUPPORT_ATOMIC) != 0};
+}
+
 std::optional<Transport> link_of(ibv_context* device, const ibv_port_attr& port) noexcept {
   switch (device->device->transport_type) {
     case IBV_TRANSPORT_IB:

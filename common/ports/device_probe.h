@@ -19,6 +19,13 @@ namespace fabric {
 /// if the device makes no RC queue pairs at all.
 [[nodiscard]] Result<std::uint32_t> probe_inline(ibv_pd* pd, std::uint32_t wanted);
 
+/// What a device does with memory that is not pinned (ODP), over reliable connections.
+struct OnDemandPaging {
+  bool transfers = false;  ///< sends from it, reads and writes
+  bool atomics = false;
+};
+[[nodiscard]] OnDemandPaging on_demand_paging(ibv_context* device) noexcept;
+
 /// What carries the packets of a port; nothing if it is a transport that this component does not know.
 [[nodiscard]] std::optional<Transport> link_of(ibv_context* device, const ibv_port_attr& port) noexcept;
 

@@ -39,6 +39,7 @@ Result<std::shared_ptr<OpenDevice>> open_device(ibv_device* device, const PortCh
                    " bytes inline, but btl_fabric_max_inline_data is " + std::to_string(wanted));
   }
   open->max_inline = *max_inline;
+  open->on_demand = on_demand_paging(open->context.get());
   return open;
 }
 

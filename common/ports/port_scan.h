@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/verbs_handle.h"
+#include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_address.h"
 #include "common/ports/port_filter.h"
@@ -27,6 +28,7 @@ struct OpenDevice {
   ProtectionDomain pd;
   ibv_device_attr attributes{};
   std::uint32_t max_inline = 0;  ///< bytes, found by making queue pairs (verbs has no query for it)
+  OnDemandPaging on_demand;
 };
 
 /// A port with everything a module needs to know of it.

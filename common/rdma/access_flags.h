@@ -22,6 +22,7 @@ enum class MemoryRole : std::uint32_t {
   kWriteSource = 1U << 4,   ///< what is written comes from there
   kWriteSink = 1U << 5,     ///< a peer writes it
   kAtomicTarget = 1U << 6,  ///< a peer changes it
+  kPolledSink = 1U << 7,    ///< a peer writes it, and software looks at it to find out that it has
 };
 
 /// A set of roles.
@@ -76,6 +77,7 @@ inline constexpr std::array kAccessTable = {
     AccessRow{MemoryRole::kWriteSource, 0, 0, true},
     AccessRow{MemoryRole::kWriteSink, kRemoteWrite, kRemoteWrite | kRemoteRead, false},
     AccessRow{MemoryRole::kAtomicTarget, kRemoteAtomic, kLocalWrite, false},
+    AccessRow{MemoryRole::kPolledSink, kRemoteWrite, kRemoteWrite | kRemoteRead, false},
 };
 
 /// The flags for memory that plays these roles: what any of them needs, and relaxed ordering if all of them bear it
@@ -94,6 +96,25 @@ inline constexpr std::array kAccessTable = {
     }
   }
   return may_reorder ? flags | IBV_ACCESS_RELAXED_ORDERING : flags;
+}
+
+/// How the user wants memory registered, as far as the device can.
+struct AccessWishes {
+  bool relaxed_ordering = true;    ///< where it is safe: AccessRow::may_reorder
+  bool on_demand = false;          ///< the user's memory is pinned page by page, while the device uses it (ODP)
+  bool on_demand_atomics = false;  ///< the device executes atomics on such memory
+};
+
+/// Flags of access_flags() with what is wished. `is_users`: not of the component's own buffers, which a message must find in place.
+/// Windows are not bound to memory on demand (the drivers that have it refuse that), and what is polled has no time for a page fault.
+[[nodiscard]] constexpr unsigned as_wished(unsigned flags, MemoryRoles roles, bool is_users,
+                                           const AccessWishes& wishes) noexcept {
+  const bool can_fault = is_users && (flags & IBV_ACCESS_MW_BIND) == 0 && !roles.has(MemoryRole::kPolledSink) &&
+                         (!roles.has(MemoryRole::kAtomicTarget) || wishes.on_demand_atomics);
+  if (!wishes.relaxed_ordering) {
+    flags &= ~static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING);
+  }
+  return wishes.on_demand && can_fault ? flags | IBV_ACCESS_ON_DEMAND : flags;
 }
 
 /// True if memory registered with `have` can play these roles.

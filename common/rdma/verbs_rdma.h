@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "common/rdma/access_flags.h"
 #include "common/rdma/mr_pool.h"
 
 namespace fabric {
@@ -41,13 +42,16 @@ class VerbsRdma final : public RdmaVerbs {
     if (budget_ != nullptr && !budget_->take(use)) {
       return nullptr;
     }
-    ibv_mr* mr = ibv_reg_mr(pd_, address, length, static_cast<int>(access));
+    const unsigned wished = wishes_.relaxed_ordering ? access : access & ~unsigned{IBV_ACCESS_RELAXED_ORDERING};
+    ibv_mr* mr = ibv_reg_mr(pd_, address, length, static_cast<int>(wished));
     device_refused_ = mr == nullptr;
     if (mr == nullptr && budget_ != nullptr) {
       budget_->give_back(use);
     }
     return mr;
   }
+  /// How memory is registered from now on. For one operation none is on demand: there would be nothing to gain.
+  void set_wishes(const AccessWishes& wishes) noexcept { wishes_ = wishes; }
   /// The device is gone: nothing is posted any more, and memory needs no region.
   void lose_device() noexcept { is_lost_ = true; }
   /// The last memory was not registered because of the device, not because none was left of the process's regions.
@@ -67,6 +71,7 @@ class VerbsRdma final : public RdmaVerbs {
  private:
   ibv_pd* pd_;
   RegionBudget* budget_;
+  AccessWishes wishes_;
   ibv_qp* queue_pair_ = nullptr;
   std::uint32_t remote_srqn_ = 0;
   bool device_refused_ = false;

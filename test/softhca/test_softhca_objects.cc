@@ -129,6 +129,7 @@ START_TEST(access_flags) {
   ck_assert_int_eq(error_of(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE), 0);
   ck_assert_int_eq(error_of(1 << 15), EINVAL);
   ck_assert_int_eq(error_of(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING), 0);
+  ck_assert_int_eq(error_of(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
 }
 END_TEST
 

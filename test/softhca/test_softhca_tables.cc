@@ -80,7 +80,7 @@ START_TEST(the_help_has_every_default) {
   for (const char* name :
        {"personality", "devices",     "ports",       "nodes",   "node_from", "seed",     "async_us",
         "cma",         "chaos_order", "max_qps",     "max_cqs", "max_mrs",   "max_srqs", "max_inline",
-        "max_wr",      "max_cqe",     "max_message", "lmc",     "landing",   "sm_lid"})
+        "max_wr",      "max_cqe",     "max_message", "lmc",     "landing",   "sm_lid",   "odp"})
     ck_assert_msg(config_help().find(std::string("  ") + name + "=") != std::string::npos, "no help for %s", name);
 }
 END_TEST

@@ -13,6 +13,8 @@
 // and for completion queues
 //   cq: DEVICE N                   one for N completions is made
 //   cq grows: DEVICE N             or resized
+// and for memory
+//   mr: DEVICE 0xACCESS BYTES      is registered
 #include <dlfcn.h>
 #include <infiniband/ib.h>
 #include <infiniband/verbs.h>
@@ -142,6 +144,26 @@ int ibv_close_device(struct ibv_context* context) {
       devices[i].context = NULL;
     }
   return next(context);
+}
+
+#undef ibv_reg_mr
+static void tell_region(const struct ibv_pd* pd, unsigned access, size_t bytes, const struct ibv_mr* mr) {
+  if (mr != NULL) fprintf(output(), "mr: %s 0x%x %zu\n", ibv_get_device_name(pd->context->device), access, bytes);
+}
+struct ibv_mr* ibv_reg_mr(struct ibv_pd* pd, void* address, size_t length, int access) {
+  struct ibv_mr* (*next)(struct ibv_pd*, void*, size_t, int) =
+      (struct ibv_mr * (*)(struct ibv_pd*, void*, size_t, int)) dlsym(RTLD_NEXT, "ibv_reg_mr");
+  struct ibv_mr* mr = next(pd, address, length, access);
+  tell_region(pd, (unsigned)access, length, mr);
+  return mr;
+}
+/// What ibv_reg_mr() is where flags may be optional.
+struct ibv_mr* ibv_reg_mr_iova2(struct ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
+  struct ibv_mr* (*next)(struct ibv_pd*, void*, size_t, uint64_t, unsigned) =
+      (struct ibv_mr * (*)(struct ibv_pd*, void*, size_t, uint64_t, unsigned)) dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
+  struct ibv_mr* mr = next(pd, address, length, iova, access);
+  tell_region(pd, access, length, mr);
+  return mr;
 }
 
 struct ibv_cq* ibv_create_cq(struct ibv_context* context, int entries, void* data, struct ibv_comp_channel* channel,

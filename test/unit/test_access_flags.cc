@@ -65,6 +65,38 @@ START_TEST(iwarp_has_no_atomics) {
 }
 END_TEST
 
+START_TEST(order_is_as_wished) {
+  const MemoryRoles buffer = MemoryRole::kSendSource | MemoryRole::kReceiveSink;
+  const unsigned flags = access_flags(buffer, Transport::kRoce);
+  ck_assert_uint_eq(as_wished(flags, buffer, false, {}), flags);
+  ck_assert(flags & IBV_ACCESS_RELAXED_ORDERING);
+  ck_assert_uint_eq(as_wished(flags, buffer, false, {.relaxed_ordering = false}), IBV_ACCESS_LOCAL_WRITE);
+  for (const Transport link : kLinks) {  // what is polled has an order, whatever is wished
+    const MemoryRoles ring = MemoryRole::kReadSink | MemoryRole::kPolledSink;
+    ck_assert(!(as_wished(access_flags(ring, link), ring, true, {}) & IBV_ACCESS_RELAXED_ORDERING));
+  }
+}
+END_TEST
+
+bool is_on_demand(MemoryRoles roles, Transport link, bool is_users, const AccessWishes& wishes, bool windows = false) {
+  return (as_wished(access_flags(roles, link, windows), roles, is_users, wishes) & IBV_ACCESS_ON_DEMAND) != 0;
+}
+
+START_TEST(memory_on_demand_is_the_users) {
+  const MemoryRoles roles = MemoryRole::kReadSink | MemoryRole::kWriteSink;
+  const AccessWishes on{.on_demand = true};
+  ck_assert(!is_on_demand(roles, Transport::kRoce, true, {}));
+  ck_assert(is_on_demand(roles, Transport::kRoce, true, on));
+  ck_assert(!is_on_demand(roles, Transport::kRoce, false, on));
+  ck_assert(!is_on_demand(roles | MemoryRole::kPolledSink, Transport::kRoce, true, on));
+  ck_assert(!is_on_demand(roles | MemoryRole::kAtomicTarget, Transport::kRoce, true, on));
+  ck_assert(is_on_demand(roles | MemoryRole::kAtomicTarget, Transport::kRoce, true,
+                         {.on_demand = true, .on_demand_atomics = true}));
+  ck_assert(is_on_demand(roles, Transport::kIwarp, true, on));
+  ck_assert(!is_on_demand(MemoryRole::kReadSink, Transport::kIwarp, true, on, true));  // a window is bound to it
+}
+END_TEST
+
 }  // namespace
 }  // namespace fabric
 
@@ -72,5 +104,6 @@ int main() {
   using namespace fabric;
   return test::run_suite("access_flags", {every_role_has_a_row, remote_access_implies_local_write,
                                           only_iwarp_read_sinks_are_written_remotely, sources_need_no_write_access,
-                                          what_peers_write_keeps_its_order, iwarp_has_no_atomics});
+                                          what_peers_write_keeps_its_order, iwarp_has_no_atomics, order_is_as_wished,
+                                          memory_on_demand_is_the_users});
 }

@@ -60,6 +60,12 @@ ibv_device_attr_ex device_attributes_ex(const Config& config, unsigned node, uns
   a.completion_timestamp_mask = UINT64_MAX;
   a.hca_core_clock = 1'000'000;  // kHz: the clock counts nanoseconds
   a.phys_port_cnt_ex = config.ports;
+  if (config.odp) {
+    a.odp_caps.general_caps = IBV_ODP_SUPPORT;
+    a.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                                                IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV;
+    if (config.personality != Personality::Iwarp) a.odp_caps.per_transport_caps.rc_odp_caps |= IBV_ODP_SUPPORT_ATOMIC;
+  }
   return a;
 }
 

@@ -65,6 +65,7 @@ const Option kOptions[] = {
     {"max_wr", nullptr, "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
     {"max_cqe", nullptr, "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
     {"lmc", nullptr, "InfiniBand ports have 2^lmc LIDs (0)", Number{&Config::lmc, 0, kMaxLmc}},
+    {"odp", "yes|no", "memory may be registered on demand, without being there yet (no)", &Config::odp},
     {"sm_lid", nullptr, "LID of the subnet manager that InfiniBand ports report, whoever reaches whom (1)",
      Quantity{&Config::sm_lid, Unit::Lid}},
     {"max_message", nullptr, "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},

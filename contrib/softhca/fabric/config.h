@@ -38,6 +38,7 @@ struct Config {
   unsigned max_cqe = 65536;
   unsigned max_message = 1U << 30;  // bytes of a message
   unsigned lmc = 0;                 // InfiniBand: a port has 2^lmc LIDs
+  bool odp = false;                 // memory may be registered on demand (on-demand paging)
   PerPort sm_lid;                   // InfiniBand: what a port says is the LID of its subnet manager; 0: 1
 };
 

@@ -34,9 +34,11 @@ std::atomic<int>& keys_of(KeyOf kind) {
   return kind == KeyOf::kRegion ? regions : windows;
 }
 
-// The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do.
-int check_range(uint64_t addr, uint64_t length, uint64_t iova) {
+// The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do. Memory on
+// demand need not be there yet.
+int check_range(uint64_t addr, uint64_t length, uint64_t iova, unsigned access) {
   if (length == 0 || addr + length < addr || iova + length < iova) return EINVAL;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   return mapped(addr) && mapped(addr + length - 1) ? 0 : EFAULT;
 }
 
@@ -44,7 +46,9 @@ int check_access(unsigned access) {
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   if ((access & ~kAccess) != 0) return EINVAL;
   if ((access & kNeedLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
-  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : 0;
+  // No window is bound to memory on demand, as with mlx5.
+  const bool can = Fabric::get()->config().odp && (access & IBV_ACCESS_MW_BIND) == 0;
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 && !can ? EOPNOTSUPP : 0;
 }
 
 ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
@@ -54,7 +58,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   if (const int error = check_access(access)) return fail(error);
   const auto addr = reinterpret_cast<uint64_t>(address);
   if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
-  if (const int error = check_range(addr, length, iova)) return fail(error);
+  if (const int error = check_range(addr, length, iova, access)) return fail(error);
 
   auto mr = make<Mr>();
   const uint32_t key = mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(context).max_mr) : 0;
@@ -143,9 +147,11 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
   if (changes_access)
     if (const int error = check_access(static_cast<unsigned>(access))) return refuse(error);
   const auto where = reinterpret_cast<uint64_t>(addr);
-  if (moves)
-    if (const int error = check_range(where, length, where)) return refuse(error);
   auto* mine = static_cast<Mr*>(mr);
+  const unsigned flags_then =
+      changes_access ? static_cast<unsigned>(access) : Fabric::get()->self().mrs[mine->index].access;
+  if (moves)
+    if (const int error = check_range(where, length, where, flags_then)) return refuse(error);
   if (has_windows(mine->index)) return refuse(EBUSY);
 
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];

@@ -119,6 +119,37 @@ case_queue_pairs_are_as_set() {
     "${options[@]}" "$check" $small && says 'checks passed' || return 1
   grep -q 'to rtr' verbs.0 && ! grep 'to rtr' verbs.* | grep -v " $rtr\$" && ! grep 'to rts' verbs.* | grep -v " $rts\$"
 }
+# registered MASK [MASK] : regions that have one of the first flags, and then all of the second.
+registered() {
+  cat verbs.* | awk '$1 == "mr:" { print $3 }' | while read -r access; do
+    (((access & $1) == 0 || (access & ${2:-0}) != ${2:-0})) || echo "$access"
+  done | wc -l
+}
+# Relaxed ordering is 0x100000, on demand 0x40, remote write 2, remote atomic 8.
+case_relaxed_ordering() {
+  watched 2 --mca btl_fabric_eager_rdma 1 "$check" $small && says 'checks passed' || return 1
+  [ "$(registered 0x100000)" -gt 0 ] || { echo 'no memory has relaxed ordering'; return 1; }
+  [ "$(registered 2)" -gt 0 ] || { echo 'no memory is for peers to write to'; return 1; }
+  # An iWARP device writes what was read as a peer's write: that memory has an order only where peers write by themselves.
+  [ "$link" = iwarp ] || [ "$(registered 0xa 0x100000)" -eq 0 ] || { echo 'what peers write has no order'; return 1; }
+  watched 2 --mca btl_fabric_eager_rdma 1 --mca btl_fabric_relaxed_ordering 0 "$check" $small && says 'checks passed' || return 1
+  [ "$(registered 0x100000)" -eq 0 ] || { echo 'with relaxed_ordering 0 some memory has it'; return 1; }
+}
+case_memory_on_demand() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca can be told to have on-demand paging'; exit 77 ;; esac
+  local on='on-demand paging'
+  watched 2 --mca btl_fabric_odp 1 "$check" $small && says 'checks passed' && says "btl_fabric_odp: $dev_a has no $on" &&
+    [ "$(registered 0x40)" -eq 0 ] || { echo 'of a device that has none'; return 1; }
+  new_fabric --devices 2 --set odp=yes
+  watched 2 "$check" --max 3000000 --flood 100 && says 'checks passed' && [ "$(registered 0x40)" -eq 0 ] ||
+    { echo 'memory is on demand, and nobody has asked for it'; return 1; }
+  # Large messages are read into memory that is, and rings and buffers are not.
+  watched 2 --mca btl_fabric_odp 1 --mca btl_fabric_read_windows 0 --mca btl_fabric_eager_rdma 1 "$check" --max 3000000 --flood 100 &&
+    says 'checks passed' && says_not "$on" || return 1
+  [ "$(registered 0x40)" -gt 0 ] || { echo 'no memory is on demand'; return 1; }
+  [ "$(registered 0xffffff)" -gt "$(registered 0x40)" ] || { echo 'all memory is on demand'; return 1; }
+  [ "$link" = iwarp ] || fabric 4 --mca osc rdma --mca btl_fabric_odp 1 "$check" --rma --max 65536 && says 'checks passed'
+}
 case_completions_at_once() {
   local most
   for most in 1 200; do

@@ -20,6 +20,7 @@ struct Params {
   char* if_include = nullptr;
   char* if_exclude = nullptr;
   char* subnets = nullptr;
+  char* rails = nullptr;
   int gid_index = 0;
   int allow_different_subnets = 0;
   int warn_default_gid_prefix = 0;
@@ -164,6 +165,11 @@ inline constexpr std::array kParamTable = {
         "subnets", &Params::subnets, nullptr, 1,
         "Networks to use, separated by commas: 10.1.0.0/16,fd00:1::/32. Of each port the GIDs on these, or whose network "
         "interface is (IPoIB, iWARP); ports without one are left out"),
+    text_param(
+        "rails", &Params::rails, nullptr, 3,
+        "Which ports belong together where subnets do not tell, separated by commas: mlx5_0=1,mlx5_1:2=2. A port talks to "
+        "ports of the same rail, 1 to 255, of its subnet only; those not named are on rail 0, and those that a host does not "
+        "have are passed over"),
     number_param(
         "gid_index", &Params::gid_index, -1, -1, 255, 3,
         "GID table entry of every port; -1 chooses: on Ethernet RoCE v2 before v1, and IPv4 addresses before others"),

@@ -63,6 +63,14 @@ Result<SubnetList> chosen_subnets() {
   return read ? read : failure("btl_fabric_subnets: " + read.error().text);
 }
 
+Result<PortRails> chosen_rails() {
+  if (params().rails == nullptr) {
+    return PortRails();
+  }
+  auto read = PortRails::parse(params().rails);
+  return read ? read : failure("btl_fabric_rails: " + read.error().text);
+}
+
 std::string list_refusals(const std::vector<PortRefusal>& refusals) {
   if (refusals.empty()) {
     return "it has no RDMA device (ibv_devices lists them)";
@@ -157,6 +165,7 @@ Result<PortChoice> Component::read_params() {
   PortChoice choice;
   take(port_filter(), choice.filter);
   take(chosen_subnets(), choice.subnets);
+  take(chosen_rails(), choice.rails);
   take(chosen_cpcs(), cpcs_);
   take(cpc::make_cpcs(ParamReader(params())), methods_);
   if (values.trace != nullptr && wrong.empty()) {

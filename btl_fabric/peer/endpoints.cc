@@ -7,7 +7,7 @@
 
 #include "btl_fabric/path/link_healing.h"
 #include "btl_fabric/peer/device_loss.h"
-#include "common/ports/gid_choice.h"
+#include "common/ports/port_pairing.h"
 #include "cpc/core/choose.h"
 #include "cpc/registry/registry.h"
 
@@ -29,15 +29,7 @@ Endpoint* Endpoints::endpoint_for(opal_proc_t* proc, const Peer& peer, std::stri
     return nullptr;
   }
   if (!peer.pairs[port_.index]) {
-    const auto& theirs = peer.info.ports;
-    const bool speaks_other_roce = std::any_of(theirs.begin(), theirs.end(), [this](const PortAddress& one) {
-      return one.roce != port_.address.roce && one.link == port_.address.link && one.subnet == port_.address.subnet;
-    });
-    why_not = speaks_other_roce
-                  ? services_.port_name() + " uses RoCE v" + std::to_string(port_.address.roce) +
-                        ", and the peer's port on its subnet another version: btl_fabric_gid_index chooses"
-                  : "no port of the peer is on the subnet of " + services_.port_name() + " (" +
-                        to_string(port_.address.subnet) + ")";
+    why_not = why_unpaired(services_.port_name(), port_.address, peer.info.ports);
     return nullptr;
   }
   const cpc::ConnectionKey key{name_of(*proc), port_.index, *peer.pairs[port_.index]};

@@ -38,6 +38,7 @@ struct PortAddress {
   Subnet subnet;
   std::uint8_t path = 0;  ///< of several paths through a port, which
   std::uint8_t roce = 0;  ///< version of RoCE that the GID stands for, 1 or 2; 0: the link is another one
+  std::uint8_t rail = 0;  ///< that the user has put the port on; 0: on none
   auto operator<=>(const PortAddress&) const = default;
 };
 

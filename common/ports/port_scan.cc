@@ -122,6 +122,7 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.sm_lid = attributes.sm_lid;
   port.address.gid = gid->gid;
   port.address.roce = *link != Transport::kRoce ? 0 : gid->type == GidType::kRoceV1 ? 1 : 2;
+  port.address.rail = choice.rails.rail_of(device->name, port_num);
   port.address.mtu = path_mtu(attributes, choice.mtu);
   port.address.subnet = subnet_of(gid->gid, *link, interfaces);
   port.ip = ip_of_port(gid->gid, *link, interfaces);

@@ -17,6 +17,7 @@
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_address.h"
 #include "common/ports/port_filter.h"
+#include "common/ports/port_rails.h"
 #include "common/ports/subnet_list.h"
 
 namespace fabric {
@@ -60,6 +61,7 @@ struct PortRefusal {
 /// What the user asked for.
 struct PortChoice {
   PortFilter filter;
+  PortRails rails;
   SubnetList subnets;      ///< GIDs of other networks are not used
   int gid_index = -1;      ///< -1: choose_gid()
   int mtu = 0;             ///< largest path MTU, enum ibv_mtu; 0: the port's

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The modex of a process, version 11. Integers are big-endian, nothing is padded:
+// The modex of a process, version 12. Integers are big-endian, nothing is padded:
 //
 //   u32      magic, "FABI"
-//   u16      version, 11
+//   u16      version, 12
 //   u32      length of all of it, bytes
 //   16 bytes job token
 //   u16      length of receive_queues, at most 4096, and its bytes, printable ASCII
 //   u8       level of these queues, or 255 if the user has given the list
 //   u8       ports, 1 to 64; for each:
 //              u8 link, u16 lid, 16 bytes GID, u8 mtu, 16 bytes subnet prefix, u8 subnet bits, u8 path, 0 to 7,
-//              u8 version of RoCE, 1 or 2, or 0
+//              u8 version of RoCE, 1 or 2, or 0, u8 rail
 //   u8       contexts of each port, a divisor of the number of ports
 //   u8       steering rules, at most 64; for each:
 //              u32 first source, u32 last source, u8 first tag, u8 last tag, u8 context
@@ -80,6 +80,7 @@ void put_port(ByteWriter& out, const PortAddress& port) {
   out.put(port.subnet.bits);
   out.put(port.path);
   out.put(port.roce);
+  out.put(port.rail);
 }
 
 void put_offer(ByteWriter& out, const CpcOffer& offer) {
@@ -138,6 +139,7 @@ Result<PortAddress> get_port(ByteReader& in) {
   port.subnet.bits = in.get<std::uint8_t>();
   port.path = in.get<std::uint8_t>();
   port.roce = in.get<std::uint8_t>();
+  port.rail = in.get<std::uint8_t>();
   if (!in.ok()) {
     return failure("the data ends inside it");
   }

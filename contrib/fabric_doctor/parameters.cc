@@ -89,6 +89,9 @@ void Parameters::check_lists() {
   if (values_.subnets != nullptr) {
     refuse(&Params::subnets, "subnets", SubnetList::parse(values_.subnets));
   }
+  if (values_.rails != nullptr) {
+    refuse(&Params::rails, "rails", PortRails::parse(values_.rails));
+  }
   if (values_.if_include != nullptr && values_.if_exclude != nullptr) {
     wrong_.emplace_back("btl_fabric_if_include and btl_fabric_if_exclude are both set");
   }
@@ -115,6 +118,9 @@ PortChoice Parameters::port_choice() const {
   }
   if (values_.subnets != nullptr) {
     choice.subnets = SubnetList::parse(values_.subnets).value_or(SubnetList());
+  }
+  if (values_.rails != nullptr) {
+    choice.rails = PortRails::parse(values_.rails).value_or(PortRails());
   }
   choice.gid_index = values_.gid_index;
   choice.mtu = values_.mtu;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/ports/port_filter.h"
+#include "common/ports/port_rails.h"
 #include "common/ports/steering.h"
 #include "common/ports/subnet_list.h"
 #include "cpc/core/cpc_traits.h"
@@ -55,6 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_networks(text, false);
   const auto ports = fabric::PortFilter::parse(text, true);
   require(ports ? !ports->items().empty() : !ports.error().text.empty());
+  const auto rails = fabric::PortRails::parse(text);
+  require(rails || rails.error().text.front() == '"');
   const auto subnets = fabric::SubnetList::parse(text);
   require(subnets ? subnets->text() == text && !subnets->is_open() : subnets.error().text.front() == '"');
   const auto everything = fabric::SubnetList::parse("::/0," + text);

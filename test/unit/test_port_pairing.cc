@@ -73,6 +73,41 @@ START_TEST(any_subnet_pairs_up_what_is_left) {
 }
 END_TEST
 
+PortAddress on(std::uint8_t rail, PortAddress address) {
+  address.rail = rail;
+  return address;
+}
+
+START_TEST(rails_keep_ports_apart_and_together) {
+  const std::vector ours = {on(1, ib(1)), on(2, ib(1)), ib(1)};
+  const std::vector theirs = {on(2, ib(1)), ib(1), on(1, ib(1))};
+  ck_assert(pair_ports(ours, theirs, false) == (Pairs{2, 0, 1}));
+  ck_assert(pair_ports(theirs, ours, false) == (Pairs{1, 2, 0}));
+  const std::vector fewer = {on(2, ib(1))};  // the first one is down: the second still meets the second
+  ck_assert(pair_ports(ours, fewer, true) == (Pairs{std::nullopt, 0, std::nullopt}));
+  const std::vector elsewhere = {on(1, ib(2))};  // a rail does not make a network
+  ck_assert(pair_ports(ours, elsewhere, false) == (Pairs{std::nullopt, std::nullopt, std::nullopt}));
+  ck_assert(pair_ports(ours, elsewhere, true) == (Pairs{0, std::nullopt, std::nullopt}));
+}
+END_TEST
+
+START_TEST(the_reason_is_told) {
+  PortAddress v1 = port(Transport::kRoce, 1);
+  v1.roce = 1;
+  PortAddress v2 = v1;
+  v2.roce = 2;
+  const auto why = [](const PortAddress& ours, const PortAddress& theirs) {
+    return why_unpaired("a:1", ours, std::vector{theirs});
+  };
+  test::check_text(why(ib(1), ib(2)), "no port of the peer is on the subnet of a:1 (0:0:0:1::/64)");
+  test::check_text(why(v1, v2),
+                   "a:1 uses RoCE v1, and the peer's port on its subnet another version: btl_fabric_gid_index chooses");
+  test::check_text(why(on(2, ib(1)), on(1, ib(1))),
+                   "a:1 is on rail 2, and the peer has no port left on that rail of its subnet: btl_fabric_rails says "
+                   "which belong together");
+}
+END_TEST
+
 START_TEST(nothing_pairs_with_nothing) {
   const std::vector one = {ib(1)};
   ck_assert(pair_ports({}, one, true).empty());
@@ -109,6 +144,7 @@ START_TEST(both_sides_compute_the_same_pairs) {
     std::vector<PortAddress> made(random() % 7);
     for (PortAddress& p : made) {
       p = port(static_cast<Transport>(1 + random() % 3), static_cast<std::uint8_t>(random() % 3));
+      p.rail = static_cast<std::uint8_t>(random() % 2);
     }
     return made;
   };
@@ -129,5 +165,6 @@ int main() {
       "port_pairing",
       {reaches_the_same_link_and_subnet, subnets_of_other_lengths_differ, versions_of_roce_do_not_mix,
        other_fields_do_not_matter, the_nth_meets_the_nth_of_the_subnet, any_subnet_pairs_up_what_is_left,
-       nothing_pairs_with_nothing, contexts_pair_up_with_those_of_the_same_number, both_sides_compute_the_same_pairs});
+       rails_keep_ports_apart_and_together, the_reason_is_told, nothing_pairs_with_nothing,
+       contexts_pair_up_with_those_of_the_same_number, both_sides_compute_the_same_pairs});
 }

@@ -23,7 +23,7 @@ constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kLengthAt = 6;
 constexpr std::size_t kListAt = 10 + 16;
 constexpr std::size_t kPortsAt = kListAt + 2 + 8 + 1;
-constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1 + 1 + 1;
+constexpr std::size_t kPortSize = 1 + 2 + 16 + 1 + 16 + 1 + 1 + 1 + 1;
 constexpr std::size_t kContextsAt = kPortsAt + 1 + 2 * kPortSize;
 constexpr std::size_t kRulesAt = kContextsAt + 1;
 constexpr std::size_t kRuleSize = 4 + 4 + 1 + 1 + 1;
@@ -46,7 +46,8 @@ ProcessInfo sample() {
                    .mtu = 3,
                    .subnet = {{0x20, 0x01}, 128},
                    .path = 7,
-                   .roce = 2};
+                   .roce = 2,
+                   .rail = 200};
   info.contexts = 2;
   info.steering = {{3, 7, 65, 73, 1}, {0, UINT32_MAX, 0, 255, 63}};
   info.offers.push_back({CpcKind{1}, 100, 0b11, {std::byte{1}, std::byte{2}, std::byte{3}}});
@@ -82,7 +83,7 @@ START_TEST(the_layout_is_as_written) {
   const Bytes bytes = encode(sample());
   ck_assert_uint_eq(bytes.size(), kBlobSizeAt + 2 + 3 + 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x46414249);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 11);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + kLengthAt), bytes.size());
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kPortsAt + 2), 0x1234);
   ck_assert_uint_eq(load_be<std::uint64_t>(bytes.data() + kOffersAt + 3), 0b11);
@@ -109,7 +110,7 @@ START_TEST(refuses_a_wrong_header) {
   check_text(refusal({}), "process info: size is 0, must be at least 10 bytes");
   check_text(refusal(Bytes(9)), "process info: size is 9, must be at least 10 bytes");
   check_text(refusal(changed(3, 'J')), "process info: magic is 0x4641424a, must be 0x46414249");
-  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 11");
+  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 12");
   const Bytes good = encode(sample());
   const std::string size = std::to_string(good.size());
   check_text(refusal(changed(kLengthAt, 1)), "process info: length is " + std::to_string(good.size() + (1 << 24)) +
@@ -174,9 +175,9 @@ START_TEST(refuses_wrong_ports) {
              "process info: number of contexts is 0, must be a divisor of 2, the number of ports");
   check_text(refusal(changed(kContextsAt, 3)),
              "process info: number of contexts is 3, must be a divisor of 2, the number of ports");
-  check_text(refusal(changed(second - 3, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
-  check_text(refusal(changed(second - 2, 8)), "process info: port 0: path is 8, must be less than 8");
-  check_text(refusal(changed(second - 1, 3)), "process info: port 0: version of RoCE is 3, must be 0 to 2");
+  check_text(refusal(changed(second - 4, 129)), "process info: port 0: subnet bits is 129, must be at most 128");
+  check_text(refusal(changed(second - 3, 8)), "process info: port 0: path is 8, must be less than 8");
+  check_text(refusal(changed(second - 2, 3)), "process info: port 0: version of RoCE is 3, must be 0 to 2");
 }
 END_TEST
 
@@ -220,6 +221,7 @@ ProcessInfo random_info(std::mt19937& random) {
     fill(port.subnet.prefix);
     port.subnet.bits = static_cast<std::uint8_t>(random() % 129);
     port.roce = static_cast<std::uint8_t>(random() % 3);
+    port.rail = static_cast<std::uint8_t>(random());
   }
   info.offers.resize(random() % 4);
   for (CpcOffer& offer : info.offers) {

@@ -83,6 +83,9 @@ START_TEST(subnets_of_other_prefixes_and_other_links_do_not_count) {
   UsablePort other = port(device("b", 2), 1, 5, 9);
   other.address.subnet.prefix[7] = 1;
   test::check_text(proof_for(port(device("a", 1), 1, 5, 1), other), "");
+  UsablePort on_a_rail = port(device("b", 2), 1, 5, 9);  // the user knows what belongs together
+  on_a_rail.address.rail = 1;
+  test::check_text(proof_for(port(device("a", 1), 1, 5, 1), on_a_rail), "");
   UsablePort roce = port(device("a", 1), 1, 5, 1);
   UsablePort roce_too = port(device("b", 2), 1, 5, 9);
   roce.address.link = roce_too.address.link = Transport::kRoce;

@@ -52,8 +52,8 @@ Findings check_ports(const Host& host) {
   if (const auto shared = find_shared_prefix(host.scan.ports)) {
     findings.push_back(warn(shared->first + " and " + shared->second + " have GIDs of one prefix, " +
                                 to_string(shared->prefix) + ", but are on different subnets: " + shared->proof,
-                            "give each subnet a prefix of its own (OpenSM: subnet_prefix), or use the ports of one of "
-                            "them (btl_fabric_if_include)"));
+                            "give each subnet a prefix of its own (OpenSM: subnet_prefix), say which ports belong "
+                            "together (btl_fabric_rails), or use the ports of one subnet (btl_fabric_if_include)"));
   }
   for (const PortRefusal& refusal : host.scan.refusals) {
     if (refusal.port.find(':') == std::string::npos) {

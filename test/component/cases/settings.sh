@@ -78,6 +78,23 @@ case_subnets() { # softhca's GIDs are link-local, and on Ethernet of 127.64.0.0/
   fabric 2 --mca btl_fabric_subnets fe80::/10 --mca btl_fabric_gid_index 3 "$check" $small
   refuses $? && says 'the GID of btl_fabric_gid_index 3 is not in btl_fabric_subnets (fe80::/10): it is 127.64'
 }
+# The first device of one process talks to the second of the other, which does not have its first; a third rail of one is of no use.
+case_rails() {
+  local a=$dev_a b=$dev_b
+  # shellcheck disable=SC2016 # for the other bash
+  pair() { # LIST LIST [MPIRUN ARGUMENT...] : two processes with a list each
+    watched 2 "${@:3}" bash -c 'export OMPI_MCA_btl_fabric_rails=${@:OMPI_COMM_WORLD_RANK + 1:1}; exec "${@:3}"' - "$1" "$2" "$check" $small
+  }
+  pair "$a=1,$b:1=2" "$b=1,$a=2" && says 'checks passed' && carries "$a" && carries "$b" || return 1
+  pair "$a=1,$b=3" "$b=1,$a=2" --mca btl_base_verbose 5 && says 'checks passed' &&
+    says "$b:1 is on rail 3, and the peer has no port left on that rail" && carries "$a" verbs.0 && carries_not "$b" verbs.0 &&
+    carries "$b" verbs.1 && carries_not "$a" verbs.1 || return 1
+  pair "$a=1,$b=1" "$a=2,$b=2"
+  refuses $? && says 'btl_fabric reaches no port of another process of this job' || return 1
+  [ "$link" = ib ] && [[ $dev_a = softhca* ]] || return 0
+  new_fabric --devices 2 --set sm_lid=1,1:1=9 # who says what belongs together is not told that it is not clear
+  fabric 2 --mca btl_fabric_rails softhca0=1,softhca1=2 "$check" $small && says 'checks passed' && says_not 'on different subnets'
+}
 # Two subnets with the default GID prefix: what tells them apart on softhca is what the ports say of their subnet managers.
 case_default_gid_prefix() {
   [ "$link" = ib ] || { echo 'SKIP only InfiniBand has subnet managers'; exit 77; }
@@ -253,6 +270,7 @@ case_every_bad_text() {
 receive_queues P,128,x rd_num must be a decimal number
 if_include mlx5_0:x "mlx5_0:x" has no port number after the colon: ports are 1 to 255
 subnets 10.1.0.0/16,10/8 "10/8" has no IP address before the slash
+rails mlx5_0=1,mlx5_1=0 "mlx5_1=0" has no rail after the equals sign: rails are 1 to 255
 cpc_include oob,ob "ob" is no connection method
 oob_if_include 10.0.0.0/33 "10.0.0.0/33" has no prefix length after the slash
 queue_costs 1,2 "1,2" is not op_size,iov_size,alignment

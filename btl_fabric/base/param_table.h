@@ -178,8 +178,11 @@ inline constexpr std::array kParamTable = {
     number_param("warn_default_gid_prefix", &Params::warn_default_gid_prefix, 1, 0, 1, 3,
                  "1 warns where two InfiniBand ports of a host are on different subnets that have the same GID prefix, "
                  "so that ports may be paired that do not reach each other; 0 does not"),
-    number_param("ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
-                 "1 uses devices far from the process's processor too; 0 only on networks where no device is near"),
+    number_param(
+        "ignore_locality", &Params::ignore_locality, 0, 0, 1, 4,
+        "0 weighs ports by their bandwidth and the NUMA distance of their device from the process's processor, and "
+        "leaves out those of which a nearer one on the same network has twice the weight; 1 uses all, as if they were "
+        "near"),
     number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),
     number_param(
         "paths", &Params::paths, 1, 1, 8, 4,

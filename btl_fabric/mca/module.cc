@@ -48,7 +48,7 @@ Module::Module(const UsablePort& port, RegistrationCache& cache, const ModulePla
       services_(*this),
       endpoints_(context_, services_, place.context) {
   if (btl_bandwidth == 0) {
-    btl_bandwidth = port.bandwidth;
+    btl_bandwidth = port.weight;
   }
   btl_latency += port.address.path % kModulesOfAnOb1Request != 0 ? 1 : 0;
   set_btl_functions(*this);

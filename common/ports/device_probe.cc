@@ -263,15 +263,45 @@ std::uint64_t longest_message(const ibv_port_attr& port) noexcept {
   return port.max_msg_sz == 0 ? kMost : std::min<std::uint64_t>(kMost, port.max_msg_sz);
 }
 
-bool is_near(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding) {
-  if (topology == nullptr || binding == nullptr) {
-    return true;
+unsigned nearness(hwloc_topology_t topology, hwloc_const_cpuset_t local, hwloc_const_cpuset_t binding) {
+  if (hwloc_bitmap_intersects(local, binding) != 0) {
+    return kNearest;
   }
-  const hwloc_cpuset_t local = hwloc_bitmap_alloc();
-  const bool known = hwloc_ibv_get_device_cpuset(topology, device, local) == 0 && !hwloc_bitmap_iszero(local);
-  const bool near = !known || hwloc_bitmap_intersects(local, binding);
-  hwloc_bitmap_free(local);
-  return near;
+  unsigned count = 1;
+  hwloc_distances_s* distances = nullptr;
+  if (hwloc_distances_get_by_type(topology, HWLOC_OBJ_NUMANODE, &count, &distances, HWLOC_DISTANCES_KIND_MEANS_LATENCY,
+                                  0) != 0 ||
+      count == 0) {
+    return kFar;
+  }
+  unsigned best = 0;
+  for (unsigned from = 0; from < distances->nbobjs; ++from) {
+    for (unsigned to = 0; to < distances->nbobjs; ++to) {
+      const hwloc_obj_t here = distances->objs[from];
+      const hwloc_obj_t there = distances->objs[to];
+      if (here == nullptr || there == nullptr || here == there || hwloc_bitmap_intersects(here->cpuset, binding) == 0 ||
+          hwloc_bitmap_intersects(there->cpuset, local) == 0) {
+        continue;
+      }
+      const std::uint64_t within = distances->values[from * distances->nbobjs + from];
+      const std::uint64_t between = distances->values[from * distances->nbobjs + to];
+      if (between > 0) {
+        best = std::max(best, static_cast<unsigned>(std::min<std::uint64_t>(kNearest, kNearest * within / between)));
+      }
+    }
+  }
+  hwloc_distances_release(topology, distances);
+  return best > 0 ? best : kFar;
+}
+
+unsigned nearness(ibv_device* device, hwloc_topology_t topology, hwloc_const_cpuset_t binding) {
+  if (topology == nullptr || binding == nullptr) {
+    return kNearest;
+  }
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> local(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  const bool known =
+      hwloc_ibv_get_device_cpuset(topology, device, local.get()) == 0 && !hwloc_bitmap_iszero(local.get());
+  return known ? nearness(topology, local.get(), binding) : kNearest;
 }
 
 }  // namespace fabric

@@ -19,6 +19,7 @@ std::vector<UsablePort> with_paths(const std::vector<UsablePort>& ports, unsigne
       one.path_bits = static_cast<std::uint8_t>(path & ((1U << port.lmc) - 1));
       one.address.lid = static_cast<std::uint16_t>(port.address.lid + one.path_bits);
       one.bandwidth = std::max(1U, port.bandwidth / count);
+      one.weight = std::max(1U, port.weight / count);
       all.push_back(std::move(one));
     }
   }

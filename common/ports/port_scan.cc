@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
@@ -151,7 +152,7 @@ void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector
     refusals.push_back({name, device.error().text});
     return;
   }
-  const bool near = choice.ignore_locality || is_near(verbs_device, choice.topology, choice.binding);
+  const unsigned near = choice.ignore_locality ? kNearest : nearness(verbs_device, choice.topology, choice.binding);
   for (unsigned number = 1; number <= (*device)->attributes.phys_port_cnt; ++number) {
     const auto port_num = static_cast<std::uint8_t>(number);
     const std::string port_name = name + ":" + std::to_string(number);
@@ -202,16 +203,15 @@ PortScan scan_ports(const PortChoice& choice) {
 }
 
 void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan) {
-  std::vector<PortAddress> near;
-  for (const PortCandidate& candidate : candidates) {
-    if (candidate.near) {
-      near.push_back(candidate.port.address);
-    }
+  for (PortCandidate& candidate : candidates) {
+    candidate.port.weight =
+        static_cast<std::uint32_t>(std::uint64_t{candidate.port.bandwidth} * candidate.nearness / kNearest);
   }
   // For each network by itself: a peer that is near another device may have ports on that one's network only.
-  const auto has_nearer = [&near](const PortCandidate& candidate) {
-    return !candidate.near && std::any_of(near.begin(), near.end(), [&candidate](const PortAddress& address) {
-      return reachable(address, candidate.port.address, false);
+  const auto has_nearer = [&nearer = std::as_const(candidates)](const PortCandidate& candidate) {
+    return std::any_of(nearer.begin(), nearer.end(), [&candidate](const PortCandidate& other) {
+      return other.nearness > candidate.nearness && other.port.weight / 2 >= candidate.port.weight &&
+             reachable(other.port.address, candidate.port.address, false);
     });
   };
   for (PortCandidate& candidate : candidates) {
@@ -226,7 +226,7 @@ void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan
                                                           " ports are in use already, and a process can have no more"});
       ++scan.beyond_maximum;
     } else {
-      scan.ports.push_back(std::move(candidate.port));
+      scan.ports.push_back(candidate.port);  // others are compared with it
     }
   }
 }

@@ -43,10 +43,12 @@ struct UsablePort {
   PortAddress address;
   std::optional<InterfaceAddress> ip;  ///< of its network interface
   std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
-  std::uint16_t sm_lid = 0;            ///< InfiniBand: of the subnet manager, whose subnet the port is on; 0: not known
-  std::uint8_t lmc = 0;                ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
-  std::uint8_t path_bits = 0;          ///< InfiniBand: which of them this path has
-  std::uint8_t paths = 1;              ///< paths of the port; which of them this is, is in `address`
+  /// What it takes of large messages, beside other ports: its bandwidth, times how near it is to this process.
+  std::uint32_t weight = 0;
+  std::uint16_t sm_lid = 0;    ///< InfiniBand: of the subnet manager, whose subnet the port is on; 0: not known
+  std::uint8_t lmc = 0;        ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
+  std::uint8_t path_bits = 0;  ///< InfiniBand: which of them this path has
+  std::uint8_t paths = 1;      ///< paths of the port; which of them this is, is in `address`
 
   /// "mlx5_0:1"
   [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }
@@ -82,18 +84,19 @@ struct PortScan {
   std::size_t beyond_maximum = 0;  ///< ports that are refused only because there are kMaxPorts without them
 };
 
-/// A usable port and whether its device is near this process.
+/// A usable port and how near its device is to this process: nearness().
 struct PortCandidate {
   UsablePort port;
-  bool near = true;
+  unsigned nearness = kNearest;
 };
 
-/// Adds those to `scan` that are used: on each network the near ones, or all if there are none near, and of these the first
+/// Gives each its weight, and adds those to `scan` that are used: on each network those of which no nearer one has twice the weight or
+/// more, since what they take away from others by the way between processors they would not give back; and of these the first
 /// `max_ports` (-1: as many as a process can have).
 void select_ports(std::vector<PortCandidate> candidates, int max_ports, PortScan& scan);
 
 /// Looks at all devices of this host. A port is usable if it is active, its device can make RC queue pairs, the filter
-/// lets it pass, and no device nearer to this process is on its network. Vendor, model and link speed play no part. Devices are
+/// lets it pass, and no nearer port on its network is worth twice as much (select_ports()). Vendor and model play no part. Devices are
 /// opened; those without a usable port are closed again.
 [[nodiscard]] PortScan scan_ports(const PortChoice& choice);
 

@@ -84,10 +84,74 @@ START_TEST(an_unknown_link_layer_is_infinibands) {
 }
 END_TEST
 
+/// Four processors, one in each of four NUMA nodes; with distances as two processors of two parts each have them, if `known`.
+class Machine {
+ public:
+  explicit Machine(bool known) {
+    ck_assert_int_eq(hwloc_topology_init(&topology_), 0);
+    ck_assert_int_eq(hwloc_topology_set_synthetic(topology_, "numa:4 pu:1"), 0);
+    ck_assert_int_eq(hwloc_topology_load(topology_), 0);
+    if (known) {
+      hwloc_uint64_t values[] = {10, 12, 20, 32,  //
+                                 12, 10, 32, 20,  //
+                                 20, 32, 10, 12,  //
+                                 32, 20, 12, 10};
+      hwloc_obj_t nodes[4];
+      for (unsigned i = 0; i < 4; ++i) {
+        nodes[i] = hwloc_get_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, i);
+      }
+      const auto handle = hwloc_distances_add_create(
+          topology_, "NUMALatency", HWLOC_DISTANCES_KIND_FROM_USER | HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0);
+      ck_assert_ptr_nonnull(handle);
+      ck_assert_int_eq(hwloc_distances_add_values(topology_, handle, 4, nodes, values, 0), 0);
+      ck_assert_int_eq(hwloc_distances_add_commit(topology_, handle, 0), 0);
+    }
+  }
+  ~Machine() { hwloc_topology_destroy(topology_); }
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// Processors as bits.
+  [[nodiscard]] unsigned nearness(unsigned device, unsigned process) const {
+    const hwloc_bitmap_t local = hwloc_bitmap_alloc();
+    const hwloc_bitmap_t binding = hwloc_bitmap_alloc();
+    hwloc_bitmap_from_ulong(local, device);
+    hwloc_bitmap_from_ulong(binding, process);
+    const unsigned found = fabric::nearness(topology_, local, binding);
+    hwloc_bitmap_free(local);
+    hwloc_bitmap_free(binding);
+    return found;
+  }
+
+ private:
+  hwloc_topology_t topology_ = nullptr;
+};
+
+START_TEST(devices_are_as_near_as_their_memory) {
+  const Machine machine(true);
+  ck_assert_uint_eq(machine.nearness(1, 1), 100);
+  ck_assert_uint_eq(machine.nearness(1, 2), 83);
+  ck_assert_uint_eq(machine.nearness(1, 4), 50);
+  ck_assert_uint_eq(machine.nearness(1, 8), 31);
+  ck_assert_uint_eq(machine.nearness(3, 8), 50);   // of a device at two nodes the nearer one counts
+  ck_assert_uint_eq(machine.nearness(1, 12), 50);  // and of a process
+  ck_assert_uint_eq(machine.nearness(1, 15), 100);
+}
+END_TEST
+
+START_TEST(devices_elsewhere_are_far_where_there_are_no_distances) {
+  const Machine machine(false);
+  ck_assert_uint_eq(machine.nearness(1, 1), 100);
+  ck_assert_uint_eq(machine.nearness(1, 2), 50);
+  ck_assert_uint_eq(fabric::nearness(static_cast<ibv_device*>(nullptr), nullptr, nullptr), 100);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   return fabric::test::run_suite(
       "device_probe", {known_speeds_are_told_apart, every_code_gives_a_bandwidth, every_code_gives_an_mtu,
-                       an_mtu_has_bytes, the_longest_message_is_a_gibibyte, an_unknown_link_layer_is_infinibands});
+                       an_mtu_has_bytes, the_longest_message_is_a_gibibyte, an_unknown_link_layer_is_infinibands,
+                       devices_are_as_near_as_their_memory, devices_elsewhere_are_far_where_there_are_no_distances});
 }

@@ -100,7 +100,7 @@ START_TEST(no_more_ports_than_a_process_can_have) {
   fabric::PortScan few;
   auto far = candidates(70);
   for (std::size_t i = 1; i < far.size(); ++i) {
-    far[i].near = i > 66;
+    far[i].nearness = i > 66 ? fabric::kNearest : fabric::kFar;
   }
   fabric::select_ports(std::move(far), 3, few);
   ck_assert_uint_eq(few.ports.size(), 3);
@@ -116,7 +116,7 @@ bool uses_far_port(const fabric::PortAddress& near, const fabric::PortAddress& f
   auto two = candidates(2);
   two[0].port.address = near;
   two[1].port.address = far;
-  two[1].near = false;
+  two[1].nearness = fabric::kFar;
   fabric::PortScan scan;
   fabric::select_ports(std::move(two), -1, scan);
   ck_assert_uint_eq(scan.ports.size() + scan.refusals.size(), 2);
@@ -141,6 +141,33 @@ START_TEST(a_far_port_alone_on_its_network_is_used) {
 }
 END_TEST
 
+/// Of a near port and another on its network: which are used, and with what weights.
+std::string weights(std::uint32_t near, std::uint32_t other, unsigned nearness) {
+  auto two = candidates(2);
+  two[0].port.bandwidth = near;
+  two[1].port.bandwidth = other;
+  two[1].nearness = nearness;
+  fabric::PortScan scan;
+  fabric::select_ports(std::move(two), -1, scan);
+  std::string text;
+  for (const fabric::UsablePort& port : scan.ports) {
+    text += (text.empty() ? "" : " ") + port.name() + "=" + std::to_string(port.weight);
+  }
+  return text;
+}
+
+START_TEST(ports_are_weighed_by_bandwidth_and_distance) {
+  using fabric::test::check_text;
+  check_text(weights(100000, 100000, 100), "dev0:1=100000 dev1:1=100000");
+  check_text(weights(100000, 25000, 100), "dev0:1=100000 dev1:1=25000");  // slow, but as near
+  check_text(weights(100000, 100000, 83), "dev0:1=100000 dev1:1=83000");  // another part of the same processor
+  check_text(weights(100000, 100000, 50), "dev0:1=100000");
+  check_text(weights(100000, 100000, 47), "dev0:1=100000");
+  check_text(weights(25000, 400000, 47), "dev0:1=25000 dev1:1=188000");  // far, but much faster
+  check_text(weights(25000, 26000, 47), "dev0:1=25000");
+}
+END_TEST
+
 }  // namespace
 
 int main() {
@@ -148,5 +175,5 @@ int main() {
       "port_filter",
       {without_a_list_everything_passes, an_include_list_lets_only_its_items_pass, an_exclude_list_stops_only_its_items,
        a_wrong_item_is_shown_with_the_rule, items_that_bring_no_port_are_found, no_more_ports_than_a_process_can_have,
-       a_far_port_alone_on_its_network_is_used});
+       a_far_port_alone_on_its_network_is_used, ports_are_weighed_by_bandwidth_and_distance});
 }

@@ -17,6 +17,7 @@ UsablePort port(std::uint8_t number, std::uint16_t lid, std::uint8_t lmc) {
   made.address.lid = lid;
   made.lmc = lmc;
   made.bandwidth = 100000;
+  made.weight = 50000;
   return made;
 }
 
@@ -41,6 +42,7 @@ START_TEST(paths_of_a_port_follow_each_other) {
     ck_assert_uint_eq(all[i].address.path, i % 3);
     ck_assert_uint_eq(all[i].paths, 3);
     ck_assert_uint_eq(all[i].bandwidth, 33333);
+    ck_assert_uint_eq(all[i].weight, 16666);
     ck_assert_uint_eq(all[i].address.lid, i < 3 ? 40 : 44);  // there is no other
   }
 }

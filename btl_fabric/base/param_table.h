@@ -283,8 +283,10 @@ inline constexpr std::array kParamTable = {
     number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
                  "Partition key, without regard to the membership bit; 0 uses the first of the port's table"),
     number_param("service_level", &Params::service_level, 0, 0, 15, 4, "InfiniBand service level"),
-    number_param("traffic_class", &Params::traffic_class, 0, 0, 255, 4,
-                 "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4)"),
+    number_param(
+        "traffic_class", &Params::traffic_class, -1, -1, 255, 4,
+        "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4). -1: on RoCE what the "
+        "administrator gave the port for the kernel's communication manager (default_roce_tos in configfs), else 0"),
     number_param("timeout", &Params::timeout, 18, 0, 31, 5,
                  "Wait for an acknowledgement before sending again: 4.096 microseconds * 2^timeout; 0 waits for ever"),
     number_param(

@@ -19,7 +19,7 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
   settings.rnr_retry = static_cast<std::uint8_t>(values.rnr_retry);
   settings.min_rnr_timer = static_cast<std::uint8_t>(values.min_rnr_timer);
   settings.service_level = static_cast<std::uint8_t>(values.service_level);
-  settings.traffic_class = static_cast<std::uint8_t>(values.traffic_class);
+  settings.traffic_class = port.traffic_class(values.traffic_class);
   settings.pkey_index = port.pkey_index;
   settings.max_inline = port.device->max_inline;
   settings.costs = device_costs(port.device->name);

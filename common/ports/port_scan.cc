@@ -8,6 +8,7 @@
 #include "common/ports/device_probe.h"
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_pairing.h"
+#include "common/ports/port_traffic_class.h"
 #include "common/ports/process_info.h"
 
 namespace fabric {
@@ -122,6 +123,9 @@ Result<UsablePort> look_at_port(const std::shared_ptr<OpenDevice>& device, std::
   port.lmc = attributes.lmc;
   port.sm_lid = attributes.sm_lid;
   port.address.gid = gid->gid;
+  if (*link == Transport::kRoce) {
+    port.own_traffic_class = own_traffic_class(kConfigFolder, device->name, port_num);
+  }
   port.address.roce = *link != Transport::kRoce ? 0 : gid->type == GidType::kRoceV1 ? 1 : 2;
   port.address.rail = choice.rails.rail_of(device->name, port_num);
   port.address.mtu = path_mtu(attributes, choice.mtu);

@@ -45,11 +45,16 @@ struct UsablePort {
   std::uint32_t bandwidth = 0;         ///< Mbit/s; an educated guess when the link's speed code is unknown
   /// What it takes of large messages, beside other ports: its bandwidth, times how near it is to this process.
   std::uint32_t weight = 0;
-  std::uint16_t sm_lid = 0;    ///< InfiniBand: of the subnet manager, whose subnet the port is on; 0: not known
-  std::uint8_t lmc = 0;        ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
-  std::uint8_t path_bits = 0;  ///< InfiniBand: which of them this path has
-  std::uint8_t paths = 1;      ///< paths of the port; which of them this is, is in `address`
+  std::uint16_t sm_lid = 0;            ///< InfiniBand: of the subnet manager, whose subnet the port is on; 0: not known
+  std::uint8_t own_traffic_class = 0;  ///< RoCE: what the administrator gave the port; 0: none
+  std::uint8_t lmc = 0;                ///< InfiniBand: the port has the 2^lmc LIDs from `address.lid` on
+  std::uint8_t path_bits = 0;          ///< InfiniBand: which of them this path has
+  std::uint8_t paths = 1;              ///< paths of the port; which of them this is, is in `address`
 
+  /// The traffic class of its packets, where the user wants this one; -1: the port's own.
+  [[nodiscard]] std::uint8_t traffic_class(int wanted) const noexcept {
+    return wanted >= 0 ? static_cast<std::uint8_t>(wanted) : own_traffic_class;
+  }
   /// "mlx5_0:1"
   [[nodiscard]] std::string name() const { return device->name + ":" + std::to_string(port_num); }
 };

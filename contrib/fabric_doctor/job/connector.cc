@@ -31,7 +31,7 @@ cpc::QueuePairSettings queue_pair_settings(const UsablePort& port, const Params&
   settings.retry_count =
       finite_retries(port.device->attributes.vendor_id, static_cast<std::uint8_t>(values.retry_count));
   settings.service_level = static_cast<std::uint8_t>(values.service_level);
-  settings.traffic_class = static_cast<std::uint8_t>(values.traffic_class);
+  settings.traffic_class = port.traffic_class(values.traffic_class);
   settings.pkey_index = port.pkey_index;
   return settings;
 }

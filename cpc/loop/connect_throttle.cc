@@ -8,16 +8,20 @@
 
 namespace fabric::cpc {
 
-ConnectThrottle::Ticket::Ticket(ConnectThrottle& throttle, std::function<void()> granted,
+ConnectThrottle::Ticket::Ticket(ConnectThrottle& throttle, std::uint32_t place, std::function<void()> granted,
                                 std::function<void()> asked_to_yield)
     : throttle_(throttle),
       granted_(std::move(granted)),
       asked_to_yield_(std::move(asked_to_yield)),
-      place_(throttle.waiting_.insert(throttle.waiting_.end(), this)) {}
+      waiting_(throttle.waiting_.emplace(place, this)) {}
 
 ConnectThrottle::Ticket::~Ticket() {
   assert_on_progress_thread();
-  (has_turn_ ? throttle_.holding_ : throttle_.waiting_).erase(place_);
+  if (has_turn_) {
+    throttle_.holding_.erase(holding_);
+  } else {
+    throttle_.waiting_.erase(waiting_);
+  }
   throttle_.look();
 }
 
@@ -27,9 +31,10 @@ ConnectThrottle::ConnectThrottle(event_base* loop, std::size_t most)
       impatience_(loop, [this] { ask_to_yield(); }) {}
 
 std::unique_ptr<ConnectThrottle::Ticket> ConnectThrottle::ask(std::function<void()> granted,
-                                                              std::function<void()> asked_to_yield) {
+                                                              std::function<void()> asked_to_yield,
+                                                              std::uint32_t place) {
   assert_on_progress_thread();
-  std::unique_ptr<Ticket> ticket(new Ticket(*this, std::move(granted), std::move(asked_to_yield)));
+  std::unique_ptr<Ticket> ticket(new Ticket(*this, place, std::move(granted), std::move(asked_to_yield)));
   look();
   return ticket;
 }
@@ -39,13 +44,14 @@ std::unique_ptr<ConnectThrottle::Ticket> ConnectThrottle::take(std::function<voi
   if (!has_room()) {
     return nullptr;
   }
-  std::unique_ptr<Ticket> ticket(new Ticket(*this, nullptr, std::move(asked_to_yield)));
+  std::unique_ptr<Ticket> ticket(new Ticket(*this, 0, nullptr, std::move(asked_to_yield)));
   give_turn(*ticket);
   return ticket;
 }
 
-void ConnectThrottle::give_turn(Ticket& ticket) noexcept {
-  holding_.splice(holding_.end(), waiting_, ticket.place_);
+void ConnectThrottle::give_turn(Ticket& ticket) {
+  ticket.holding_ = holding_.insert(holding_.end(), &ticket);
+  waiting_.erase(ticket.waiting_);
   ticket.has_turn_ = true;
   ticket.since_ = std::chrono::steady_clock::now();
 }
@@ -66,7 +72,9 @@ void ConnectThrottle::look() noexcept {
 
 void ConnectThrottle::grant() {
   while (!waiting_.empty() && holding_.size() < most_) {
-    Ticket& first = *waiting_.front();
+    const auto next = waiting_.lower_bound(next_);
+    Ticket& first = *(next != waiting_.end() ? next : waiting_.begin())->second;
+    next_ = first.waiting_->first + 1;
     give_turn(first);
     const std::function<void()> granted = first.granted_;  // a copy: it may destroy the ticket
     granted();
@@ -81,7 +89,7 @@ void ConnectThrottle::ask_to_yield() {
     if (longest.since_ > due) {
       break;
     }
-    holding_.splice(holding_.end(), holding_, longest.place_);
+    holding_.splice(holding_.end(), holding_, longest.holding_);
     if (const std::function<void()> ask = longest.asked_to_yield_) {
       ask();
     }

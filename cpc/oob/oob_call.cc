@@ -12,7 +12,7 @@ namespace fabric::cpc {
 void OobCall::ask_for_turn() {
   assert_on_progress_thread();
   ticket_.reset();
-  ticket_ = environment_.throttle->ask([this] { caller_.on_turn(); }, [this] { caller_.on_others_wait(); });
+  ticket_ = environment_.throttle->ask([this] { caller_.on_turn(); }, [this] { caller_.on_others_wait(); }, place_);
 }
 
 bool OobCall::ask_for_turn_at_once() {

@@ -45,9 +45,10 @@ class OobCaller {
 /// Progress thread only. Destroying it gives up.
 class OobCall {
  public:
-  /// `caller` outlives this.
-  OobCall(const DialEnvironment& environment, std::vector<SocketAddress> addresses, OobCaller& caller)
-      : environment_(environment), addresses_(std::move(addresses)), caller_(caller) {}
+  /// `caller` outlives this. `place`: of its turn (connect_throttle.h).
+  OobCall(const DialEnvironment& environment, std::vector<SocketAddress> addresses, std::uint32_t place,
+          OobCaller& caller)
+      : environment_(environment), addresses_(std::move(addresses)), place_(place), caller_(caller) {}
 
   /// For a socket that is open the turn must come at once, or it is not asked for. False if it was not.
   void ask_for_turn();
@@ -89,6 +90,7 @@ class OobCall {
 
   const DialEnvironment& environment_;
   std::vector<SocketAddress> addresses_;
+  const std::uint32_t place_;
   OobCaller& caller_;
   std::unique_ptr<ConnectThrottle::Ticket> ticket_;
   std::unique_ptr<Dialer> dialer_;

@@ -20,7 +20,8 @@ namespace fabric::cpc {
 OobStream::OobStream(OobStreams& all, const ProcessName& peer, const JobToken& token,
                      std::vector<SocketAddress> addresses)
     : all_(all),
-      call_(std::make_unique<OobCall>(all.environment().dialing, std::move(addresses), static_cast<OobCaller&>(*this))),
+      call_(std::make_unique<OobCall>(all.environment().dialing, std::move(addresses),
+                                      place_of(peer, all.environment().self), static_cast<OobCaller&>(*this))),
       peer_(peer),
       token_(token),
       since_(std::chrono::steady_clock::now()) {

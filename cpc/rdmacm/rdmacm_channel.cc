@@ -61,7 +61,8 @@ RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& por
   }
   // A REQ that is not answered soon goes on without a turn: its peer may have stopped, which the kernel takes a minute
   // to find out.
-  ticket_ = environment.throttle->ask([this] { start(); }, [this] { ticket_.reset(); });
+  ticket_ = environment.throttle->ask([this] { start(); }, [this] { ticket_.reset(); },
+                                      place_of(identity.peer, identity.self));
 }
 
 RdmaCmChannel::RdmaCmChannel(const CmEnvironment& environment, const CmPort& port, const ChannelIdentity& identity,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "device/attributes.h"
 #include "device/port.h"
 #include "fabric/config.h"
 #include "fabric/fabric.h"
@@ -78,10 +79,23 @@ END_TEST
 START_TEST(the_help_has_every_default) {
   Config config;
   for (const char* name :
-       {"personality", "devices",     "ports",       "nodes",   "node_from", "seed",     "async_us",
-        "cma",         "chaos_order", "max_qps",     "max_cqs", "max_mrs",   "max_srqs", "max_inline",
-        "max_wr",      "max_cqe",     "max_message", "lmc",     "landing",   "sm_lid",   "odp"})
+       {"personality", "devices", "ports",   "nodes",   "node_from", "seed",       "async_us", "cma",
+        "chaos_order", "max_qps", "max_cqs", "max_mrs", "max_srqs",  "max_inline", "max_wr",   "max_cqe",
+        "max_message", "lmc",     "landing", "sm_lid",  "odp",       "xrc_devices"})
     ck_assert_msg(config_help().find(std::string("  ") + name + "=") != std::string::npos, "no help for %s", name);
+}
+END_TEST
+
+START_TEST(some_devices_have_xrc) {
+  const auto has_xrc = [](const char* text, unsigned device) {
+    Config config;
+    check_text(parse_config(text, config), "");
+    return (device_attributes(config, 0, device).device_cap_flags & IBV_DEVICE_XRC) != 0;
+  };
+  ck_assert(has_xrc("devices=2\n", 0) && has_xrc("devices=2\n", 1));
+  ck_assert(has_xrc("devices=2\nxrc_devices=1\n", 0) && !has_xrc("devices=2\nxrc_devices=1\n", 1));
+  ck_assert(!has_xrc("xrc_devices=0\n", 0));
+  ck_assert(!has_xrc("personality=iwarp\n", 0));
 }
 END_TEST
 
@@ -285,6 +299,7 @@ int main() {
                                                     every_kind_of_option_is_read,
                                                     a_wrong_option_is_named_with_its_line,
                                                     the_help_has_every_default,
+                                                    some_devices_have_xrc,
                                                     ports_that_do_not_exist_have_no_address,
                                                     every_kind_of_rule_is_read,
                                                     a_wrong_rule_is_named_with_its_line,

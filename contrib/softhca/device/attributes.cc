@@ -19,6 +19,10 @@ int limit(unsigned configured, unsigned built_in) {
 
 }  // namespace
 
+bool has_xrc(const Config& config, unsigned device) {
+  return config.personality != Personality::Iwarp && device < config.xrc_devices;
+}
+
 ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned device) {
   const bool iwarp = config.personality == Personality::Iwarp;
   ibv_device_attr a{};
@@ -32,7 +36,8 @@ ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned 
   a.max_qp_wr = static_cast<int>(config.max_wr);
   a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
                        IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  if (!iwarp) a.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_XRC;
+  if (!iwarp) a.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
+  if (has_xrc(config, device)) a.device_cap_flags |= IBV_DEVICE_XRC;
   a.max_sge = kMaxSge;
   a.max_sge_rd = iwarp ? 1 : kMaxSge;
   a.max_cq = limit(config.max_cqs, kCqsPerSlot - 1);

@@ -11,6 +11,8 @@ namespace softhca {
 constexpr unsigned kMaxSge = 16;
 constexpr unsigned kMaxRdAtomic = 16;
 
+// Whether that device of each node has XRC.
+bool has_xrc(const Config& config, unsigned device);
 // Needs no fabric to be joined: `node` is this process's.
 ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned device);
 ibv_device_attr_ex device_attributes_ex(const Config& config, unsigned node, unsigned device);

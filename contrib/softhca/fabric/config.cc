@@ -61,6 +61,8 @@ const Option kOptions[] = {
     {"max_cqs", nullptr, "completion queues of a process (0)", Number{&Config::max_cqs, 0, kCqsPerSlot}},
     {"max_mrs", nullptr, "memory regions of a process (0)", Number{&Config::max_mrs, 0, kMrsPerSlot}},
     {"max_srqs", nullptr, "shared receive queues of a process (0)", Number{&Config::max_srqs, 0, kSrqsPerSlot}},
+    {"xrc_devices", nullptr, "devices of each node that have XRC, the first ones (all; none of iwarp has it)",
+     Number{&Config::xrc_devices, 0, kMaxDevices}},
     {"max_inline", nullptr, "bytes of inline data in a work request (220)", Number{&Config::max_inline, 0, 4096}},
     {"max_wr", nullptr, "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
     {"max_cqe", nullptr, "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},

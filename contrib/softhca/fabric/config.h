@@ -33,6 +33,7 @@ struct Config {
   unsigned max_cqs = 0;
   unsigned max_mrs = 0;
   unsigned max_srqs = 0;
+  unsigned xrc_devices = kMaxDevices;  // of each node, the first: the others have no XRC
   unsigned max_inline = 220;
   unsigned max_wr = 16384;
   unsigned max_cqe = 65536;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 
+#include "device/attributes.h"
 #include "link/link.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -30,15 +31,16 @@ bool receives(ibv_qp_type type) {
   return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV;
 }
 
-int check_type(ibv_qp_type type) {
+int check_type(const Context& context, ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
       return 0;
     case IBV_QPT_UC:
     case IBV_QPT_UD:
+      return is_iwarp() ? EOPNOTSUPP : 0;
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV:
-      return is_iwarp() ? EOPNOTSUPP : 0;
+      return has_xrc(Fabric::get()->config(), context.device->index) ? 0 : EOPNOTSUPP;
     case IBV_QPT_RAW_PACKET:
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
@@ -62,7 +64,7 @@ int check_capabilities(const ibv_qp_init_attr_ex& attr, const ibv_device_attr& l
 int check(Context& context, const ibv_qp_init_attr_ex& attr) {
   if ((attr.comp_mask & ~kMasks) != 0) return EOPNOTSUPP;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) return EOPNOTSUPP;
-  if (const int error = check_type(attr.qp_type)) return error;
+  if (const int error = check_type(context, attr.qp_type)) return error;
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr) return EINVAL;
     return attr.xrcd->context == &context.vctx.context ? 0 : EINVAL;

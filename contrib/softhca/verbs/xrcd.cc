@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "device/attributes.h"
 #include "verbs/call.h"
 #include "verbs/verbs_ops.h"
 
@@ -214,7 +215,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
   Context& owner = *Context::of(context);
   if (const int error = cannot_use(owner)) return fail(error);
   if (const int error = SOFTHCA_FAULTY("ibv_open_xrcd")) return fail(error);
-  if (is_iwarp()) return fail(EOPNOTSUPP);
+  if (!has_xrc(Fabric::get()->config(), owner.device->index)) return fail(EOPNOTSUPP);
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & kNeeded) != kNeeded || (attr->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);

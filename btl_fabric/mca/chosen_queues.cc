@@ -51,7 +51,7 @@ Result<ChosenQueues> ChosenQueues::read() {
   return made;
 }
 
-void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& wishes) {
+void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& wishes, bool may_xrc) {
   const std::int64_t on_each = contexts();
   const auto modules = static_cast<std::uint64_t>(on_each) * ports.size();
   longest_ = longest_wanted(wishes);
@@ -59,29 +59,46 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   for (const UsablePort& port : ports) {
     modules_[port.device.get()] += on_each;
   }
-  cpc::QueueChoice choice;
+  std::vector<cpc::QueueRoom> rooms;
   for (const UsablePort& port : ports) {
-    const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), share(port), memory_, longest_};
-    std::string lacks = choice.shortfall;  // what any port lacks is told
-    if (level_ != kListGiven) {
-      const cpc::QueueChoice here = cpc::choose_level(room, choice.level);
-      lacks = here.shortfall.empty() ? lacks : here.shortfall;
-      choice = here.level > choice.level || choice.why.empty() ? here : choice;
-    } else if (memory_ != 0 && !list_.has_xrc()) {
-      const std::string here = cpc::shortfall(list_, room);
-      lacks = here.empty() ? lacks : here;
-    }
-    choice.shortfall = std::move(lacks);
+    rooms.push_back(room(port));
   }
+  std::string shortfall;
   if (level_ != kListGiven) {
+    cpc::QueueChoice choice = cpc::choose_level_of_all(rooms);
+    if (choice.is_cached && may_xrc) {
+      for (std::size_t i = 0; i < ports.size(); ++i) {
+        rooms[i].has_xrc = ports[i].address.link != Transport::kIwarp && open_xrc_domain(ports[i]).has_value();
+      }
+      choice = cpc::choose_level_of_all(rooms);
+    }
     level_ = choice.level;
     list_ = cpc::queues_of_level(level_);
     why_ = choice.why;
     report_queues_chosen(list_, why_);
+    shortfall = std::move(choice.shortfall);
+  } else if (memory_ != 0 && !list_.has_xrc()) {
+    for (const cpc::QueueRoom& one : rooms) {
+      std::string here = cpc::shortfall(list_, one);
+      shortfall = here.empty() ? std::move(shortfall) : std::move(here);
+    }
   }
-  if (!choice.shortfall.empty()) {
-    report_queues_too_large(list_, choice.shortfall);
+  if (!shortfall.empty()) {
+    report_queues_too_large(list_, shortfall);
   }
+}
+
+/// What a module of the port has.
+cpc::QueueRoom ChosenQueues::room(const UsablePort& port) const {
+  cpc::QueueRoom room;
+  room.link = port.address.link;
+  room.settings = queue_pair_settings(port);
+  room.peers = peers();
+  room.processes = std::int64_t{opal_process_info.num_local_peers} + 1;
+  room.queue_pairs = share(port);
+  room.memory = memory_;
+  room.longest = longest_;
+  return room;
 }
 
 /// Of the device, or of what the user allows.
@@ -93,25 +110,17 @@ std::int64_t ChosenQueues::share(const UsablePort& port) const {
 
 std::int64_t ChosenQueues::queue_pairs(const UsablePort& port) const {
   const ReceiveQueues run = on(port);
-  const std::int64_t part = share(port);
-  if (memory_ == 0 || run.has_xrc()) {
-    return part;
+  const cpc::QueueRoom all = room(port);
+  if (!run.has_others() || (memory_ == 0 && !run.has_xrc())) {
+    return all.queue_pairs;
   }
-  const cpc::QueueRoom room{port.address.link, queue_pair_settings(port), peers(), part, memory_, longest_};
-  return std::min(part, cpc::most_connections(run, room) * static_cast<std::int64_t>(run.count()));
+  const auto each = static_cast<std::int64_t>(run.count() - run.xrc_count());
+  return std::min(all.queue_pairs, cpc::most_connections(run, all) * each);
 }
 
 ReceiveQueues ChosenQueues::on(const UsablePort& port) const {
   const ReceiveQueues run = port.address.link == Transport::kIwarp ? list_.without_shared() : list_;
-  if (memory_ == 0 || run.has_xrc()) {
-    return run;
-  }
-  cpc::QueueRoom room;
-  room.link = port.address.link;
-  room.settings = queue_pair_settings(port);
-  room.peers = peers();
-  room.memory = memory_;
-  return cpc::within_memory(run, room);
+  return memory_ == 0 || !run.has_others() ? run : cpc::within_memory(run, room(port));
 }
 
 std::vector<QueueSubset> ChosenQueues::subsets(const ReceiveQueues& run) const {
@@ -119,18 +128,17 @@ std::vector<QueueSubset> ChosenQueues::subsets(const ReceiveQueues& run) const {
 }
 
 Result<std::uint8_t> ChosenQueues::subset_with(const std::string& theirs, std::uint8_t their_level) const {
-  if (theirs == list_.canonical()) {
+  if (level_ == kListGiven && theirs == list_.canonical()) {
     return std::uint8_t{0};
   }
-  if (level_ == kListGiven || their_level >= cpc::kQueueLevels ||
-      theirs != cpc::queues_of_level(their_level).canonical()) {
+  if (level_ == kListGiven || their_level > cpc::kXrcLevel || theirs != cpc::queues_of_level(their_level).canonical()) {
     return failure("its receive queues differ");
   }
-  const std::uint8_t both = std::max(level_, their_level);
-  if (cpc::queues_of_level(both).largest() < longest_) {
+  const std::uint8_t common = std::min<std::uint8_t>(std::max(level_, their_level), cpc::kQueueLevels - 1);
+  if (cpc::queues_of_level(common).largest() < longest_) {
     return failure("it has no queue for messages of " + std::to_string(longest_) + " bytes");
   }
-  return static_cast<std::uint8_t>(both - level_);
+  return cpc::common_subset(level_, their_level);
 }
 
 }  // namespace fabric

@@ -203,7 +203,7 @@ Status Component::open_ports(PortChoice choice) {
   }
   const auto paths = static_cast<unsigned>(params().paths);
   const std::vector<UsablePort> ports = with_paths(scan.ports, paths);
-  queues_.choose(ports, wishes_);
+  queues_.choose(ports, wishes_, (cpcs_ & cpc::set_of(cpc::kXoob.kind)) != 0);
   if (ports.front().paths < paths) {
     report_fewer_paths(ports.front().paths);
   }

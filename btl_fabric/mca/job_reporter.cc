@@ -100,7 +100,7 @@ std::unique_ptr<JobReporter> JobReporter::begin(std::span<const std::unique_ptr<
   own.host = opal_process_info.nodename;
   own.version = FABRIC_VERSION;
   own.open_mpi = opal_version_string;
-  own.receive_queues = queues.list().canonical();
+  own.receive_queues = queues.subsets(queues.list()).front().queues().canonical();
   own.why = queues.why();
   for (const auto& module : modules) {
     const UsablePort& port = module->port();

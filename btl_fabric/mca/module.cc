@@ -4,7 +4,6 @@
 #include "btl_fabric/mca/module.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/base/ring_message.h"
@@ -18,19 +17,6 @@
 #include "cpc/queue_pairs/port_context.h"
 
 namespace fabric {
-
-namespace {
-
-/// The session folder that all jobs of an mpirun have on this host: theirs are in it.
-std::optional<std::string> job_family_folder() {
-  const char* const job = opal_process_info.job_session_dir;
-  if (job == nullptr) {
-    return std::nullopt;
-  }
-  return std::filesystem::path(job).parent_path().string();
-}
-
-}  // namespace
 
 /// ob1 sends small messages over the modules of the lowest latency alone. One path of a port is enough for them: more would only
 /// put them out of order. But to write a large message piece by piece it looks at the next four modules (its parameter
@@ -92,19 +78,6 @@ Result<std::unique_ptr<Module>> Module::make(const UsablePort& port, Registratio
   return module;
 }
 
-/// The domain's file is where the processes of the job, and of the jobs that it spawns, on this host find it.
-Result<XrcDomain> Module::open_xrc_domain() const {
-  if (const std::string why_not = XrcDomain::why_not(port_.device->attributes); !why_not.empty()) {
-    return failure(why_not);
-  }
-  const std::optional<std::string> folder = job_family_folder();
-  if (!folder) {
-    return failure(
-        "X queues need a folder that the processes of the job share, and Open MPI has made no session folder");
-  }
-  return XrcDomain::open(port_.device->context.get(), *folder + "/btl_fabric_xrc_" + port_.device->name);
-}
-
 /// An X queue's receives all complete on one queue, which keeps room for them; those of an S queue on any.
 Result<std::unique_ptr<SharedQueue>> Module::make_shared_queue(const QueueSpec& spec, const PathQueues& queues) const {
   FragmentPool& pool = *queues.receive_pools.back();
@@ -133,7 +106,7 @@ Result<PathQueues> Module::make_queues() const {
                                                                       .at_first = fit_.entries_at_first,
                                                                       .may_resize = values.cq_resize != 0});
   if (fit_.queues.has_xrc()) {
-    auto domain = open_xrc_domain();
+    auto domain = open_xrc_domain(port_);
     if (!domain) {
       return tl::unexpected(domain.error());
     }
@@ -255,8 +228,8 @@ void Module::fill_context(const PathQueues& queues, const ChosenQueues& chosen) 
   }
   context_.settings = queue_pair_settings(port_);
   context_.settings.rdma_depth = fit_.rdma_depth;
-  if (!fit_.queues.has_xrc()) {
-    const auto each = static_cast<std::int64_t>(fit_.queues.count());
+  if (fit_.queues.has_others()) {
+    const auto each = static_cast<std::int64_t>(fit_.queues.count() - fit_.queues.xrc_count());
     budget_.emplace(chosen.queue_pairs(port_), each, each * (std::int64_t{job_size()} - 1));
     context_.budget = &*budget_;
   }

@@ -94,7 +94,6 @@ class Module final : public mca_btl_base_module_t {
   [[nodiscard]] Result<PathQueues> make_queues() const;
   [[nodiscard]] EagerRdma eager_rdma() const noexcept;
   [[nodiscard]] std::unique_ptr<RingMemory> make_rings(const ReceiveQueues& queues) const;
-  [[nodiscard]] Result<XrcDomain> open_xrc_domain() const;
   [[nodiscard]] Result<std::unique_ptr<SharedQueue>> make_shared_queue(const QueueSpec& spec,
                                                                        const PathQueues& queues) const;
   void learn_rdma_limits() noexcept;

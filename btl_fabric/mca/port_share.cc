@@ -2,6 +2,8 @@
 #include "btl_fabric/mca/port_share.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "btl_fabric/base/params.h"
@@ -9,6 +11,19 @@
 #include "common/ports/software_device.h"
 
 namespace fabric {
+
+namespace {
+
+/// The session folder that all jobs of an mpirun have on this host: theirs are in it.
+std::optional<std::string> job_family_folder() {
+  const char* const job = opal_process_info.job_session_dir;
+  if (job == nullptr) {
+    return std::nullopt;
+  }
+  return std::filesystem::path(job).parent_path().string();
+}
+
+}  // namespace
 
 cpc::QueuePairSettings queue_pair_settings(const UsablePort& port) {
   const Params& values = params();
@@ -40,7 +55,8 @@ ResourceManager share_device(const UsablePort& port, const ReceiveQueues& queues
   }
   if (queues.has_xrc()) {             // what a peer takes that is alone on its host: others there share its sender
     use.queue_pairs_per_context = 2;  // a sender, and the target of the peer's
-    use.entries_per_context = cpc::queue_depths(queues, 0, port.address.link, settings).completions().own;
+    use.entries_per_context =
+        cpc::queue_depths(queues, queues.count() - 1, port.address.link, settings).completions().own;
   }
   const NodeShare node{static_cast<std::int64_t>(opal_process_info.num_local_peers) + 1,
                        static_cast<std::int64_t>(std::thread::hardware_concurrency())};
@@ -70,6 +86,19 @@ ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues,
     return {sends, sends};
   }
   return {sends, std::max(sends, within(receive < 0 ? domain.ep_rx_ctx_cnt.optimal : most.granted().rx_ctx_cnt))};
+}
+
+/// Processes find the domain by the name of its file.
+Result<XrcDomain> open_xrc_domain(const UsablePort& port) {
+  if (const std::string why_not = XrcDomain::why_not(port.device->attributes); !why_not.empty()) {
+    return failure(why_not);
+  }
+  const std::optional<std::string> folder = job_family_folder();
+  if (!folder) {
+    return failure(
+        "X queues need a folder that the processes of the job share, and Open MPI has made no session folder");
+  }
+  return XrcDomain::open(port.device->context.get(), *folder + "/btl_fabric_xrc_" + port.device->name);
 }
 
 Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues) {

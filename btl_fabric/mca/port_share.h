@@ -13,6 +13,7 @@
 #include "common/ports/port_scan.h"
 #include "common/ports/process_info.h"
 #include "common/ports/protocol_limits.h"
+#include "common/ports/xrc_domain.h"
 #include "cpc/queue_pairs/queue_fit.h"
 
 namespace fabric {
@@ -32,6 +33,10 @@ namespace fabric {
 /// processors; `receive` 0: as many as transmit contexts).
 [[nodiscard]] ContextRoles grant_contexts(const UsablePort& port, const ReceiveQueues& queues, int transmit,
                                           int receive);
+
+/// The XRC domain that the processes of this job, and of the jobs that it spawns, on this host share on the port's device. The
+/// error: there are no X queues.
+[[nodiscard]] Result<XrcDomain> open_xrc_domain(const UsablePort& port);
 
 /// Memory regions of a port's device that this process may have.
 [[nodiscard]] Grant grant_memory_regions(const UsablePort& port, const ReceiveQueues& queues);

@@ -165,9 +165,9 @@ void Link::share(SharedSendQueue& sends, const std::vector<std::uint32_t>& remot
     queue.share = &share;
     queue.sends = &sends;
     queue.kept = sends.kept();
-    queue.keeper = share.keeper(place++);
+    queue.keeper = share.keeper(place);
     queue.batch_id = reinterpret_cast<std::uintptr_t>(&share) | static_cast<std::uint64_t>(SendTag::kSharedBatch);
-    queue.set_remote_srqn(remote_srqs[queue.index]);
+    queue.set_remote_srqn(remote_srqs[place++]);
   }
 }
 

@@ -83,8 +83,9 @@ unsigned Endpoints::contexts_with(const Peer& peer) const {
 Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const Peer& peer, const CpcOffer& offer,
                          Endpoint* first) {
   // Offers of other kinds than ours are neither decoded nor chosen.
-  cpc::PeerTarget target{*cpc::find_cpc(offer.kind), offer.blob, peer.info.token,
-                         OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags), peer.subset};
+  const cpc::CpcTraits& cpc = *cpc::find_cpc(offer.kind);
+  const std::uint8_t subset = cpc.one_way ? std::uint8_t{0} : peer.subset;
+  cpc::PeerTarget target{cpc, offer.blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags), subset};
   std::unique_ptr<Endpoint> endpoint;
   if (first != nullptr) {
     endpoint = std::make_unique<Endpoint>(*this, key, std::move(target), *first);

@@ -16,8 +16,9 @@ namespace fabric {
 struct Peer {
   ProcessInfo info;
   std::vector<std::optional<std::uint16_t>> pairs;  ///< for each port of ours, the peer's port that it talks to
-  std::uint8_t subset = 0;  ///< the queues of connections with it: which of PortContext::subsets
-  std::string refusal;      ///< why it cannot be talked to at all, if so
+  /// The queues of connections with it: which of PortContext::subsets. Where a port is connected by X queues: the first.
+  std::uint8_t subset = 0;
+  std::string refusal;  ///< why it cannot be talked to at all, if so
 };
 
 [[nodiscard]] inline ProcessName name_of(const opal_process_name_t& name) noexcept {

@@ -3,6 +3,7 @@
 // The receive_queues parameter: which receive queues an endpoint has (BSRQ, "buckets of shared receive queues").
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -93,8 +94,23 @@ class ReceiveQueues {
   [[nodiscard]] std::size_t count() const noexcept { return queues_.size(); }
   [[nodiscard]] const QueueSpec& operator[](std::size_t index) const { return queues_[index]; }
 
-  /// Its queues are X queues. They all are, or none.
-  [[nodiscard]] bool has_xrc() const noexcept { return !queues_.empty() && queues_[0].kind == QueueKind::kXrc; }
+  /// All queues of `a`, and those of `b` behind them.
+  [[nodiscard]] static ReceiveQueues joined(const ReceiveQueues& a, const ReceiveQueues& b) {
+    ReceiveQueues both = a;
+    both.queues_.insert(both.queues_.end(), b.queues_.begin(), b.queues_.end());
+    return both;
+  }
+
+  /// Has X queues. In a list that a user can give all are, or none; in one that is chosen X queues come last
+  /// (queue_choice.h).
+  [[nodiscard]] bool has_xrc() const noexcept { return !queues_.empty() && queues_.back().kind == QueueKind::kXrc; }
+  /// Has P or S queues.
+  [[nodiscard]] bool has_others() const noexcept { return !queues_.empty() && queues_.front().kind != QueueKind::kXrc; }
+  /// How many of its queues are X queues.
+  [[nodiscard]] std::size_t xrc_count() const noexcept {
+    return static_cast<std::size_t>(std::count_if(queues_.begin(), queues_.end(),
+                                                  [](const QueueSpec& spec) { return spec.kind == QueueKind::kXrc; }));
+  }
 
   /// The list with every field spelled out. Two processes can talk exactly if these are equal.
   [[nodiscard]] std::string canonical() const;

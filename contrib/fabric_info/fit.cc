@@ -55,14 +55,16 @@ JobNeeds job_needs(const Question& asked, const HostRoom& room) {
   const std::uint64_t connections =
       question.queues.has_xrc() ? counts.senders_per_process : counts.per_process / question.queues.count();
   JobNeeds needs{counts.per_host, 0};
-  if (!question.queues.has_xrc()) {  // as the component reckons when it chooses queues
-    cpc::QueuePairSettings settings;
-    settings.costs = room.costs;
-    settings.max_inline = room.max_inline;
-    settings.rdma_depth = question.rdma_depth;
-    const Transport link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
-    needs.bytes_per_process =
-        cpc::queue_demand(question.queues, link, settings).bytes(static_cast<std::int64_t>(connections));
+  if (question.queues.has_others()) {  // as the component reckons when it chooses queues
+    cpc::QueueRoom reckoned;
+    reckoned.settings.costs = room.costs;
+    reckoned.settings.max_inline = room.max_inline;
+    reckoned.settings.rdma_depth = question.rdma_depth;
+    reckoned.link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
+    reckoned.processes = std::max<std::int64_t>(1, question.node.processes);
+    reckoned.peers =
+        question.queues.has_xrc() ? question.hosts * reckoned.processes - 1 : static_cast<std::int64_t>(connections);
+    needs.bytes_per_process = cpc::bytes_of_all(question.queues, reckoned);
     return needs;
   }
   for (std::size_t i = 0; i < question.queues.count(); ++i) {

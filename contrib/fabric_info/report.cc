@@ -199,7 +199,8 @@ Question asked_of(ibv_context* device, const ibv_device_attr& attributes, const 
     const std::optional<Transport> link = link_of(device, port);
     const std::int64_t share =
         attributes.max_qp / std::max<std::int64_t>(1, question.node.processes) / contexts_of(question);
-    asked.queues = chosen_queues(question, link.value_or(Transport::kRoce), share, costs, max_inline);
+    asked.queues = chosen_queues(question, link.value_or(Transport::kRoce), share, costs, max_inline,
+                                 host_room(device, attributes, costs, max_inline).has_xrc);
   }
   return asked;
 }
@@ -304,7 +305,7 @@ QueuePairCounts queue_pairs_of(const Question& question) noexcept {
 }
 
 ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64_t queue_pairs,
-                            const DeviceCosts& costs, std::uint32_t max_inline) {
+                            const DeviceCosts& costs, std::uint32_t max_inline, bool has_xrc) {
   cpc::QueueRoom room;
   room.link = link;
   room.settings.costs = costs;
@@ -313,7 +314,10 @@ ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64
   room.peers = std::max<std::int64_t>(1, question.hosts * question.node.processes - 1);
   room.queue_pairs = queue_pairs;
   room.memory = question.memory;
-  return cpc::queues_of_level(cpc::choose_level(room).level);
+  room.processes = std::max<std::int64_t>(1, question.node.processes);
+  room.has_xrc = has_xrc;
+  const ReceiveQueues queues = cpc::queues_of_level(cpc::choose_level_of_all({&room, 1}).level);
+  return link == Transport::kIwarp ? queues : cpc::within_memory(queues, room);
 }
 
 QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs, std::uint32_t max_inline) {

@@ -69,9 +69,10 @@ struct QueuePairCounts {
 /// Of each port.
 [[nodiscard]] std::int64_t contexts_of(const Question& question) noexcept;
 
-/// The queues that the component would choose for the job, with so many queue pairs for each process.
+/// The queues that the component would choose for the job, with so many queue pairs for each process, on a device with XRC or
+/// without.
 [[nodiscard]] ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64_t queue_pairs,
-                                          const DeviceCosts& costs, std::uint32_t max_inline);
+                                          const DeviceCosts& costs, std::uint32_t max_inline, bool has_xrc = false);
 
 /// Everything about all devices and about the queues.
 [[nodiscard]] nlohmann::ordered_json report(const Question& question);

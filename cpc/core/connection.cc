@@ -119,7 +119,7 @@ Status Connection::check_answer(Event event, const Message& answer) const {
   if (share_ == nullptr || event != Event::kReplyArrived) {
     return {};
   }
-  const std::size_t count = environment_.port(key_.local_port)->queues->count();
+  const std::size_t count = environment_.port(key_.local_port)->queues->xrc_count();
   return answer.xrc.srqs.size() == count
              ? Status()
              : Status(failure("the peer has " + std::to_string(answer.xrc.srqs.size()) + " receive queues, we have " +

@@ -10,9 +10,8 @@ namespace {
 /// What is wrong with the queue pairs that a request names; nothing: "".
 std::string check_ends(bool one_way, const PortContext& local, const Message& request) {
   const std::size_t count = local.queues->count();
-  if (one_way != local.queues->has_xrc()) {
-    return std::string("has ") + (local.queues->has_xrc() ? "" : "no ") +
-           "X queues: btl_fabric_receive_queues must be equal";
+  if (!(one_way ? local.queues->has_xrc() : local.queues->has_others())) {
+    return std::string("has ") + (one_way ? "no X queues" : "X queues") + ": btl_fabric_receive_queues must be equal";
   }
   if (one_way ? request.ends.size() != 1 : find_subset(local, request.ends.size()) == nullptr) {
     return "has " + std::to_string(count) + " receive queues, you have " + std::to_string(request.ends.size()) +

@@ -18,7 +18,7 @@ Status serve(Cpc& cpc, const PortContext& port) {
   if (port.index >= kMaxPorts) {
     return failure("its index is beyond " + std::to_string(kMaxPorts - 1));
   }
-  if (cpc.traits().one_way != port.queues->has_xrc()) {
+  if (!(cpc.traits().one_way ? port.queues->has_xrc() : port.queues->has_others())) {
     return failure(cpc.traits().one_way ? "it is for X queues, and btl_fabric_receive_queues has none"
                                         : "it makes no XRC queue pairs, and btl_fabric_receive_queues has X queues");
   }

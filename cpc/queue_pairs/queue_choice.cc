@@ -27,7 +27,7 @@ constexpr std::uint32_t kLeastReceives = 64;  ///< of a shared queue
 
 /// All receives of a shared queue.
 std::uint64_t shared_bytes(const QueueSpec& spec) noexcept {
-  return spec.kind == QueueKind::kShared ? std::uint64_t{spec.rd_num} * (spec.size + kBesideBuffer + 2 * kEntry) : 0;
+  return spec.kind == QueueKind::kPerPeer ? 0 : std::uint64_t{spec.rd_num} * (spec.size + kBesideBuffer + 2 * kEntry);
 }
 
 QueueSpec with_receives(const QueueSpec& spec, std::uint32_t count) noexcept {
@@ -42,7 +42,7 @@ QueueSpec with_receives(const QueueSpec& spec, std::uint32_t count) noexcept {
 /// Its shared queues with few receives.
 ReceiveQueues smallest(ReceiveQueues queues) {
   for (std::size_t i = 0; i < queues.count(); ++i) {
-    if (queues[i].kind == QueueKind::kShared) {
+    if (queues[i].kind != QueueKind::kPerPeer) {
       queues = queues.with(i, with_receives(queues[i], std::min(queues[i].rd_num, kLeastReceives)));
     }
   }
@@ -53,6 +53,8 @@ ReceiveQueues run_on(Transport link, const ReceiveQueues& queues) {
   return link == Transport::kIwarp ? queues.without_shared() : queues;
 }
 
+constexpr const char* kMakesRoom = ": idle connections make room for others";
+
 std::string number(std::uint64_t value) {
   return std::to_string(value);
 }
@@ -60,6 +62,24 @@ std::string number(std::uint64_t value) {
 std::string bytes_for(std::uint64_t bytes, std::int64_t peers, std::uint64_t left) {
   return number(bytes) + " bytes for " + number(peers) + (peers == 1 ? " peer" : " peers") +
          ", and btl_fabric_memory_budget leaves " + number(left);
+}
+
+std::int64_t fewest(const QueueRoom& room) noexcept {
+  return std::min(room.peers, kFewestConnections);
+}
+
+/// What X queues take for connections with all peers, beside the receives; 0 without them.
+std::uint64_t bytes_of_xrc(const QueueDemand& demand, const QueueRoom& room) noexcept {
+  return demand.bytes_per_host == 0 ? 0
+                                    : demand.bytes_per_host * static_cast<std::uint64_t>(room.hosts()) +
+                                          kObjects * static_cast<std::uint64_t>(room.peers);
+}
+
+/// What connections with all peers take, beside the receives that they share: by X queues, and a few by others, if there are
+/// some.
+std::uint64_t bytes_of_connections(const QueueDemand& demand, const QueueRoom& room) noexcept {
+  const std::int64_t others = demand.bytes_per_host == 0 ? room.peers : fewest(room);
+  return bytes_of_xrc(demand, room) + demand.bytes_per_peer * static_cast<std::uint64_t>(others);
 }
 
 /// Why there is no room for connections with all peers at once; "" if there is.
@@ -72,6 +92,18 @@ std::string too_much(const ReceiveQueues& list, const QueueRoom& room) {
   }
   const std::uint64_t bytes = demand.bytes(room.peers);
   return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, room.peers, room.memory) : std::string();
+}
+
+/// There are X queues, several processes to share queue pairs, and room for connections with all peers at once, and for a few by
+/// the other queue.
+bool has_room_for_xrc(const QueueRoom& room) {
+  if (!room.has_xrc || room.processes < 2 || queues_of_level(kXrcLevel).largest() < room.longest) {
+    return false;
+  }
+  const ReceiveQueues queues = smallest(queues_of_level(kXrcLevel));
+  const QueueDemand demand = queue_demand(queues, room.link, room.settings);
+  const std::int64_t pairs = kXrcPairsPerHost * room.hosts() + demand.queue_pairs_per_peer * fewest(room);
+  return pairs <= room.queue_pairs && (room.memory == 0 || bytes_of_all(queues, room) <= room.memory);
 }
 
 /// Why a level is not for this room; "" if it is.
@@ -90,25 +122,54 @@ std::string objection(std::uint8_t level, const QueueRoom& room) {
 
 std::int64_t most_connections(const ReceiveQueues& queues, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(queues, room.link, room.settings);
-  std::int64_t most = std::min(room.peers, room.queue_pairs / demand.queue_pairs_per_peer);
+  const std::int64_t pairs = room.queue_pairs - (queues.has_xrc() ? kXrcPairsPerHost * room.hosts() : 0);
+  std::int64_t most = std::min(room.peers, pairs / demand.queue_pairs_per_peer);
   if (room.memory != 0) {
-    const std::uint64_t left = room.memory > demand.bytes_shared ? room.memory - demand.bytes_shared : 0;
+    const std::uint64_t taken = demand.bytes_shared + bytes_of_xrc(demand, room);
+    const std::uint64_t left = room.memory > taken ? room.memory - taken : 0;
     most = std::min(most, static_cast<std::int64_t>(left / demand.bytes_per_peer));
   }
-  return std::max(most, std::min(room.peers, kFewestConnections));
+  return std::max(most, fewest(room));
+}
+
+std::uint64_t bytes_of_all(const ReceiveQueues& queues, const QueueRoom& room) {
+  const QueueDemand demand = queue_demand(queues, room.link, room.settings);
+  return demand.bytes_shared + bytes_of_connections(demand, room);
 }
 
 std::string shortfall(const ReceiveQueues& list, const QueueRoom& room) {
-  const std::int64_t fewest = std::min(room.peers, kFewestConnections);
-  const std::uint64_t bytes = queue_demand(smallest(run_on(room.link, list)), room.link, room.settings).bytes(fewest);
-  return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, fewest, room.memory) : std::string();
+  const std::int64_t peers = fewest(room);
+  const std::uint64_t bytes = queue_demand(smallest(run_on(room.link, list)), room.link, room.settings).bytes(peers);
+  return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, peers, room.memory) : std::string();
 }
 
 ReceiveQueues queues_of_level(std::uint8_t level) {
+  if (level == kXrcLevel) {
+    const ReceiveQueues others = queues_of_level(kQueueLevels - 1);
+    ReceiveQueues xrc = others;
+    for (std::size_t i = 0; i < others.count(); ++i) {
+      QueueSpec spec = others[i];
+      spec.kind = QueueKind::kXrc;
+      xrc = xrc.with(i, spec);
+    }
+    return ReceiveQueues::joined(others, xrc);
+  }
   return ReceiveQueues::parse(kQueues).value().only(kLevels.at(level));
 }
 
+std::uint8_t common_subset(std::uint8_t ours, std::uint8_t theirs) noexcept {
+  constexpr std::uint8_t kHighest = kQueueLevels - 1;
+  if (ours == kXrcLevel) {
+    return 1;
+  }
+  return static_cast<std::uint8_t>(std::max(ours, std::min(theirs, kHighest)) - ours);
+}
+
 std::vector<QueueSubset> subsets_of_level(std::uint8_t level, const ReceiveQueues& list) {
+  if (level == kXrcLevel) {
+    assert(list.count() == 2);
+    return {QueueSubset(list, {1}), QueueSubset(list, {0})};
+  }
   const std::span<const std::uint8_t> own = kLevels.at(level);
   assert(list.count() == own.size());
   std::vector<QueueSubset> subsets;
@@ -128,8 +189,13 @@ QueueDemand queue_demand(const ReceiveQueues& queues, Transport link, const Queu
   for (std::size_t i = 0; i < queues.count(); ++i) {
     const QueueSpec& spec = queues[i];
     const QueueDepths depths = queue_depths(queues, i, link, settings);
-    ++demand.queue_pairs_per_peer;
     const std::uint64_t entries = std::uint64_t{depths.send} + depths.receive + depths.completions().own + depths.later;
+    if (spec.kind == QueueKind::kXrc) {  // all of them have one sender
+      demand.bytes_per_host = static_cast<std::uint64_t>(kXrcPairsPerHost) * kQueuePair + entries * kEntry;
+      demand.bytes_shared += shared_bytes(spec);
+      continue;
+    }
+    ++demand.queue_pairs_per_peer;
     demand.bytes_per_peer += kQueuePair + entries * kEntry;
     demand.bytes_per_peer += std::uint64_t{spec.receive_depth()} * (spec.size + kBesideBuffer);
     demand.bytes_shared += shared_bytes(spec);
@@ -138,7 +204,8 @@ QueueDemand queue_demand(const ReceiveQueues& queues, Transport link, const Queu
 }
 
 QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest) {
-  QueueChoice choice{lowest, {}, {}};
+  QueueChoice choice;
+  choice.level = lowest;
   for (;; ++choice.level) {
     std::string why_not = objection(choice.level, room);
     if (why_not.empty()) {
@@ -148,7 +215,8 @@ QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest) {
       return choice;
     }
     if (choice.level + 1 == kQueueLevels || queues_of_level(choice.level + 1).largest() < room.longest) {
-      choice.why = std::move(why_not) + ": idle connections make room for others";
+      choice.why = std::move(why_not) + kMakesRoom;
+      choice.is_cached = true;
       choice.shortfall = shortfall(queues_of_level(choice.level), room);
       return choice;
     }
@@ -156,12 +224,35 @@ QueueChoice choose_level(const QueueRoom& room, std::uint8_t lowest) {
   }
 }
 
+QueueChoice choose_level_of_all(std::span<const QueueRoom> rooms) {
+  QueueChoice all;
+  for (const QueueRoom& room : rooms) {
+    QueueChoice one = choose_level(room, all.level);
+    if (one.level > all.level || all.why.empty() || (one.is_cached && !all.is_cached)) {
+      all.level = one.level;
+      all.why = std::move(one.why);
+      all.is_cached = one.is_cached;
+    }
+    if (!one.shortfall.empty()) {  // what any port lacks is told
+      all.shortfall = std::move(one.shortfall);
+    }
+  }
+  if (all.is_cached && std::all_of(rooms.begin(), rooms.end(), has_room_for_xrc)) {
+    all.level = kXrcLevel;
+    all.why = all.why.substr(0, all.why.find(kMakesRoom)) + ": the " + number(rooms.front().processes) +
+              " processes of a host share queue pairs";
+    all.shortfall.clear();
+    all.is_cached = false;
+  }
+  return all;
+}
+
 ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(queues, room.link, room.settings);
-  if (room.memory == 0 || demand.bytes(room.peers) <= room.memory || demand.bytes_shared == 0) {
+  const std::uint64_t peers = bytes_of_connections(demand, room);
+  if (room.memory == 0 || demand.bytes_shared + peers <= room.memory || demand.bytes_shared == 0) {
     return queues;
   }
-  const std::uint64_t peers = demand.bytes(room.peers) - demand.bytes_shared;
   const std::uint64_t left = room.memory > peers ? room.memory - peers : 0;
   ReceiveQueues fewer = smallest(queues);
   const std::uint64_t least = queue_demand(fewer, room.link, room.settings).bytes_shared;
@@ -170,7 +261,7 @@ ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room) 
   }
   const double part = static_cast<double>(left - least) / static_cast<double>(demand.bytes_shared - least);
   for (std::size_t i = 0; i < queues.count(); ++i) {
-    if (queues[i].kind == QueueKind::kShared) {
+    if (queues[i].kind != QueueKind::kPerPeer) {
       const auto more = static_cast<std::uint32_t>(part * (queues[i].rd_num - fewer[i].rd_num));
       fewer = fewer.with(i, with_receives(queues[i], fewer[i].rd_num + more));
     }

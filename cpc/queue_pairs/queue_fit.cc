@@ -69,6 +69,8 @@ class Fitting {
     return queue_depths(fit_.queues, index, link_, settings_);
   }
 
+  [[nodiscard]] bool is_xrc(std::size_t index) const { return fit_.queues[index].kind == QueueKind::kXrc; }
+
   void change(std::string what, std::uint64_t given, std::uint64_t wanted, const std::string& because) {
     fit_.changes.push_back(
         {std::move(what), static_cast<std::int64_t>(given),
@@ -101,18 +103,21 @@ class Fitting {
 
   /// The queue whose sends go down where `index` does not fit: of X queues, which share a sender, the one with most.
   [[nodiscard]] std::size_t queue_to_lower(std::size_t index) const {
-    const auto& all = fit_.queues.queues();
-    const auto fewer = [](const QueueSpec& a, const QueueSpec& b) { return a.sd_max < b.sd_max; };
-    return fit_.queues.has_xrc()
-               ? static_cast<std::size_t>(std::max_element(all.begin(), all.end(), fewer) - all.begin())
-               : index;
+    if (!is_xrc(index)) {
+      return index;
+    }
+    std::size_t most = fit_.queues.count() - fit_.queues.xrc_count();  // they come last
+    for (std::size_t i = most; i < fit_.queues.count(); ++i) {
+      most = fit_.queues[i].sd_max > fit_.queues[most].sd_max ? i : most;
+    }
+    return most;
   }
 
   /// RDMA goes down first, then the messages under way of a shared queue.
   Status fit_work_requests(std::size_t index) {
     const std::uint32_t most = device_.max_qp_wr;
     const std::uint32_t rdma = fit_.rdma_depth;
-    const bool carries_rdma = fit_.queues.has_xrc() || index == rdma_queue(fit_.queues);
+    const bool carries_rdma = is_xrc(index) || index == rdma_queue(fit_.queues);
     while (depths(index).send > most && carries_rdma && fit_.rdma_depth > 1) {
       --fit_.rdma_depth;
     }
@@ -197,12 +202,16 @@ class Fitting {
     const std::uint64_t shared = shared_receives(fit_.queues);
     std::uint64_t all = 0;
     std::uint64_t sends = 0;
-    const std::size_t queue_pairs = fit_.queues.has_xrc() ? 1 : fit_.queues.count();
-    for (std::size_t i = 0; i < queue_pairs; ++i) {
+    for (std::size_t i = 0; i < fit_.queues.count(); ++i) {
+      if (i > 0 && is_xrc(i) && is_xrc(i - 1)) {
+        continue;  // all of them have one sender
+      }
       all += std::uint64_t{peers} * depths(i).completions().own;
       sends += std::uint64_t{peers} * depths(i).shared_sends;
+      if (is_xrc(i) || !fit_.queues.has_xrc()) {  // others beside X queues are for few peers
+        fit_.entries_at_first += std::uint64_t{peers} * depths(i).completions().own;
+      }
     }
-    fit_.entries_at_first = all;
     fit_.most_cqs = static_cast<std::uint32_t>(std::clamp<std::int64_t>(device_.completion_queues, 1, kMost));
     all += std::min<std::uint64_t>(sends, fit_.most_cqs * CompletionQueueSet::Limits{}.shared_sends);
     const std::uint64_t others = (fit_.most_cqs - 1) * (fit_.cq_entries - shared);
@@ -241,7 +250,7 @@ std::uint32_t entries_with(const QueueSpace& operations, std::uint32_t own) noex
 
 QueueDepths queue_depths(const ReceiveQueues& queues, std::size_t index, Transport link,
                          const QueuePairSettings& settings) noexcept {
-  if (queues.has_xrc()) {
+  if (queues[index].kind == QueueKind::kXrc) {
     const QueueSpace sends = sender_space(queues, settings.costs, settings.max_inline, settings.rdma_depth);
     return {entries_with(sends, kMarkerEntries), 0, shared_of(sends), 0};
   }

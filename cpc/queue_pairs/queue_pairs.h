@@ -55,8 +55,8 @@ struct PortContext {
   std::optional<InterfaceAddress> ip;   ///< of the port's network interface, for RDMA-CM
   HandshakeSlab* handshakes = nullptr;  ///< of the device; null: no CPC that exchanges CTS
   const ReceiveQueues* queues = nullptr;
-  /// What connections may have of them: all first, and no two of the same number of queues, by which a request tells them
-  /// apart.
+  /// What connections may have of them: X queues first, and of others no two of the same number of queues, by which a
+  /// request tells them apart.
   std::vector<QueueSubset> subsets;
   CompletionQueueSet* completion_queues = nullptr;
   std::vector<ibv_srq*> srqs;  ///< one per queue; null for P queues
@@ -67,10 +67,11 @@ struct PortContext {
   QueuePairBudget* budget = nullptr;  ///< of RC queue pairs, the progress thread's; null: there is no limit
 };
 
-/// The subset with so many queues; null if there is none.
+/// The subset of so many queues that are not X queues; null if there is none.
 [[nodiscard]] inline const QueueSubset* find_subset(const PortContext& port, std::size_t count) noexcept {
-  const auto found = std::find_if(port.subsets.begin(), port.subsets.end(),
-                                  [count](const QueueSubset& one) { return one.count() == count; });
+  const auto found = std::find_if(port.subsets.begin(), port.subsets.end(), [count](const QueueSubset& one) {
+    return one.count() == count && !one.queues().has_xrc();
+  });
   return found == port.subsets.end() ? nullptr : &*found;
 }
 
@@ -120,7 +121,7 @@ inline constexpr int kReadsGranted = 16;
                                              std::uint32_t max_inline, std::uint32_t rdma_depth) noexcept {
   std::uint64_t operations = rdma_depth;
   for (const QueueSpec& queue : queues.queues()) {
-    operations += queue.send_depth();
+    operations += queue.kind == QueueKind::kXrc ? queue.send_depth() : 0;
   }
   return QueueSpace::for_operations(operations, costs, kSendSges, max_inline);
 }

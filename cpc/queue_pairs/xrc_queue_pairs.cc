@@ -226,9 +226,12 @@ Status XrcTargetQueuePair::take(std::uint32_t target_qpn) {
 }
 
 Status XrcTargetQueuePair::number_srqs() {
-  for (ibv_srq* srq : port_.srqs) {
+  for (std::size_t i = 0; i < port_.queues->count(); ++i) {
+    if ((*port_.queues)[i].kind != QueueKind::kXrc) {
+      continue;
+    }
     std::uint32_t number = 0;
-    if (const int error_number = ibv_get_srq_num(srq, &number); error_number != 0) {
+    if (const int error_number = ibv_get_srq_num(port_.srqs[i], &number); error_number != 0) {
       return verbs_failure("asking for the number of an XRC shared receive queue of " + device_name(port_),
                            error_number);
     }

@@ -266,6 +266,10 @@ START_TEST(chosen_queues_follow_the_room) {
   ck_assert_uint_eq(count(20), 1);
   asked.hosts = 20;
   ck_assert_uint_eq(count(10'000), 3);
+  const auto with_xrc = [&](std::int64_t pairs) {
+    return chosen_queues(asked, Transport::kRoce, pairs, {}, 64, true).has_xrc();
+  };
+  ck_assert(with_xrc(42) && !with_xrc(41) && !with_xrc(79));  // 20 hosts, 2 queue pairs for each, and some for others
 }
 END_TEST
 

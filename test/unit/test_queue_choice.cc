@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Which receive queues are chosen, over a grid of jobs and devices, and which of them two processes have in common.
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cpc/queue_pairs/queue_choice.h"
 #include "test/unit/check_main.h"
@@ -17,6 +19,18 @@ QueueRoom room(std::int64_t peers, std::int64_t queue_pairs, std::uint64_t memor
   made.settings.max_inline = 64;
   made.settings.rdma_depth = 64;
   return made;
+}
+
+/// Of a job with so many processes on each host, whose devices have XRC.
+QueueRoom xrc_room(std::int64_t hosts, std::int64_t processes, std::int64_t queue_pairs, std::uint64_t memory = 0) {
+  QueueRoom made = room(hosts * processes - 1, queue_pairs, memory);
+  made.processes = processes;
+  made.has_xrc = true;
+  return made;
+}
+
+QueueChoice choose(const std::vector<QueueRoom>& rooms) {
+  return choose_level_of_all(rooms);
 }
 
 /// The same on iWARP, where shared queues are P queues.
@@ -122,11 +136,90 @@ START_TEST(long_messages_keep_their_queue) {
 }
 END_TEST
 
+START_TEST(two_processes_have_the_same_queues) {
+  for (std::uint8_t one = 0; one <= kXrcLevel; ++one) {
+    for (std::uint8_t other = 0; other <= kXrcLevel; ++other) {
+      const auto ours = subsets_of_level(one, queues_of_level(one));
+      const auto theirs = subsets_of_level(other, queues_of_level(other));
+      const ReceiveQueues& common = ours.at(common_subset(one, other)).queues();
+      ck_assert(common.canonical() == theirs.at(common_subset(other, one)).queues().canonical());
+      ck_assert(common.has_others() && !common.has_xrc());
+    }
+  }
+  const auto subsets = subsets_of_level(kXrcLevel, queues_of_level(kXrcLevel));
+  ck_assert(subsets.size() == 2 && subsets[0].queues().has_xrc() && !subsets[0].queues().has_others());
+  ck_assert_uint_eq(subsets[0].largest(), subsets[1].largest());
+}
+END_TEST
+
+START_TEST(x_queues_where_nothing_else_has_room) {
+  const QueueRoom in = xrc_room(1, 128, 64);
+  const QueueChoice choice = choose({in});
+  ck_assert_uint_eq(choice.level, kXrcLevel);
+  ck_assert_str_eq(
+      choice.why.c_str(),
+      "127 queue pairs for 127 peers, and 64 are this process's part of the device: the 128 processes of a "
+      "host share queue pairs");
+  ck_assert(!choice.is_cached && choice.shortfall.empty());
+  ck_assert_uint_eq(choose({xrc_room(1, 128, 127)}).level, 2);  // there is room
+  ck_assert_uint_eq(choose({xrc_room(128, 1, 64)}).level, 2);   // nobody to share with
+  ck_assert_uint_eq(choose({xrc_room(32, 4, 64)}).level, 2);    // no less than others
+  QueueRoom without = in;
+  without.has_xrc = false;
+  const QueueChoice cached = choose({without});
+  ck_assert(cached.level == 2 && cached.is_cached);
+  ck_assert(choose({in, without}).level == 2 && choose({without, in}).level == 2);
+  ck_assert(choose({in, xrc_room(1, 128, 3)}).level == 2);
+  ck_assert(choose({xrc_room(1, 128, 127), in}).level == kXrcLevel);
+  QueueRoom long_messages = in;
+  long_messages.longest = 20'000;
+  ck_assert_uint_eq(choose({long_messages}).level, 1);
+}
+END_TEST
+
+/// Never over a limit, with or without XRC, and X queues only where there is no room otherwise.
+START_TEST(x_queues_fit) {
+  int chosen = 0;
+  int cached = 0;
+  for (const std::int64_t hosts : {1, 2, 16, 100, 1000}) {
+    for (const std::int64_t processes : {1, 2, 16, 128, 512}) {
+      for (const std::int64_t pairs : {1, 4, 64, 500, 4096, 262'144}) {
+        for (const std::uint64_t memory : {0, 1 << 20, 8 << 20, 64 << 20, 1 << 30}) {
+          QueueRoom in = xrc_room(hosts, processes, pairs, memory);
+          in.peers = std::max<std::int64_t>(1, in.peers);
+          const QueueChoice choice = choose({in});
+          in.has_xrc = false;
+          const QueueChoice otherwise = choose({in});
+          cached += choice.is_cached ? 1 : 0;
+          if (choice.level != kXrcLevel) {
+            ck_assert(choice.level == otherwise.level && choice.why == otherwise.why);
+            continue;
+          }
+          ++chosen;
+          ck_assert(otherwise.is_cached && processes > 1);
+          const ReceiveQueues queues = within_memory(queues_of_level(kXrcLevel), in);
+          ck_assert_int_eq(in.hosts(), hosts);
+          ck_assert(kXrcPairsPerHost * hosts + most_connections(queues, in) <= pairs);
+          ck_assert(memory == 0 || bytes_of_all(queues, in) <= memory);
+          const QueueDemand demand = queue_demand(queues, in.link, in.settings);
+          const auto others = static_cast<std::uint64_t>(most_connections(queues, in));
+          const auto few = static_cast<std::uint64_t>(std::min(in.peers, kFewestConnections));
+          ck_assert(memory == 0 || bytes_of_all(queues, in) + (others - few) * demand.bytes_per_peer <= memory);
+        }
+      }
+    }
+  }
+  ck_assert_int_gt(chosen, 20);
+  ck_assert_int_gt(cached, 20);
+}
+END_TEST
+
 }  // namespace fabric::cpc
 
 int main() {
   using namespace fabric::cpc;
   return fabric::test::run_suite(
       "queue_choice", {each_level_has_some_of_the_queues_before, a_message_has_a_place_in_every_subset,
-                       few_peers_have_receives_of_their_own, what_is_chosen_fits, long_messages_keep_their_queue});
+                       few_peers_have_receives_of_their_own, what_is_chosen_fits, long_messages_keep_their_queue,
+                       two_processes_have_the_same_queues, x_queues_where_nothing_else_has_room, x_queues_fit});
 }

@@ -86,6 +86,52 @@ case_queues_auto_of_two_levels_by_rdmacm() {
   export OMPI_MCA_btl_fabric_cpc_include=rdmacm OMPI_MCA_btl_fabric_if_include=$dev_a
   case_queues_auto_of_two_levels
 }
+# of_many PROCESSES OPTION... -- ARGUMENT... : by auto, on softhca anew, whose device has too few queue pairs for all peers.
+of_many() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has devices with few queue pairs'; exit 77 ;; esac
+  local processes=$1 options=()
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  new_fabric "${options[@]}"
+  fabric "$processes" --mca btl_fabric_receive_queues auto --mca btl_base_verbose 1 "${@:2}" && says 'checks passed'
+}
+share_pairs='processes of a host share queue pairs'
+# Each has 5 queue pairs and 7 peers. X queues take two, and two are for peers without.
+case_queues_auto_takes_x_queues() {
+  need_xrc
+  of_many 8 --set max_qps=40 -- "$check" $small && says "the 8 $share_pairs" && says_not 'make room' &&
+    of_many 8 --set max_qps=24 -- "$check" $small && says 'make room for others' && says_not "$share_pairs" && # X queues have no room either
+    of_many 8 --set max_qps=40 -- --mca osc rdma "$check" --rma --max 65536 && says "the 8 $share_pairs"
+}
+case_queues_auto_takes_x_queues_by_two_ports() {
+  need_xrc
+  of_many 8 --devices 2 --set max_qps=40 -- "$check" $small && says "the 8 $share_pairs"
+}
+case_queues_auto_takes_x_queues_and_spawns() { # processes that have others
+  need_xrc
+  of_many 8 --set max_qps=40 -- "$check" --spawn && says "the 8 $share_pairs"
+}
+case_queues_auto_without_xrc() {
+  need_xrc
+  of_many 8 --set max_qps=40 --set xrc_devices=0 -- "$check" $small && says 'make room for others' && says_not "$share_pairs" &&
+    of_many 8 --set max_qps=40 -- --mca btl_fabric_cpc_exclude xoob "$check" $small && says 'make room for others' &&
+    says_not "$share_pairs"
+}
+# Every second process has both devices, or that without XRC, and talks with all by the queue that they have in common.
+case_queues_auto_where_one_device_lacks_xrc() {
+  need_xrc
+  local odd
+  # shellcheck disable=SC2016 # for the other bash
+  for odd in softhca1 softhca0,softhca1; do
+    of_many 8 --devices 2 --set max_qps=40 --set xrc_devices=1 -- bash -c '
+      ((OMPI_COMM_WORLD_RANK % 2)) && OMPI_MCA_btl_fabric_if_include=$0 || OMPI_MCA_btl_fabric_if_include=softhca0
+      export OMPI_MCA_btl_fabric_if_include; exec "$@"' $odd "$check" $small && says 'make room for others' && says "the 8 $share_pairs" ||
+      { echo "with $odd"; return 1; }
+  done
+}
 case_without_inline() { fabric 2 --mca btl_fabric_max_inline_data 0 "$check" $small && says 'checks passed'; }
 # Messages that wait for credits may hold all buffers, of which credits that are not sent inline need one too.
 case_few_buffers_without_inline() {

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Jobs of many processes, with the queues that are chosen for them. They take minutes, and gigabytes.
+
+# need_memory MEGABYTES
+need_memory() {
+  local megabytes
+  megabytes=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+  [ "$megabytes" -ge "$1" ] || { echo "SKIP this takes $1 MB of memory"; exit 77; }
+}
+only_softhca() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has queue pairs and speed for so many processes'; exit 77 ;; esac
+}
+# crowd NP [MPIRUN ARGUMENT...] : as fabric, without mpirun's judgement of the end: PMIx's client leaves its server little time
+# then, and what leaves before the server has heard of it "exits improperly". A crash is found all the same (run's runs).
+crowd() {
+  LIMIT=2000 fabric "$@" || grep -qaF 'exiting improperly' out
+}
+# of_128 METHODS QUEUE_PAIRS [MPIRUN ARGUMENT...] : everybody with everybody, on a device that has so many queue pairs for each.
+of_128() {
+  only_softhca
+  [ "$link" != iwarp ] || { echo 'SKIP on iWARP each peer has receives of its own, which are 12 GB of 128 processes'; exit 77; }
+  need_memory 6000
+  case " $(methods) " in *" ${1%%,*} "*) ;; *) echo "SKIP $link has no $1"; exit 77 ;; esac
+  stock check_few_queue_pairs || return 1
+  new_fabric --set "max_qps=$((128 * $2))"
+  crowd 128 --mca btl_fabric_cpc_include "$1" --mca btl_base_verbose 1 "${@:3}" \
+    "$programs/check_few_queue_pairs" 2 0 && says 'every message is right' && says_not 'had broken'
+}
+budget=(--mca btl_fabric_memory_budget 8388608)
+case_many_by_oob() { of_128 oob 127; }
+case_many_by_oob_within_a_budget() { of_128 oob 127 "${budget[@]}"; }
+case_many_by_oob_with_half_the_queue_pairs() { of_128 oob 63 && says 'idle connections make room for others'; }
+case_many_by_xoob_with_half_the_queue_pairs() {
+  need_xrc
+  of_128 oob,xoob 63 && says 'the 128 processes of a host share queue pairs'
+}
+case_many_by_xoob_within_a_budget() {
+  need_xrc
+  of_128 oob,xoob 63 "${budget[@]}" && says 'the 128 processes of a host share queue pairs'
+}
+case_many_by_rdmacm() { of_128 rdmacm 127; }
+case_many_by_rdmacm_within_a_budget() { of_128 rdmacm 127 "${budget[@]}"; }
+case_many_by_rdmacm_with_half_the_queue_pairs() { of_128 rdmacm 63 && says 'idle connections make room for others'; }
+case_many_by_ibcm() { of_128 ibcm 127; }
+case_many_by_ibcm_within_a_budget() { of_128 ibcm 127 "${budget[@]}"; }
+case_many_by_ibcm_with_half_the_queue_pairs() { of_128 ibcm 63 && says 'idle connections make room for others'; }
+
+# Strangers connect 100,000 times to the listeners of a job that makes connections all the time.
+case_many_strangers() {
+  only_softhca
+  [ "$link" != iwarp ] || { echo 'SKIP iWARP has no OOB'; exit 77; }
+  stock check_strangers || return 1
+  LIMIT=2000 fabric 12 --mca btl_fabric_cpc_include oob --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_receive_queues S,12288,256 \
+    --mca btl_fabric_max_queue_pairs 4 "$programs/check_strangers" 100000 && says 'check_strangers: 100000 attempts at' &&
+    says_not 'had broken'
+}
+
+case_many_512_processes() {
+  only_softhca
+  [ "$link" != iwarp ] || { echo 'SKIP on iWARP each peer has receives of its own, which are too much for 512 processes'; exit 77; }
+  need_memory 12000
+  stock check_ring && crowd 512 "$programs/check_ring" && says 'check_ring: 512 processes have met'
+}

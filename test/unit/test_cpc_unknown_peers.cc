@@ -268,8 +268,11 @@ START_TEST(a_storm_of_strangers) {
   });
   for (std::uint32_t peer = 0; peer < kPeers; ++peer) {
     Node a(3 + peer);
-    ck_assert(
-        run_until({&a, &b}, [&] { return came >= static_cast<int>(peer) * (kStrangers / static_cast<int>(kPeers)); }));
+    const int enough = static_cast<int>(peer) * (kStrangers / static_cast<int>(kPeers));
+    // However slow the host is: only a storm that stands still fails.
+    for (int seen = came; seen < enough; seen = came) {
+      ck_assert(run_until({&a, &b}, [&] { return came > seen; }));
+    }
     a.connect(b);
     check_connected(a, b);
   }
@@ -356,5 +359,5 @@ int main() {
                           more_unknown_than_places, one_of_a_full_house_leaves, a_silent_host_keeps_out_only_itself,
                           strangers_leave_descriptors_to_others, a_storm_of_strangers, rude_peers_fail_alone,
                           a_silent_address_is_left_for_the_next, other_versions_are_told},
-                         120);
+                         600);
 }

@@ -72,6 +72,11 @@ std::vector<hang::Process> named(const std::vector<std::string>& numbers) {
   return found;
 }
 
+/// Names of files, in stacks, may be of any bytes.
+std::string as_text(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
 /// The exit status: 1 if anything is wrong, with any of the jobs.
 int tell(const Json& processes, bool json) {
   bool is_wrong = false;
@@ -83,7 +88,7 @@ int tell(const Json& processes, bool json) {
     text += (text.empty() ? "" : "\n") + hang::as_text(job, findings);
     all.push_back(findings);
   }
-  std::cout << (json ? Json{{"processes", processes}, {"jobs", all}}.dump(1) + "\n" : text) << std::flush;
+  std::cout << (json ? as_text({{"processes", processes}, {"jobs", all}}) : text) << std::flush;
   if (!std::cout) {
     return complain("standard output cannot be written");
   }
@@ -165,8 +170,7 @@ int run(int argc, char** argv) {
                         : "no process on this host runs btl_fabric, of those that may be asked");
   }
   if (!folder.empty()) {
-    const Status written =
-        write_whole_file(folder + '/' + host_name() + ".json", Json{{"processes", processes}}.dump(1) + '\n');
+    const Status written = write_whole_file(folder + '/' + host_name() + ".json", as_text({{"processes", processes}}));
     return written ? 0 : complain(written.error().text);
   }
   try {

@@ -52,6 +52,16 @@ std::string name_of(uid_t user) {
   return entry != nullptr ? entry->pw_name : std::to_string(user);
 }
 
+/// What is safe to print, and no riddle to JSON: a process chooses its name itself, and the kernel cuts it at some byte.
+std::string name_in(std::string comm) {
+  while (!comm.empty() && comm.back() == '\n') {
+    comm.pop_back();
+  }
+  std::replace_if(
+      comm.begin(), comm.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return comm;
+}
+
 /// What follows the name of the program in /proc/PID/stat, which may hold anything.
 std::optional<std::string> after_name(const std::string& path) {
   const auto stat = contents(path);
@@ -136,12 +146,9 @@ Result<Process> process(pid_t pid) {
   Process found{pid,
                 own_number(pid),
                 pid_namespace_of(std::to_string(pid)),
-                contents(path_of(pid, "comm")).value_or(""),
+                name_in(contents(path_of(pid, "comm")).value_or("")),
                 number_in(environment, "PMIX_RANK"),
                 number_in(environment, "PMIX_NAMESPACE")};
-  while (!found.program.empty() && found.program.back() == '\n') {
-    found.program.pop_back();
-  }
   return found;
 }
 

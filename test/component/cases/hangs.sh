@@ -4,16 +4,17 @@
 # Jobs that hang, each on purpose and in its own way: contrib/fabric_hang says who waits for whom.
 
 # hanging WAY COMMAND [MPIRUN ARGUMENT...] : while a job of two processes hangs, COMMAND is run, with the PID of mpirun in `job`
-# and those of the processes in `ranks`. Its exit status is given, and the job is ended.
+# and those of the processes in `ranks`. Its exit status is given, and the job is ended. Variable PROGRAM: another name of check_hang.
 hanging() {
-  local way=$1 looks=$2 job status i ranks=()
+  local way=$1 looks=$2 job status i ranks=() program
   shift 2
   hang=$FABRIC_BUILD/contrib/fabric_hang/fabric_hang
   [ -x "$hang" ] || { echo 'SKIP FABRIC_BUILD has no fabric_hang'; exit 77; }
   stock check_hang || return 1
+  program=${PROGRAM:-$programs/check_hang}
   : > out
   mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl fabric,self \
-    --mca btl_fabric_if_include "$dev_a" "$@" -np 2 "$programs/check_hang" "$way" > out 2>&1 < /dev/null &
+    --mca btl_fabric_if_include "$dev_a" "$@" -np 2 "$program" "$way" > out 2>&1 < /dev/null &
   job=$!
   for ((i = 0; i < 600; i++)); do
     ! grep -q "check_hang: $way begins" out || break
@@ -31,7 +32,7 @@ hanging() {
 # ranks_in_order : the PIDs of rank 0 and rank 1.
 ranks_in_order() {
   local pid
-  for pid in $(ranks_of "$job" "$programs/check_hang"); do
+  for pid in $(ranks_of "$job" "$program"); do
     echo "$(tr '\0' '\n' < "/proc/$pid/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p') $pid"
   done | sort -n | cut -d' ' -f2
 }
@@ -158,3 +159,16 @@ storm() {
   it_says 0 'AT WORK'
 }
 case_hang_storm_of_signals() { hanging checks storm --mca btl_fabric_dump_signal USR1 && ! grep -q 'wrong' out; }
+
+# The name of a process, which is not asked for it, is its own affair: here with a byte that is no UTF-8, and one that a terminal obeys.
+name_is_shown() {
+  it_says 0 'check_?hang?' 'takes no questions' && "$hang" --job "$job" --json > told && python3 - << 'END'
+import json
+told = json.load(open("told"))
+assert [one["program"] for one in told["processes"]] == ["check_?hang?"] * 2, told["processes"]
+END
+}
+case_hang_name_of_any_bytes() {
+  need python3 'no python3'
+  stock check_hang && ln -sf "$programs/check_hang" $'./check_\xe4hang\a' && PROGRAM=$PWD/$'check_\xe4hang\a' hanging receive name_is_shown --mca btl_fabric_hang_socket 0
+}

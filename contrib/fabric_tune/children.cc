@@ -28,10 +28,11 @@ bool is_ignored(int signal) noexcept {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+/// With SIGPIPE: nobody reads any more what is said.
 sigset_t heard_signals() noexcept {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     if (!is_ignored(signal)) {
       sigaddset(&set, signal);
     }

@@ -14,7 +14,7 @@
 namespace fabric::tune {
 
 /// From now on this process inherits the orphans among its descendants, and hears of signals only by wait_for(): SIGCHLD, and of SIGINT,
-/// SIGTERM and SIGHUP those that it does not ignore. The error number, or 0.
+/// SIGTERM, SIGHUP and SIGPIPE those that it does not ignore. The error number, or 0.
 [[nodiscard]] int become_parent_of_all();
 
 /// In a process group of its own, which hears SIGTERM when this process dies. `output` becomes its standard output and standard

@@ -68,7 +68,7 @@ Result<Recorded> read_recorded(const Json& report) try {
   return failure(error.what());
 }
 
-Result<Recorded> read_recorded(const std::string& file) {
+Result<Recorded> read_recorded(const std::string& file) try {
   std::ifstream opened(file);
   if (!opened) {
     return failure(file + " cannot be read");
@@ -78,6 +78,8 @@ Result<Recorded> read_recorded(const std::string& file) {
     return failure(file + " is no report of btl_fabric_report=FILE.json, or one of an older version", recorded.error());
   }
   return recorded;
+} catch (const std::ios_base::failure& error) {  // libstdc++ throws what read(2) says, of a folder for instance
+  return failure(file + " cannot be read: " + error.code().message());
 }
 
 std::string grouped_digits(std::uint64_t number) {

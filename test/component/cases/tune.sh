@@ -100,7 +100,7 @@ case_tune_from_a_report() {
     told 'none of this has been tried' && grep -q '^btl_fabric_receive_queues = P,512,64,' tuned.conf || return 1
   echo 'pml = ob1' > tuned.conf
   tunes 2 --from starved.json --output tuned.conf && says 'not written by fabric_tune' || return 1
-  tunes 2 --from tuned.conf && says 'is no report' || return 1
+  tunes 2 --from tuned.conf && says 'is no report' && tunes 2 --from "$work" && says "$work cannot be read" || return 1
   tunes 2 && says 'give a program' || return 1
   tunes 2 --runs 4 -- true && tunes 2 --no-such-option true && tunes 2 --metric '(' -- true && says 'no regular expression' || return 1
   tunes 2 -- true && says 'no report of btl_fabric' && says 'fabric_doctor' || return 1
@@ -166,4 +166,15 @@ case_tune_interrupted_leaves_nothing() {
   "$tuner" -- true > told 2>&1
   exec {lives}>&-
   [ "$(ls -d .fabric_tune.*)" = .fabric_tune.lives ] || { echo "left are:"; ls -d .fabric_tune.*; return 1; }
+}
+
+# Whoever read what it says has enough: the same as an interruption.
+case_tune_nobody_reads() {
+  local long=31416.$$ status
+  recorded && pretending "[ -n \"\${OMPI_MCA_btl_fabric_receive_queues-}\" ] && sleep $long & wait" || return 1
+  timeout 200 "$tuner" --grace 150 -- ./pretends 2>&1 | head -n 1 > told
+  status=${PIPESTATUS[0]}
+  [ "$status" -eq 2 ] && told 'the program as it is' || { echo "status $status"; return 1; }
+  [ -z "$(left_of "sleep $long")" ] || { echo 'processes are left:'; left_of "sleep $long"; return 1; }
+  [ -z "$(ls -d .fabric_tune.* 2> /dev/null)" ] || { echo 'the folder for reports is left'; return 1; }
 }

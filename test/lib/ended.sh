@@ -19,15 +19,17 @@ with_all_ended() {
 }
 
 end_all() {
-  local tick found=() known=()
+  local began=$SECONDS asked=0 found=() known=()
   trap '' INT TERM HUP
-  for ((tick = 0; tick < 150; tick++)); do
+  while ((SECONDS - began < 30)); do
     find_all
     ((${#found[@]})) || return 0
-    case $tick in
-      0 | 30) kill -TERM "${found[@]}" ;; # the second time those that were just being made at the first
-      [6-9]? | ???) kill -KILL "${found[@]}" ;;
-    esac 2> /dev/null
+    if ((SECONDS - began > 8)); then
+      kill -KILL "${found[@]}"
+    elif ((SECONDS - began >= 4 * asked)); then # again: some were just being made
+      kill -TERM "${found[@]}"
+      asked=$((asked + 1))
+    fi 2> /dev/null
     sleep 0.1
   done
   echo "still there after all: ${found[*]}" >&2
@@ -50,8 +52,8 @@ find_all() {
     until ((ancestor <= 1 || ancestor == $$)) || [[ ${known[ancestor]-} == "${start[ancestor]-none}" ]]; do
       ancestor=${parent[ancestor]:-0}
     done
-    # Shells that were forked have the environment that this one began with, hence the list.
-    if ((ancestor > 1)) || { { mapfile -d '' variables < "/proc/$pid/environ"; } 2> /dev/null &&
+    # Shells that were forked have the environment that this one began with, hence the list. What is older than this shell is not looked at.
+    if ((ancestor > 1)) || { ((start[pid] >= start[$$])) && { mapfile -d '' variables < "/proc/$pid/environ"; } 2> /dev/null &&
       [[ " ${variables[*]} " == *" RUN_MARK=$RUN_MARK "* ]]; }; then
       found+=("$pid")
       known[pid]=${start[pid]}

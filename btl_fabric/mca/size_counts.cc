@@ -26,13 +26,13 @@ class SizeCounter final : public CallWatcher {
   void operated(const Endpoint* /*endpoint*/) noexcept override {}
 
   SizeHistogram sizes;
-  std::uint64_t* by_rank = nullptr;  ///< of the job; one more is of all processes of other jobs
-  std::size_t ranks = 0;             ///< of the job
-  std::uint64_t* bytes = nullptr;    ///< by module and rank
+  std::uint64_t* by_rank = nullptr;        ///< of the job; one more is of all processes of other jobs
+  std::size_t ranks = 0;                   ///< of the job
+  std::uint64_t* bytes_by_rank = nullptr;  ///< by module and rank
   std::size_t modules = 0;
 
   [[nodiscard]] std::uint64_t& bytes_of(std::size_t rank, std::size_t module) const noexcept {
-    return bytes[module * ranks + rank];
+    return bytes_by_rank[module * ranks + rank];
   }
 
  private:
@@ -58,13 +58,13 @@ void count_sizes(std::span<const std::unique_ptr<Module>> modules) {
     counter.ranks = job_size();
     counter.by_rank = new std::uint64_t[counter.ranks + 1]();
     counter.modules = modules.size();
-    counter.bytes = new std::uint64_t[counter.ranks * counter.modules]();
+    counter.bytes_by_rank = new std::uint64_t[counter.ranks * counter.modules]();
   }
   watch_calls(modules, counter);
 }
 
 std::uint64_t counted_bytes(std::uint32_t rank, std::size_t module) noexcept {
-  const bool is_known = counter.bytes != nullptr && rank < counter.ranks && module < counter.modules;
+  const bool is_known = counter.bytes_by_rank != nullptr && rank < counter.ranks && module < counter.modules;
   return is_known ? counter.bytes_of(rank, module) : 0;
 }
 
@@ -77,7 +77,7 @@ SizeHistogram take_counted_sizes() noexcept {
     }
   }
   delete[] std::exchange(counter.by_rank, nullptr);
-  delete[] std::exchange(counter.bytes, nullptr);
+  delete[] std::exchange(counter.bytes_by_rank, nullptr);
   return sizes;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // SENDs from one process to another: a stream of all sizes, and processes that are killed while messages wait to be polled.
+#include <sched.h>
+
 #include <csignal>
 
 #include "test/softhca/two_processes.h"
@@ -153,6 +155,46 @@ START_TEST(a_receiver_that_dies_with_messages_is_noticed_and_replaced) {
 }
 END_TEST
 
+// One processor for this process, which it gives to no thread that it starts unless it waits. False: it may not.
+bool keep_the_processor() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+  const sched_param priority{1};
+  return sched_setaffinity(0, sizeof one, &one) == 0 && sched_setscheduler(0, SCHED_FIFO, &priority) == 0;
+}
+
+// It never waits after it has opened the device, as one whose threads get no processor in time.
+START_TEST(a_receiver_that_dies_early_is_noticed) {
+  const Stage stage;
+  const auto spin = [&stage](int step) {
+    while (stage.board->step.load() < step) {
+    }
+  };
+  const pid_t receiver = play([&]() -> int {
+    stage.await(1);
+    (void)keep_the_processor();  // without root it dies as early as it can
+    const End end;
+    end.connect(stage.board->sender_qpn);
+    stage.board->peer_qpn = end.qp->qp_num;
+    for (uint32_t i = 0; i < 2; ++i) end.post_recv(i);
+    stage.reach(2);
+    spin(3);
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
+  });
+  const End end;
+  stage.board->sender_qpn = end.qp->qp_num;
+  stage.reach(1);
+  stage.await(2);
+  end.connect(stage.board->peer_qpn);
+  ck_assert_int_eq(end.send(0, 1000).status, IBV_WC_SUCCESS);
+  stage.reach(3);
+  end_of(receiver);
+  ck_assert_str_eq(ibv_wc_status_str(end.send(1, 1000).status), ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR));
+}
+END_TEST
+
 constexpr uint32_t kStream = 3000;
 
 START_TEST(a_stream_of_all_sizes_arrives_whole) {
@@ -185,5 +227,6 @@ int main() {
   return fabric::test::run_suite("softhca_across",
                                  {{what_a_sender_has_sent_arrives_after_its_death, kMixes},
                                   {a_receiver_that_dies_with_messages_is_noticed_and_replaced, kMixes},
+                                  a_receiver_that_dies_early_is_noticed,
                                   a_stream_of_all_sizes_arrives_whole});
 }

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
@@ -229,11 +230,16 @@ void sleep(SlotHeader& header) {
   s.sleeps_until = 0;
 }
 
+// The life mark is there, or there can be none. Who is killed before it would look alive until the kernel is asked.
+std::atomic<bool> is_marked = false;
+
 void* run(void* argument) {
   Fabric& fabric = *static_cast<Fabric*>(argument);
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   SlotHeader& header = fabric.self().header;
   hold(header.life);
+  is_marked.store(true);
+  is_marked.notify_all();
   for (;;) {
     attend(fabric, header.attention.exchange(0, std::memory_order_seq_cst));
     run_send_queues();
@@ -256,6 +262,7 @@ int start() {
   pthread_t thread;
   const int error = start_thread(&thread, run, fabric);
   started = error == 0;
+  if (started) is_marked.wait(false);
   return error;
 }
 

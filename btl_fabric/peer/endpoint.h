@@ -207,6 +207,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   [[nodiscard]] bool makes_progress(std::chrono::milliseconds time);
   [[nodiscard]] bool has_posted_all() const noexcept;
   [[nodiscard]] bool has_carried_all() const noexcept;
+  /// The peer, which has nothing more to get from us.
+  [[nodiscard]] bool has_left(const EndpointCause& cause) const noexcept;
   /// With X queues, to a peer that asks for our counts: we connect for that alone.
   [[nodiscard]] bool owes_answer() const noexcept;
   void take_from_link(FragmentQueue messages, RdmaRequestQueue requests) noexcept;

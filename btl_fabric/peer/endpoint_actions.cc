@@ -30,7 +30,7 @@ EndpointGuards Endpoint::guards(const EndpointCause& cause) const noexcept {
           .idle = is_idle(),
           .heals = may_heal(cause),
           .healing = is_healing(),
-          .carried_all = has_carried_all(),
+          .nothing_left = has_carried_all() || has_left(cause),
           .posted_all = has_posted_all(),
           .receives = is_xrc_ && contexts_ == 1 && first_ == this && directions_.is_open(cpc::Direction::kIncoming)};
 }

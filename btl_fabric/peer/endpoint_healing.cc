@@ -78,6 +78,14 @@ bool Endpoint::has_carried_all() const noexcept {
          healing_->backlog.replies.empty() && (!healing_->atomics || healing_->atomics->under_way == 0);
 }
 
+/// A process that was spawned, or has spawned us, may disconnect and end at any time, and Open MPI 4.1 tells nobody. It has taken what it
+/// wanted: MPI_Comm_disconnect waits for that. Within a job MPI_Finalize waits for all, and who is not there before has died.
+bool Endpoint::has_left(const EndpointCause& cause) const noexcept {
+  const bool is_of_another_job = key_.peer.job != OPAL_PROC_MY_NAME.jobid;
+  return cause.is_final && is_of_another_job && has_posted_all() &&
+         (!healing_->atomics || healing_->atomics->under_way == 0);
+}
+
 bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
   return state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited ||
          (state_ == EndpointState::kResuming && ending_links_ == 0 && is_healing() && healing_->taken.empty());

@@ -67,8 +67,9 @@ struct EndpointGuards {
   bool idle = false;       ///< nothing of ours is under way over the link, nothing waits, and we owe no answer
   bool heals =
       false;  ///< the connection may be made anew: it has broken for a reason that may pass, and there is time left
-  bool healing = false;      ///< a link has broken, and what it may not have delivered is to be sent again
-  bool carried_all = false;  ///< the same, and another port has carried all that was left
+  bool healing = false;  ///< a link has broken, and what it may not have delivered is to be sent again
+  /// The same, and nobody needs that any more: another port has carried it; or it has been posted, and the peer, of another job, has gone.
+  bool nothing_left = false;
   bool posted_all =
       false;  ///< the same, but all that was to be sent has been posted: a peer that takes leave has what it wants of it
   bool receives = false;  ///< X queues: there is such a connection, which outlives what Open MPI knows of the peer
@@ -85,7 +86,7 @@ inline constexpr auto kEndpointGuardList = std::to_array<Guard<EndpointGuards>>(
     {&EndpointGuards::heals, "heals"},
     {&EndpointGuards::healing, "healing"},
     {&EndpointGuards::posted_all, "posted all"},
-    {&EndpointGuards::carried_all, "carried all"},
+    {&EndpointGuards::nothing_left, "nothing left"},
     {&EndpointGuards::receives, "receives"},
 });
 

@@ -73,7 +73,7 @@ inline constexpr When kHeard = on(&EndpointGuards::heard);
 inline constexpr When kIdleLink = on(&EndpointGuards::idle);
 inline constexpr When kHeals = on(&EndpointGuards::heals);
 inline constexpr When kIsHealing = on(&EndpointGuards::healing);
-inline constexpr When kCarriedAll = on(&EndpointGuards::carried_all);
+inline constexpr When kNothingLeft = on(&EndpointGuards::nothing_left);
 inline constexpr When kPostedAll = on(&EndpointGuards::posted_all);
 inline constexpr When kReceives = on(&EndpointGuards::receives);
 
@@ -210,9 +210,10 @@ struct Rows : EndpointTable {
   go(kResuming, kResumed, kAlways, kConnected, {kStart}),
   // The next one cannot be made now.
   go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && kHeals, kConnecting, {kCloseSending, kBreakOff, kConnectAgain}),
-  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && !kCarriedAll, kFailed, {kReport, kFailAll, kCloseAll}),
-  // The peer may have said goodbye over the other port, and ended.
-  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && kCarriedAll, kIdle, {kNote, kCloseDirection, kRetire}),
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && !kNothingLeft, kFailed, {kReport, kFailAll, kCloseAll}),
+  // The peer may have said goodbye over the other port, and ended; or it has ended, and its goodbye was lost, or (X queues) it had no
+  // link to say it over.
+  go(kConnecting, kSetUpFailed, !kOtherWay && !kCrossed && kMissed && kIsHealing && !kHeals && kNothingLeft, kIdle, {kNote, kCloseDirection, kRetire, kDoubtCounts}),
   go(kConnecting, kPauseOver, kAlways, kConnecting, {kConnect}),
   ignored({kIdle, kCtsSent, kCtsAwaited, kResuming, kResting, kParting, kClear, kConnected, kSelf, kAboutToLeave, kLeaving, kFailed, kClosing},
           kPauseOver, "nothing waits for it any more"),

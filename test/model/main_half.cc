@@ -36,6 +36,7 @@ MainHalf::MainHalf(const MainEnvironment& environment)
     peers_[rank].info.offers.push_back(environment.offer(rank));
     peers_[rank].pairs = {0, OtherWay::kPort};
   }
+  opal_proc_local_get()->proc_name = {kJob, 0};
   module_.half = this;
   receivers_[kTag].cbfunc = received<>;
   PathSettings settings = test::path_settings(environment.queues);

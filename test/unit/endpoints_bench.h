@@ -43,6 +43,7 @@ class EndpointsBench final : private EndpointServices {
     peer.info = info;
     peer.pairs.emplace_back(0);
     proc.proc_name = {1, 7};
+    opal_proc_local_get()->proc_name = {1, 0};
     current = this;
   }
   ~EndpointsBench() { current = nullptr; }
@@ -90,13 +91,14 @@ class EndpointsBench final : private EndpointServices {
     return result;
   }
   /// Submits a write; what Endpoint::submit() said.
-  int submit() {
+  int submit() { return submit(endpoint()); }
+  int submit(Endpoint& to) {
     RdmaRequest* const request = rdma.requests.get(Transport::kInfiniBand);
     request->operation.pieces = 1;
     request->operation.local[0] = request->operation.confirm;
     request->callback = [](mca_btl_base_module_t*, mca_btl_base_endpoint_t*, void*, mca_btl_base_registration_handle_t*,
                            void*, void*, int) { ++current->requests_ended; };
-    const int result = endpoint().submit(request);
+    const int result = to.submit(request);
     if (result != OPAL_SUCCESS) {
       rdma.requests.put(request);
     }

@@ -89,7 +89,7 @@ START_TEST(what_is_waited_for_is_never_dropped_without_an_error) {
       ck_assert(cell.guards.posted_all || !cell.guards.missed);
     }
     if (cell.does(Action::kNote)) {
-      ck_assert(!cell.guards.missed || cell.guards.crossed || cell.guards.other_way || cell.guards.carried_all ||
+      ck_assert(!cell.guards.missed || cell.guards.crossed || cell.guards.other_way || cell.guards.nothing_left ||
                 cell.does(Action::kConnect));
     }
   }

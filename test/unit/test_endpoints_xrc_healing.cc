@@ -262,6 +262,49 @@ START_TEST(the_peer_leaves_meanwhile) {
 }
 END_TEST
 
+/// The queue pair to a node breaks, and one of those that it led to has ended without a word, as a process may that only receives. Who
+/// has nothing to say to it does not miss it, if it is of another job (0); in one's own, it has died (1). It is missed as well if
+/// something waits for it (2), a write has not ended (3), or it is there and cannot be reached (4).
+START_TEST(who_has_ended_without_a_word) {
+  using std::chrono::milliseconds;
+  TwoOfANode node;
+  EndpointsBench& bench = node.bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1), milliseconds(1));
+  node.connect();
+  if (_i != 1) {
+    opal_proc_local_get()->proc_name.jobid = 2;
+  }
+  ck_assert(send_inline(node.second(), "abcd"));  // the device has copied it, and says nothing of its own accord
+  if (_i == 3) {
+    ck_assert_int_eq(bench.submit(node.second()), OPAL_SUCCESS);
+  }
+  node.lose();
+  node.flushed(node.first(), 1);
+  node.flushed(node.second(), 1);
+  if (_i == 2) {
+    ck_assert_int_eq(bench.send(node.second()), OPAL_SUCCESS);
+  }
+  const cpc::ConnectionKey key = TwoOfANode::outgoing(node.second());
+  bench.tell(cpc::Failed{key, 2, "nobody listens", "", true, _i != 4});
+  bench.tell(cpc::Flushing{key, 2});
+  bench.endpoints.progress();
+  const unsigned reports = _i == 0 || _i == 4 ? 0 : 1;
+  ck_assert_uint_eq(bench.reports, reports);
+  ck_assert_uint_eq(bench.upper_layer_told, reports);
+  if (_i == 0) {  // what is sent to it now fails, and that it is told
+    ck_assert_int_eq(bench.send(node.second()), OPAL_SUCCESS);
+    ck_assert(std::get<cpc::Connect>(bench.commands.back()).target.was_there);
+    bench.tell(cpc::Failed{key, 3, "nobody listens", "", true, true});
+    bench.endpoints.progress();
+    ck_assert_uint_eq(bench.reports, 1);
+    ck_assert_int_eq(bench.send(node.second()), OPAL_ERR_UNREACH);
+  }
+  node.connected(node.first(), 2);
+  node.counts_arrive(1, {0, 2});
+  ck_assert(node.first().carrier() != nullptr);
+}
+END_TEST
+
 }  // namespace fabric::test
 
 int main() {
@@ -270,5 +313,6 @@ int main() {
                                                       copies_go_to_whom_they_were_for,
                                                       {who_is_asked_answers, 4},
                                                       who_has_gone_costs_the_others_nothing,
-                                                      the_peer_leaves_meanwhile});
+                                                      the_peer_leaves_meanwhile,
+                                                      {who_has_ended_without_a_word, 5}});
 }

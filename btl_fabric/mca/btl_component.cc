@@ -10,6 +10,7 @@
 #include "btl_fabric/base/counters.h"
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/params.h"
+#include "btl_fabric/base/pmix_waits.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/first_to_say.h"
 #include "btl_fabric/mca/rdma.h"
@@ -77,6 +78,7 @@ static int fabric_progress() noexcept {
 }
 
 static int fabric_close() noexcept {
+  fabric::leave_pmix_waits();
   opal_progress_unregister(fabric_progress);
   fabric::Component::stop();
   fabric::drop_spare_descriptor();
@@ -107,6 +109,7 @@ static mca_btl_base_module_t** fabric_init(int* count, bool /*progress_threads*/
     }
     // Open MPI would do so when the first peer is reached; but a peer may connect to us before that.
     opal_progress_register(fabric_progress);
+    fabric::progress_while_pmix_waits();
     for (std::size_t i = 0; i < component.ports(); ++i) {
       list[(*count)++] = &component.port(i);
     }

@@ -86,7 +86,7 @@ bool Endpoint::say_aside(Endpoint& way, DetourHeader::What what, std::span<const
 }
 
 /// What waits goes at once where that is possible: a message may be the last before its sender is in a call that makes no progress, as
-/// MPI_Comm_disconnect of Open MPI 4.1.
+/// MPI_Comm_disconnect of Open MPI 5.0.
 void Endpoint::carry_at_once() {
   if (!is_healing()) {
     carry_first();

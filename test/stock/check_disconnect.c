@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A process and the two that it spawns connect, exchange messages of many sizes, and disconnect, again and again. What one says
- * last must leave without its help: MPI_Comm_disconnect waits in PMIx, where nobody makes progress.
+ * last must leave without its help: MPI_Comm_disconnect waits in PMIx, where nobody makes progress (Open MPI 5.0).
  *   check_disconnect ROUNDS */
 #include <mpi.h>
 #include <stdio.h>

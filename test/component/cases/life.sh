@@ -121,6 +121,13 @@ case_disconnect_again_and_again() {
     fabric 1 "$programs/check_disconnect" 5 && says 'check_disconnect: 5 rounds'
 }
 
+# A process disconnects while a message to another one, which disconnects after it, is under way. Open MPI 4.1 waits in PMIx then.
+case_disconnect_while_something_is_sent() {
+  [[ $(mpirun --version) == *' 4.1'* ]] || { echo 'SKIP Open MPI 5.0 calls PMIx itself'; exit 77; }
+  stock check_spawn || return 1
+  fabric 1 "$programs/check_spawn" 2 sending && says 'check_spawn: 2 children'
+}
+
 # A process with more peers than it was started with has completion queues for all of them. Here one queue has room for one queue pair of
 # the sixteen to a peer.
 case_spawn_more_than_completion_queues() {

@@ -204,7 +204,7 @@ softhca_tests = \
 	test/softhca/stores.test \
 	test/softhca/top.test
 TESTS += $(softhca_tests)
-EXTRA_DIST += $(softhca_tests) test/softhca/run-programs test/softhca/pyverbs_cm.py
+EXTRA_DIST += $(softhca_tests) test/softhca/programs.sh test/softhca/run-programs test/softhca/pyverbs_cm.py
 
 softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread

@@ -63,7 +63,7 @@ class Crowd {
 
 // By its notice, a completion is there.
 void wait_for_notice(const World& world) {
-  ck_assert(World::readable(world.channel->fd, 10000));
+  ck_assert(World::becomes_readable(world.channel->fd));
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   ck_assert_int_eq(ibv_get_cq_event(world.channel, &cq, &context), 0);
@@ -84,7 +84,7 @@ START_TEST(an_idle_queue_does_not_keep_from_another) {
   World idle;
   World busy;
   const auto [a, b] = busy.pair();
-  unsigned all = 0;
+  unsigned yielding = 0;  // rounds
   for (uint64_t i = 0; i < 100; ++i) {
     ck_assert_int_eq(busy.post_recv(b, i, 0, 64), 0);
     ck_assert_int_eq(ibv_req_notify_cq(busy.cq, 0), 0);
@@ -93,10 +93,12 @@ START_TEST(an_idle_queue_does_not_keep_from_another) {
     yields = 0;
     ck_assert(idle.is_empty());
     ck_assert_int_eq(busy.next().status, IBV_WC_SUCCESS);
-    all += yields;
+    yielding += yields != 0 ? 1 : 0;
     ck_assert_int_eq(busy.next().status, IBV_WC_SUCCESS);
   }
-  ck_assert_uint_lt(all, 10);  // softhca's own thread may have had a lock now and then
+  // softhca's own thread may have had a lock now and then, and while it does not run, who waits for that yields any number
+  // of times. A poll that yields at once does in every round.
+  ck_assert_uint_lt(yielding, 50);
 }
 END_TEST
 

@@ -107,11 +107,7 @@ START_TEST(atomics) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (done != kAdders * kAdds) {
-    poll();
-    ck_assert(std::chrono::steady_clock::now() < limit);
-  }
+  while (done != kAdders * kAdds) poll();
   uint64_t sum = 0;
   std::memcpy(&sum, world.memory.data(), sizeof sum);
   ck_assert_uint_eq(sum, kAdders * kAdds);

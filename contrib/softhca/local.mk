@@ -190,6 +190,7 @@ softhca-uninstall-hook:
 # --- Tests: programs that know nothing of softhca, which the scripts run on every kind of device; and one of its tables
 
 softhca_tests = \
+	test/softhca/between.test \
 	test/softhca/cm.test \
 	test/softhca/dlopen.test \
 	test/softhca/ends.test \
@@ -209,6 +210,7 @@ EXTRA_DIST += $(softhca_tests) test/softhca/programs.sh test/softhca/run-program
 softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
 softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
+between_headers = test/softhca/between.h test/softhca/two_processes.h $(softhca_test_headers)
 
 check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/test_softhca_traffic \
 	test/softhca/test_softhca_dlopen \
@@ -230,6 +232,8 @@ test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 if CHECK
 check_PROGRAMS += \
 	test/softhca/test_softhca_across \
+	test/softhca/test_softhca_between_errors \
+	test/softhca/test_softhca_between_messages \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_ends \
@@ -252,6 +256,12 @@ endif
 test_softhca_test_softhca_across_SOURCES = test/softhca/test_softhca_across.cc test/softhca/two_processes.h $(softhca_test_headers)
 test_softhca_test_softhca_across_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_across_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_errors_SOURCES = test/softhca/test_softhca_between_errors.cc $(between_headers)
+test_softhca_test_softhca_between_errors_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_errors_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_messages_SOURCES = test/softhca/test_softhca_between_messages.cc $(between_headers)
+test_softhca_test_softhca_between_messages_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_messages_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)

@@ -239,7 +239,7 @@ START_TEST(region_without_the_right) {
 END_TEST
 
 START_TEST(qp_without_the_right) {
-  check_remote_key(IBV_WC_REM_ACCESS_ERR, [](World&, const Pair& qps, uint64_t&, uint32_t&, ibv_wr_opcode&) {
+  check_remote_key(IBV_WC_REM_INV_REQ_ERR, [](World&, const Pair& qps, uint64_t&, uint32_t&, ibv_wr_opcode&) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTS;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;

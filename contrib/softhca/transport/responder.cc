@@ -119,16 +119,20 @@ Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
   return after(m, dest, deliver(m.fabric, owner, dest, arrival, m.local, completion));
 }
 
-// Both the QP and the key have to allow it.
+// What the QP has not been told to take, of whatever length, is an invalid request; what the key does not allow is a
+// violation of access (InfiniBand Architecture Specification, 9.9.3: unsupported opcode; R_Key violation).
+Reply not_supported(const Message& m, QpShared& dest) {
+  return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+}
 bool allows(const Message& m, const QpShared& dest, const Owner& owner, uint32_t length, uint32_t access,
             uint64_t* addr) {
-  return (dest.access & access) == access &&
-         remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.rkey,
+  return remote_key_allows(*owner.slot, owner.pd, dest.qp_num.load(std::memory_order_relaxed), m.request.rkey,
                            m.request.remote_addr, length, access, addr);
 }
 
 Reply write(const Message& m, QpShared& dest, const Owner& owner) {
   const SendEntry& request = m.request;
+  if ((dest.access & IBV_ACCESS_REMOTE_WRITE) == 0) return not_supported(m, dest);
   uint64_t addr = 0;
   if (request.length != 0 && !allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_WRITE, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
@@ -154,7 +158,7 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
 
 Reply read(const Message& m, QpShared& dest, const Owner& owner) {
   const SendEntry& request = m.request;
-  if (dest.max_dest_rd_atomic == 0) return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+  if ((dest.access & IBV_ACCESS_REMOTE_READ) == 0 || dest.max_dest_rd_atomic == 0) return not_supported(m, dest);
   if (request.length == 0) return {Reply::Ack};
   uint64_t addr = 0;
   if (!allows(m, dest, owner, request.length, IBV_ACCESS_REMOTE_READ, &addr))
@@ -178,8 +182,8 @@ Reply read(const Message& m, QpShared& dest, const Owner& owner) {
 
 Reply atomic(const Message& m, QpShared& dest, const Owner& owner) {
   const SendEntry& request = m.request;
-  if (dest.max_dest_rd_atomic == 0 || request.remote_addr % 8 != 0)
-    return refuse(m, dest, kQpReqErr, IBV_WC_REM_INV_REQ_ERR);
+  if ((dest.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || dest.max_dest_rd_atomic == 0 || request.remote_addr % 8 != 0)
+    return not_supported(m, dest);
   uint64_t addr = 0;
   if (!allows(m, dest, owner, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &addr))
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);

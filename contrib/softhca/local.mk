@@ -232,6 +232,7 @@ test_softhca_forbid_cma_SOURCES = test/softhca/forbid_cma.cc
 if CHECK
 check_PROGRAMS += \
 	test/softhca/test_softhca_across \
+	test/softhca/test_softhca_between_ends \
 	test/softhca/test_softhca_between_errors \
 	test/softhca/test_softhca_between_messages \
 	test/softhca/test_softhca_cm \
@@ -256,6 +257,9 @@ endif
 test_softhca_test_softhca_across_SOURCES = test/softhca/test_softhca_across.cc test/softhca/two_processes.h $(softhca_test_headers)
 test_softhca_test_softhca_across_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_across_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_ends_SOURCES = test/softhca/test_softhca_between_ends.cc $(between_headers)
+test_softhca_test_softhca_between_ends_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_ends_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_between_errors_SOURCES = test/softhca/test_softhca_between_errors.cc $(between_headers)
 test_softhca_test_softhca_between_errors_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_between_errors_LDADD = $(softhca_test_ldadd)

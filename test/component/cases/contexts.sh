@@ -32,7 +32,7 @@ case_tx_contexts_x_queues() {
 # connected NUMBER... : the contexts of which the timeline of rank 0 in the file contexts0 has connections.
 connected() {
   local made
-  made=$(grep -o '"to": "Connected".*"local_port": [0-9]*' "$work/contexts0" | grep -o '[0-9]*$' | sort -nu | tr '\n' ' ')
+  made=$(grep -o '"to":"Connected".*"local_port":[0-9]*' "$work/contexts0" | grep -o '[0-9]*$' | sort -nu | tr '\n' ' ')
   [ "$made" = "$* " ] || { echo "connections of contexts $made"; return 1; }
 }
 case_tx_contexts_have_connections_each() {

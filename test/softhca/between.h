@@ -292,6 +292,7 @@ inline void greet(const Side& side) {
   side.line.await();
   ibv_sge list = side.w.sge(0, 8);
   side.expect(Side::request(IBV_WR_SEND, list, {}));
+  side.line.await();
   side.line.done();
 }
 inline void be_greeted(const Side& side) {
@@ -299,6 +300,7 @@ inline void be_greeted(const Side& side) {
   side.line.done();
   side.expect_received(1);
   std::fill(side.w.memory.begin(), side.w.memory.end(), 0xaa);
+  side.line.done();
   side.line.await();
 }
 

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # For scripts that run several test programs below softhca-run. What a program says is kept: at the end, when it failed, the

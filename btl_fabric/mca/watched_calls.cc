@@ -24,6 +24,17 @@ const Endpoint* own(const mca_btl_base_endpoint_t* endpoint) noexcept {
   return static_cast<const Endpoint*>(endpoint);
 }
 
+/// Of a call that was accepted every watcher is told.
+template <typename Tell>
+int told(int status, const Tell& tell) noexcept {
+  if (status >= 0) {
+    for (CallWatcher* const watcher : all_watchers()) {
+      tell(*watcher);
+    }
+  }
+  return status;
+}
+
 /// The descriptor may be gone when the call is over.
 int send(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, mca_btl_base_descriptor_t* descriptor,
          mca_btl_base_tag_t tag) noexcept {
@@ -32,12 +43,7 @@ int send(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, mca_btl_
     size += segment.seg_len;
   }
   const int status = behind.btl_send(btl, endpoint, descriptor, tag);
-  if (status >= 0) {
-    for (CallWatcher* const watcher : all_watchers()) {
-      watcher->sent(own(endpoint), size);
-    }
-  }
-  return status;
+  return told(status, [&](CallWatcher& watcher) { watcher.sent(own(endpoint), size); });
 }
 
 /// What is not sent at once comes again, by send().
@@ -46,12 +52,7 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
           mca_btl_base_descriptor_t** descriptor) noexcept {
   const int status =
       behind.btl_sendi(btl, endpoint, convertor, header, header_size, payload_size, order, flags, tag, descriptor);
-  if (status == OPAL_SUCCESS) {
-    for (CallWatcher* const watcher : all_watchers()) {
-      watcher->sent(own(endpoint), header_size + payload_size);
-    }
-  }
-  return status;
+  return told(status, [&](CallWatcher& watcher) { watcher.sent(own(endpoint), header_size + payload_size); });
 }
 
 int put(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
@@ -59,12 +60,7 @@ int put(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* loc
         mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
   const int status = behind.btl_put(btl, endpoint, local_address, remote_address, local_handle, remote_handle, size,
                                     flags, order, callback, context, data);
-  if (status >= 0) {
-    for (CallWatcher* const watcher : all_watchers()) {
-      watcher->put(own(endpoint), size);
-    }
-  }
-  return status;
+  return told(status, [&](CallWatcher& watcher) { watcher.put(own(endpoint), size); });
 }
 
 int get(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* local_address,
@@ -72,21 +68,11 @@ int get(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, void* loc
         mca_btl_base_rdma_completion_fn_t callback, void* context, void* data) noexcept {
   const int status = behind.btl_get(btl, endpoint, local_address, remote_address, local_handle, remote_handle, size,
                                     flags, order, callback, context, data);
-  if (status >= 0) {
-    for (CallWatcher* const watcher : all_watchers()) {
-      watcher->got(own(endpoint), size);
-    }
-  }
-  return status;
+  return told(status, [&](CallWatcher& watcher) { watcher.got(own(endpoint), size); });
 }
 
 int tell_atomic(const mca_btl_base_endpoint_t* endpoint, int status) noexcept {
-  if (status >= 0) {
-    for (CallWatcher* const watcher : all_watchers()) {
-      watcher->operated(own(endpoint));
-    }
-  }
-  return status;
+  return told(status, [&](CallWatcher& watcher) { watcher.operated(own(endpoint)); });
 }
 
 int atomic_op(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, std::uint64_t remote_address,

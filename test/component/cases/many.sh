@@ -12,10 +12,9 @@ need_memory() {
 only_softhca() {
   case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has queue pairs and speed for so many processes'; exit 77 ;; esac
 }
-# crowd NP [MPIRUN ARGUMENT...] : as fabric, without mpirun's judgement of the end: PMIx's client leaves its server little time
-# then, and what leaves before the server has heard of it "exits improperly". A crash is found all the same (run's runs).
+# crowd NP [MPIRUN ARGUMENT...] : as fabric, with time for so many.
 crowd() {
-  LIMIT=2000 fabric "$@" || grep -qaF 'exiting improperly' out
+  LIMIT=2000 fabric "$@"
 }
 # of_128 METHODS QUEUE_PAIRS [MPIRUN ARGUMENT...] : everybody with everybody, on a device that has so many queue pairs for each.
 of_128() {

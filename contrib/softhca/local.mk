@@ -240,6 +240,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_ends \
 	test/softhca/test_softhca_extended \
 	test/softhca/test_softhca_flights \
+	test/softhca/test_softhca_wakes \
 	test/softhca/test_softhca_fabric \
 	test/softhca/test_softhca_landing \
 	test/softhca/test_softhca_landing_ring \
@@ -284,6 +285,9 @@ test_softhca_test_softhca_fabric_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_flights_SOURCES = test/softhca/test_softhca_flights.cc $(softhca_test_headers)
 test_softhca_test_softhca_flights_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_flights_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_wakes_SOURCES = test/softhca/test_softhca_wakes.cc $(softhca_test_headers)
+test_softhca_test_softhca_wakes_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_wakes_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_landing_SOURCES = test/softhca/test_softhca_landing.cc $(softhca_test_headers)
 test_softhca_test_softhca_landing_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_landing_LDADD = $(softhca_test_ldadd)

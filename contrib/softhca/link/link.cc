@@ -10,6 +10,10 @@
 namespace softhca::link {
 namespace {
 
+// What it takes from when a message is due until the other process sees it, about: it is begun so much earlier, so that a ping-pong
+// takes the latency that was set.
+constexpr uint64_t kCarryingNs = 2'100;
+
 bool is_local(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
@@ -35,6 +39,13 @@ uint64_t travel_ns(Fabric& fabric, uint32_t port_id, const Qp& qp, uint32_t numb
   return config.latency.at(port_id) + (x ^ x >> 31) % (jitter + 1);
 }
 
+// By how much it is begun earlier. A READ and an atomic operation are seen by nobody but their answer.
+uint64_t begun_earlier_ns(Fabric& fabric, const Qp& qp, const SendEntry& entry) {
+  const uint32_t port_id = qp.shared->port_id;
+  if (port_id == 0 || !(is_send(entry.opcode) || is_write(entry.opcode))) return 0;
+  return std::min(fabric.config().latency.at(port_id), kCarryingNs);
+}
+
 // A port sends so many bytes from `from` on; when the last one leaves.
 uint64_t send_from(Fabric& fabric, uint32_t port_id, uint64_t from, uint64_t bytes) {
   const uint64_t bandwidth = port_id == 0 ? 0 : fabric.config().bandwidth.at(port_id);
@@ -54,7 +65,7 @@ uint64_t answered_ns(Fabric& fabric, const Qp& qp, const SendEntry& entry) {
   const uint32_t from = destination(qp, entry);
   if (entry.opcode == IBV_WR_RDMA_READ)
     return send_from(fabric, from, entry.start_ns, entry.length) + travel_ns(fabric, from, qp, qp.sq.head);
-  return entry.start_ns + (from == 0 ? 0 : fabric.config().latency.at(from));
+  return entry.start_ns + begun_earlier_ns(fabric, qp, entry) + (from == 0 ? 0 : fabric.config().latency.at(from));
 }
 
 SendEntry& first_unanswered(SendQueue& sq) {
@@ -75,7 +86,8 @@ void depart(Fabric& fabric, Qp& qp, uint64_t now_ns) {
     if (is_local(entry.opcode)) continue;
     const uint64_t leaves = entry.delayed != kNotDelayed ? std::max(now_ns, entry.start_ns) : now_ns;
     const uint64_t sent = send_from(fabric, qp.shared->port_id, leaves, bytes_sent(entry));
-    sq.arrives_ns = std::max(sq.arrives_ns, sent + travel_ns(fabric, qp.shared->port_id, qp, sq.departed));
+    const uint64_t arrives = sent + travel_ns(fabric, qp.shared->port_id, qp, sq.departed);
+    sq.arrives_ns = std::max(sq.arrives_ns, arrives - begun_earlier_ns(fabric, qp, entry));
     entry.delayed = kOnLink;
     entry.start_ns = sq.arrives_ns;
   }

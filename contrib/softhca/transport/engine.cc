@@ -27,9 +27,12 @@ namespace {
 constexpr uint64_t kWatchNs = 50'000'000;
 constexpr uint64_t kAskNs = 1'000'000'000;
 constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look again
-// Who polls does in time what is due, and is disturbed by a thread that wakes for it: while somebody has polled so recently, the
-// engine comes later by as much.
+// Who has polled so recently is expected to poll again.
 constexpr uint64_t kPollerNs = 20'000;
+// Who polls does in time what is due, and is disturbed by a thread that wakes for it. So the engine then comes later than what is
+// due, by State::grace_ns: by more whenever it has come and was not needed, and in time after nobody else had come.
+constexpr uint64_t kFirstGraceNs = 20'000;
+constexpr uint64_t kLongestGraceNs = 1'000'000;
 
 struct Call {
   uint64_t handle;
@@ -51,6 +54,7 @@ struct State {
   std::vector<Listener> listeners;
   uint64_t next_watch = kNever;
   uint64_t next_question = 0;
+  uint64_t grace_ns = kFirstGraceNs;
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
 };
 
@@ -73,11 +77,30 @@ void want(uint64_t when_ns) {
   }
 }
 
-// When the engine itself is to look after queue pairs whose time comes then.
+bool somebody_polls(uint64_t now_ns) {
+  return now_ns < polled_ns.load(std::memory_order_relaxed) + kPollerNs;
+}
+
+// `mutex` held: when the engine itself is to look after queue pairs whose time comes then. Where none waits, and somebody polls, it
+// looks as well: what he posts next would have to wake it.
 uint64_t engines_turn(uint64_t when_ns) {
-  if (when_ns == kNever) return kNever;
-  const bool polls = Fabric::now_ns() < polled_ns.load(std::memory_order_relaxed) + kPollerNs;
-  return polls ? when_ns + kPollerNs : when_ns;
+  const uint64_t now = Fabric::now_ns();
+  if (!somebody_polls(now)) return when_ns;
+  return (when_ns == kNever ? now : when_ns) + state().grace_ns;
+}
+
+// The engine has slept: whether it was needed.
+void learn_grace() {
+  State& s = state();
+  const std::lock_guard guard(s.mutex);
+  const uint64_t now = Fabric::now_ns();
+  const uint64_t next = next_qp_ns.load(std::memory_order_relaxed);
+  const bool nobody_came = next != kNever && next + s.grace_ns / 2 <= now;
+  if (nobody_came) {
+    s.grace_ns = 0;
+  } else if (somebody_polls(now)) {
+    s.grace_ns = std::clamp(s.grace_ns * 2, kFirstGraceNs, kLongestGraceNs);
+  }
 }
 
 void note_next_qp() {
@@ -242,6 +265,7 @@ void* run(void* argument) {
   is_marked.notify_all();
   for (;;) {
     attend(fabric, header.attention.exchange(0, std::memory_order_seq_cst));
+    learn_grace();
     run_send_queues();
     run_calls();
     look_at_watched(fabric);

@@ -203,6 +203,7 @@ class PacketPath {
 
   int progress_everything() noexcept;
   int poll(ibv_cq* queue) noexcept;
+  int poll_for_buffers(int total) noexcept;
   int take_batch() noexcept;
   int poll_rings() noexcept;
   void do_the_rest() noexcept;

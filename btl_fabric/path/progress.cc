@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Completions: where messages come in, and where those that went out end.
+#include <algorithm>
+
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/link_rest.h"
 #include "btl_fabric/path/packet_path.h"
@@ -130,6 +132,20 @@ int PacketPath::take_batch() noexcept {
   return take_batch();
 }
 
+/// Full batches have come, `total` completions: takes more if messages wait in the upper layer for send buffers. It tries all of
+/// them again after each call of progress(), so that many buffers for each time make a flood linear, and few make it quadratic.
+[[gnu::noinline]] int PacketPath::poll_for_buffers(int total) noexcept {
+  constexpr int kMost = 1024;
+  const auto& pools = queues_.send_pools;
+  if (std::none_of(pools.begin(), pools.end(), [](const auto& pool) { return pool->was_empty(); })) {
+    return total;
+  }
+  for (int more = settings_.poll_batch; more == settings_.poll_batch && total < kMost; total += more) {
+    more = poll(queues_.completion_queues->queue(0));
+  }
+  return total;
+}
+
 /// Callbacks may call this again: what has been taken off a completion queue and is not handled yet goes first then, so
 /// that the order stays, and it lies in one place however deep the calls are.
 int PacketPath::progress() noexcept {
@@ -139,7 +155,10 @@ int PacketPath::progress() noexcept {
       [[unlikely]] {
     return progress_everything();
   }
-  const int total = poll(completion_queues.queue(0));
+  int total = poll(completion_queues.queue(0));
+  if (total == settings_.poll_batch) [[unlikely]] {
+    total = poll_for_buffers(total);
+  }
   if (is_more_to_do_) [[unlikely]] {
     do_the_rest();
   }

@@ -85,6 +85,43 @@ START_TEST(completions_come_in_every_order) {
 }
 END_TEST
 
+/// What waits in the upper layer for buffers is tried as a whole after each call, so a call brings all that there are.
+START_TEST(who_waits_for_buffers_gets_all_at_once) {
+  constexpr int kBuffers = 12;
+  constexpr int kBatch = 4;
+  PathBench bench({.queues = "S,256,32,16,16", .most_sends = kBuffers, .poll_batch = kBatch});
+  Link& link = bench.connect();
+  const auto send_all = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ck_assert_int_eq(bench.send(link, 0, 200), OPAL_SUCCESS);
+    }
+  };
+  const auto complete_all = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      bench.device.complete_send(bench.pair(link));
+    }
+  };
+
+  send_all(kBuffers);
+  complete_all(kBuffers);
+  ck_assert_int_eq(bench.path->progress(), kBatch);  // nobody has asked for more than there are
+  while (bench.path->progress() > 0) {
+  }
+
+  send_all(kBuffers);
+  ck_assert_ptr_null(bench.message());
+  complete_all(kBuffers);
+  ck_assert_int_eq(bench.path->progress(), kBuffers);
+  ck_assert_uint_eq(bench.sends_ended.size(), 2 * kBuffers);
+
+  send_all(kBuffers);
+  complete_all(kBuffers);
+  ck_assert_int_eq(bench.path->progress(), kBatch);  // that was then
+  while (bench.path->progress() > 0) {
+  }
+}
+END_TEST
+
 // ---- Errors. _i is the status.
 
 /// A failed send with somebody who waits for it.
@@ -379,6 +416,7 @@ END_TEST
 
 int main() {
   return run_suite("path: completions", {completions_come_in_every_order,
+                                         who_waits_for_buffers_gets_all_at_once,
                                          {a_message_with_a_callback_fails, kFirstError, kFirstError + kErrors},
                                          {a_message_without_a_callback_fails, kFirstError, kFirstError + kErrors},
                                          {a_batch_fails, kFirstError, kFirstError + kErrors},

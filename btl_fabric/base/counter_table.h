@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "btl_fabric/base/connection_memory.h"
 #include "btl_fabric/base/job_tally.h"
 #include "btl_fabric/base/peer_room.h"
 #include "common/accounting/region_budget.h"
@@ -172,6 +173,11 @@ inline constexpr std::array kLevelTable = {
         "rx_size_left", &RoomSource::rx_size_left,
         "Of each peer: receives that can be posted now, since their buffers are in use or are to be posted again. "
         "Those of shared queues are counted for every peer"},
+    LevelSpec{
+        "connection_memory", nullptr,
+        "Bytes that the connections of this process have now: receive buffers of P queues, entries of queues (64 bytes "
+        "each, used or not) and objects. What S and X queues share is not among them",
+        &connection_memory_now},
     LevelSpec{"memory_regions", nullptr, "Memory regions registered now", &regions_now},
     LevelSpec{"memory_regions_most", nullptr, "Most memory regions that were registered with a device at any time",
               &regions_most},

@@ -7,6 +7,7 @@
 
 #include "btl_fabric/base/packet_header.h"
 #include "common/accounting/region_budget.h"
+#include "cpc/queue_pairs/queue_memory.h"
 
 namespace fabric {
 
@@ -23,7 +24,9 @@ FragmentPool::~FragmentPool() {
 
 Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& source, std::uint8_t queue, bool receives,
                                                          std::uint32_t capacity, const PoolSizes& sizes) {
-  constexpr size_t kAlignment = 64;  // a cache line: no two buffers share one
+  constexpr size_t kAlignment = cpc::kBufferAlignment;
+  static_assert(sizeof(Fragment) <= cpc::kFragmentBytes && PacketHeader::kSize == cpc::kHandshakeBytes);
+  static_assert(sizeof(Registration) + sizeof(ibv_mr) <= cpc::kRegistrationBytes);
   std::unique_ptr<FragmentPool> pool(new FragmentPool(queue, receives, capacity, sizes.limit));
   const int rc =
       opal_free_list_init(&pool->list_, sizeof(Fragment), opal_cache_line_size, OBJ_CLASS(Fragment),

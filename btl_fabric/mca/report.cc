@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "btl_fabric/base/connection_memory.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/first_to_say.h"
@@ -245,6 +246,8 @@ void tell_state(const Module& module, std::string text) {
 void report_state(Module& module) try {
   std::string text;
   EndpointsDescription(module.endpoints()).append_to(text);
+  text +=
+      "  all connections of this process have " + std::to_string(connection_memory_now.load()) + " bytes of memory\n";
   tell_state(module, std::move(text));
 } catch (const std::bad_alloc&) {  // it can be asked again
 }

@@ -23,7 +23,10 @@ Link::Link(PacketPath& path, const UpperHandles& upper, const QueueSubset& subse
       is_xrc_(is_xrc),
       early_(path.early_packets().first()),
       queues_(subset.count()),
-      rdma_(*this, path, make_queues()) {}
+      rdma_(*this, path, make_queues()) {
+  static_assert(sizeof(Link) <= cpc::kConnectionBytes && sizeof(LinkQueue) <= cpc::kQueueBytes);
+  memory_.add(cpc::connection_memory());
+}
 
 Link::~Link() {
   if (is_watched_) {
@@ -109,6 +112,7 @@ Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
     return failure("the peer wants a connection of " + std::to_string(queue_pairs.size()) +
                    " queues, and by its modex of " + std::to_string(queues_.size()));
   }
+  const cpc::QueuePairSettings settings = queue_pair_settings(path_.settings());
   auto next = queue_pairs.begin();
   for (LinkQueue& queue : queues_) {
     queue.qp = *next++;
@@ -116,6 +120,8 @@ Status Link::post_receives(const std::vector<ibv_qp*>& queue_pairs) {
     path_.add_borrower(queue.own_sends);
     path_.add_queue_pair(queue.qp->qp_num, queue);
     queue.qpn = queue.qp->qp_num;
+    memory_.add(
+        cpc::queue_memory(subset_.queues(), subset_.place(queue.index), path_.settings().rdma_limits.link, settings));
     if (queue.is_shared) {
       auto started = path_.start_shared_queue(queue.index);
       if (!started && !(path_.shared_queue(queue.index).device_is_gone() && is_of_lost_device(*this, EIO))) {
@@ -346,6 +352,7 @@ bool Link::take_notes(LinkQueue& queue, const PacketHeader& header) noexcept {
   if (added > 0) {
     ++path_.counters().receive_queues_grown;
     ++path_.counters().tally.queues[queue.index].grown;
+    memory_.add(cpc::growth_memory(path_.receive_queues()[queue.index], added));
     queue.credits.grow(added);
     refill(queue);
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "btl_fabric/base/connection_memory.h"
 #include "btl_fabric/base/immediate_message.h"
 #include "btl_fabric/base/peer_room.h"
 #include "btl_fabric/base/upper_layer.h"
@@ -275,6 +276,7 @@ class Link : public RoomSource {
   std::uint32_t asked_incarnation_ = 0;  ///< CountsOfOneWay::answers
   std::vector<AtomicReply> replies_;     ///< there was no buffer for them
   Link* next_to_post_ = nullptr;         ///< in the list of PacketPath
+  CountedMemory memory_;
 
   // Its place among those that PacketPath tries again
   bool is_to_retry_ = false;

@@ -58,6 +58,15 @@ struct PathSettings {
   const mca_btl_active_message_callback_t* receivers = nullptr;
 };
 
+/// Of the queue pairs of its links, as far as their queues go by it.
+[[nodiscard]] inline cpc::QueuePairSettings queue_pair_settings(const PathSettings& path) noexcept {
+  cpc::QueuePairSettings settings;
+  settings.max_inline = path.max_inline;
+  settings.costs = path.costs;
+  settings.rdma_depth = path.rdma_depth;
+  return settings;
+}
+
 /// What it works with and owns: one of each kind for every receive queue.
 struct PathQueues {
   // In the order of creation: receive buffers outlive the queues that they are posted on.

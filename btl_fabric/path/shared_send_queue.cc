@@ -52,6 +52,7 @@ SharedSendQueue::SharedSendQueue(ibv_qp* queue_pair, const QueueSpace& space, Pa
     has_whole_batches = true;
   }
   path_.add_borrower(*this);
+  memory_.add(cpc::host_memory(path_.receive_queues(), queue_pair_settings(path_.settings())));
 }
 
 SharedSendQueue::~SharedSendQueue() {

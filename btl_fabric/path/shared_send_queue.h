@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "btl_fabric/base/connection_memory.h"
 #include "btl_fabric/path/kept_packets.h"
 #include "btl_fabric/path/link_rdma.h"
 #include "btl_fabric/path/send_queue.h"
@@ -98,6 +99,7 @@ class SharedSendQueue : public SendQueue {
   bool failed_ = false;
   bool has_broken_down_ = false;
   bool gone_ = false;
+  CountedMemory memory_;
 };
 
 }  // namespace fabric

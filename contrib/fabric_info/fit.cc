@@ -5,12 +5,8 @@
 #include <array>
 #include <utility>
 
-#include "cpc/queue_pairs/queue_choice.h"
-
 namespace fabric::info {
 namespace {
-
-constexpr std::uint64_t kEntry = 64;  ///< of a send, receive or completion queue, bytes
 
 /// What is proposed where a list is too much, the fastest first: shared receives alone, one queue for everything, queue pairs that the
 /// processes of a host share, few receives.
@@ -43,6 +39,17 @@ bool can_cache(const Question& question, const HostRoom& room) {
   return room.queue_pairs && !question.queues.has_xrc() && *room.queue_pairs / shares >= 2 * question.queues.count();
 }
 
+nlohmann::ordered_json by_part(const cpc::MemoryParts& parts) {
+  return {{"receive_buffers", parts.receive_buffers},
+          {"fragments", parts.fragments},
+          {"send_entries", parts.send_entries},
+          {"receive_entries", parts.receive_entries},
+          {"completion_entries", parts.completion_entries},
+          {"objects", parts.objects},
+          {"registrations", parts.registrations},
+          {"sum", parts.sum()}};
+}
+
 }  // namespace
 
 JobNeeds job_needs(const Question& asked, const HostRoom& room) {
@@ -50,28 +57,18 @@ JobNeeds job_needs(const Question& asked, const HostRoom& room) {
   if (!room.has_shared_queues) {
     question.queues = asked.queues.without_shared();
   }
-  const QueuePairCounts counts = queue_pairs_of(question);
-  // X queues have one send queue to each host, others some to each peer.
-  const std::uint64_t connections =
-      question.queues.has_xrc() ? counts.senders_per_process : counts.per_process / question.queues.count();
-  JobNeeds needs{counts.per_host, 0};
-  if (question.queues.has_others()) {  // as the component reckons when it chooses queues
-    cpc::QueueRoom reckoned;
-    reckoned.settings.costs = room.costs;
-    reckoned.settings.max_inline = room.max_inline;
-    reckoned.settings.rdma_depth = question.rdma_depth;
-    reckoned.link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
-    reckoned.processes = std::max<std::int64_t>(1, question.node.processes);
-    reckoned.peers =
-        question.queues.has_xrc() ? question.hosts * reckoned.processes - 1 : static_cast<std::int64_t>(connections);
-    needs.bytes_per_process = cpc::bytes_of_all(question.queues, reckoned);
-    return needs;
-  }
-  for (std::size_t i = 0; i < question.queues.count(); ++i) {
-    const QueueNeeds queue = needs_of(question, i, room.costs, room.max_inline);
-    needs.bytes_per_process += queue.bytes_per_process + queue.receive_entries * 2 * kEntry;  // each has a completion
-    needs.bytes_per_process += connections * (queue.send_entries + queue.completions) * kEntry;
-  }
+  cpc::QueueRoom room_of_process;  // as the component reckons when it chooses queues
+  room_of_process.settings.costs = room.costs;
+  room_of_process.settings.max_inline = room.max_inline;
+  room_of_process.settings.rdma_depth = question.rdma_depth;
+  room_of_process.link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
+  room_of_process.processes = std::max<std::int64_t>(1, question.node.processes);
+  room_of_process.peers = question.hosts * room_of_process.processes - 1;
+  JobNeeds needs{queue_pairs_of(question).per_host, 0,
+                 cpc::queue_demand(question.queues, room_of_process.link, room_of_process.settings)};
+  const std::uint64_t shared = needs.memory.shared.sum();
+  const std::uint64_t connections = cpc::bytes_of_all(question.queues, room_of_process) - shared;
+  needs.bytes_per_process = shared + connections * static_cast<std::uint64_t>(contexts_of(question));
   return needs;
 }
 
@@ -100,6 +97,9 @@ nlohmann::ordered_json as_json(const Question& question, const HostRoom& room) {
   return {{"fits", verdict.shortfalls.empty()},
           {"queue_pairs_per_host", needs.queue_pairs},
           {"bytes_per_process", needs.bytes_per_process},
+          {"per_connection", by_part(needs.memory.per_peer)},
+          {"per_host", by_part(needs.memory.per_host)},
+          {"shared", by_part(needs.memory.shared)},
           {"shortfalls", verdict.shortfalls},
           {"is_cached", verdict.is_cached},
           {"instead", verdict.instead}};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "contrib/fabric_info/report.h"
+#include "cpc/queue_pairs/queue_choice.h"
 
 namespace fabric::info {
 
@@ -25,7 +26,8 @@ struct HostRoom {
 /// What a job takes when every process has talked to every other one, and had bursts from all.
 struct JobNeeds {
   std::uint64_t queue_pairs = 0;        ///< of a host's device
-  std::uint64_t bytes_per_process = 0;  ///< receive buffers, and entries of queues, at 64 bytes each
+  std::uint64_t bytes_per_process = 0;  ///< as cpc/queue_pairs/queue_memory.h reckons, in all contexts
+  cpc::QueueDemand memory;              ///< of what that is the sum, in each context
 };
 [[nodiscard]] JobNeeds job_needs(const Question& question, const HostRoom& room);
 
@@ -37,7 +39,8 @@ struct Verdict {
 };
 [[nodiscard]] Verdict judge(const Question& question, const HostRoom& room);
 
-/// {"fits", "queue_pairs_per_host", "bytes_per_process", "shortfalls", "is_cached", "instead"}
+/// {"fits", "queue_pairs_per_host", "bytes_per_process", "per_connection", "per_host", "shared", "shortfalls", "is_cached", "instead"}.
+/// Memory is by part, as cpc::MemoryParts names them, and "sum".
 [[nodiscard]] nlohmann::ordered_json as_json(const Question& question, const HostRoom& room);
 
 /// All verdicts of a report are that the job fits. A report of a question without Question::is_fit_asked has none.

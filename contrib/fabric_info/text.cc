@@ -42,12 +42,27 @@ void add_queues(std::string& text, const Json& queues) {
   text += "\n";
 }
 
+/// A line of the table of memory, unless there is nothing to tell.
+void add_memory(std::string& text, const char* of, const Json& parts) {
+  if (number(parts["sum"]) > 0) {
+    add(text, "    %-16s%10llu%10llu%10llu%10llu%12llu%9llu%14llu%12llu\n", of, number(parts["receive_buffers"]),
+        number(parts["fragments"]), number(parts["send_entries"]), number(parts["receive_entries"]),
+        number(parts["completion_entries"]), number(parts["objects"]), number(parts["registrations"]),
+        number(parts["sum"]));
+  }
+}
+
 /// Ends with what there is to do.
 void add_fit(std::string& text, const Json& report) {
   if (!report.contains("fit")) {
     return;
   }
   const Json& fit = report["fit"];
+  add(text, "  %-18s%10s%10s%10s%10s%12s%9s%14s%12s\n", "memory, bytes", "buffers", "fragments", "sends", "receives",
+      "completions", "objects", "registrations", "sum");
+  add_memory(text, "each connection", fit["per_connection"]);
+  add_memory(text, "each host", fit["per_host"]);
+  add_memory(text, "shared by all", fit["shared"]);
   add(text, "  the job takes %llu queue pairs on each host, and up to %llu bytes in each process: it %s\n",
       number(fit["queue_pairs_per_host"]), number(fit["bytes_per_process"]),
       fit["fits"].get<bool>() ? "fits" : "does not fit");

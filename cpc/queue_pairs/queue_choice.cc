@@ -19,16 +19,7 @@ constexpr std::array<std::uint8_t, 3> kSharedQueues{1, 2, 3};
 constexpr std::array<std::uint8_t, 1> kOneQueue{2};
 constexpr std::array<std::span<const std::uint8_t>, kQueueLevels> kLevels{kAllQueues, kSharedQueues, kOneQueue};
 
-constexpr std::uint64_t kEntry = 64;          ///< of a queue, bytes
-constexpr std::uint64_t kBesideBuffer = 256;  ///< a fragment's description, and the packet's header
-constexpr std::uint64_t kObjects = 4096;      ///< what the process keeps of a connection
-constexpr std::uint64_t kQueuePair = 2048;    ///< what it keeps of a queue pair, and the device's library does
 constexpr std::uint32_t kLeastReceives = 64;  ///< of a shared queue
-
-/// All receives of a shared queue.
-std::uint64_t shared_bytes(const QueueSpec& spec) noexcept {
-  return spec.kind == QueueKind::kPerPeer ? 0 : std::uint64_t{spec.rd_num} * (spec.size + kBesideBuffer + 2 * kEntry);
-}
 
 QueueSpec with_receives(const QueueSpec& spec, std::uint32_t count) noexcept {
   QueueSpec fewer = spec;
@@ -70,16 +61,18 @@ std::int64_t fewest(const QueueRoom& room) noexcept {
 
 /// What X queues take for connections with all peers, beside the receives; 0 without them.
 std::uint64_t bytes_of_xrc(const QueueDemand& demand, const QueueRoom& room) noexcept {
-  return demand.bytes_per_host == 0 ? 0
-                                    : demand.bytes_per_host * static_cast<std::uint64_t>(room.hosts()) +
-                                          kObjects * static_cast<std::uint64_t>(room.peers);
+  const std::uint64_t host = demand.per_host.sum();
+  return host == 0 ? 0
+                   : host * static_cast<std::uint64_t>(room.hosts()) +
+                         connection_memory().sum() * static_cast<std::uint64_t>(room.peers);
 }
 
 /// What connections with all peers take, beside the receives that they share: by X queues, and a few by others, if there are
 /// some.
 std::uint64_t bytes_of_connections(const QueueDemand& demand, const QueueRoom& room) noexcept {
-  const std::int64_t others = demand.bytes_per_host == 0 ? room.peers : fewest(room);
-  return bytes_of_xrc(demand, room) + demand.bytes_per_peer * static_cast<std::uint64_t>(others);
+  const std::int64_t others =
+      demand.queue_pairs_per_peer == 0 ? 0 : (demand.per_host.sum() == 0 ? room.peers : fewest(room));
+  return bytes_of_xrc(demand, room) + demand.per_peer.sum() * static_cast<std::uint64_t>(others);
 }
 
 /// Why there is no room for connections with all peers at once; "" if there is.
@@ -125,16 +118,16 @@ std::int64_t most_connections(const ReceiveQueues& queues, const QueueRoom& room
   const std::int64_t pairs = room.queue_pairs - (queues.has_xrc() ? kXrcPairsPerHost * room.hosts() : 0);
   std::int64_t most = std::min(room.peers, pairs / demand.queue_pairs_per_peer);
   if (room.memory != 0) {
-    const std::uint64_t taken = demand.bytes_shared + bytes_of_xrc(demand, room);
+    const std::uint64_t taken = demand.shared.sum() + bytes_of_xrc(demand, room);
     const std::uint64_t left = room.memory > taken ? room.memory - taken : 0;
-    most = std::min(most, static_cast<std::int64_t>(left / demand.bytes_per_peer));
+    most = std::min(most, static_cast<std::int64_t>(left / demand.per_peer.sum()));
   }
   return std::max(most, fewest(room));
 }
 
 std::uint64_t bytes_of_all(const ReceiveQueues& queues, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(queues, room.link, room.settings);
-  return demand.bytes_shared + bytes_of_connections(demand, room);
+  return demand.shared.sum() + bytes_of_connections(demand, room);
 }
 
 std::string shortfall(const ReceiveQueues& list, const QueueRoom& room) {
@@ -184,21 +177,13 @@ std::vector<QueueSubset> subsets_of_level(std::uint8_t level, const ReceiveQueue
 }
 
 QueueDemand queue_demand(const ReceiveQueues& queues, Transport link, const QueuePairSettings& settings) {
-  QueueDemand demand;
-  demand.bytes_per_peer = kObjects;
+  QueueDemand demand{0, connection_memory(), {}, host_memory(queues, settings)};
   for (std::size_t i = 0; i < queues.count(); ++i) {
     const QueueSpec& spec = queues[i];
-    const QueueDepths depths = queue_depths(queues, i, link, settings);
-    const std::uint64_t entries = std::uint64_t{depths.send} + depths.receive + depths.completions().own + depths.later;
-    if (spec.kind == QueueKind::kXrc) {  // all of them have one sender
-      demand.bytes_per_host = static_cast<std::uint64_t>(kXrcPairsPerHost) * kQueuePair + entries * kEntry;
-      demand.bytes_shared += shared_bytes(spec);
-      continue;
-    }
-    ++demand.queue_pairs_per_peer;
-    demand.bytes_per_peer += kQueuePair + entries * kEntry;
-    demand.bytes_per_peer += std::uint64_t{spec.receive_depth()} * (spec.size + kBesideBuffer);
-    demand.bytes_shared += shared_bytes(spec);
+    demand.queue_pairs_per_peer += spec.kind == QueueKind::kXrc ? 0 : 1;
+    demand.per_peer += queue_memory(queues, i, link, settings);
+    demand.per_peer += growth_memory(spec, spec.receives_later());
+    demand.shared += shared_memory(spec);
   }
   return demand;
 }
@@ -249,17 +234,18 @@ QueueChoice choose_level_of_all(std::span<const QueueRoom> rooms) {
 
 ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(queues, room.link, room.settings);
+  const std::uint64_t shared = demand.shared.sum();
   const std::uint64_t peers = bytes_of_connections(demand, room);
-  if (room.memory == 0 || demand.bytes_shared + peers <= room.memory || demand.bytes_shared == 0) {
+  if (room.memory == 0 || shared + peers <= room.memory || shared == 0) {
     return queues;
   }
   const std::uint64_t left = room.memory > peers ? room.memory - peers : 0;
   ReceiveQueues fewer = smallest(queues);
-  const std::uint64_t least = queue_demand(fewer, room.link, room.settings).bytes_shared;
+  const std::uint64_t least = queue_demand(fewer, room.link, room.settings).shared.sum();
   if (left <= least) {
     return fewer;
   }
-  const double part = static_cast<double>(left - least) / static_cast<double>(demand.bytes_shared - least);
+  const double part = static_cast<double>(left - least) / static_cast<double>(shared - least);
   for (std::size_t i = 0; i < queues.count(); ++i) {
     if (queues[i].kind != QueueKind::kPerPeer) {
       const auto more = static_cast<std::uint32_t>(part * (queues[i].rd_num - fewer[i].rd_num));

@@ -17,6 +17,7 @@
 
 #include "common/accounting/queue_subset.h"
 #include "common/accounting/receive_queues.h"
+#include "cpc/queue_pairs/queue_memory.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric::cpc {
@@ -42,15 +43,15 @@ inline constexpr std::int64_t kMostPeersWithOwnReceives = 32;
 /// Which of the subsets of level `ours`, for connections that are not by X queues, two processes of such levels have.
 [[nodiscard]] std::uint8_t common_subset(std::uint8_t ours, std::uint8_t theirs) noexcept;
 
-/// What a list takes of a process that has talked to all its peers, and had bursts from all. Entries of queues count 64
-/// bytes.
+/// What a list takes of a process that has talked to all its peers, and had bursts from all (queue_memory.h).
 struct QueueDemand {
   std::int64_t queue_pairs_per_peer = 0;  ///< connected by P and S queues
-  std::uint64_t bytes_per_peer = 0;       ///< the same
-  std::uint64_t bytes_shared = 0;         ///< by all peers
-  std::uint64_t bytes_per_host = 0;       ///< with peers that are connected by X queues
+  MemoryParts per_peer;                   ///< the same
+  MemoryParts shared;                     ///< by all peers
+  MemoryParts per_host;                   ///< with peers that are connected by X queues
+  /// With so many peers that are connected by P and S queues.
   [[nodiscard]] std::uint64_t bytes(std::int64_t peers) const noexcept {
-    return bytes_shared + bytes_per_peer * static_cast<std::uint64_t>(peers);
+    return shared.sum() + per_peer.sum() * static_cast<std::uint64_t>(peers);
   }
 };
 
@@ -71,10 +72,6 @@ struct QueueRoom {
   /// That the job runs on, if each has as many processes.
   [[nodiscard]] std::int64_t hosts() const noexcept { return (peers + processes) / processes; }
 };
-
-/// Queue pairs that X queues take of a process for each host: the one that it sends through, and its part of those that
-/// receive for all processes of its own host.
-inline constexpr std::int64_t kXrcPairsPerHost = 2;
 
 struct QueueChoice {
   std::uint8_t level = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads the component's levels through MPI_T, by a thread of its own, while the process sends and receives:
-//   mpirun -np 3 check_levels
+//   mpirun -np 3 check_levels [grows]
+// With "grows" the memory of a connection must be more after bursts than before them.
 // Levels of a process itself and of one with which there is no connection are 0. Status 1 if what is read does not fit what is done.
 #include <mpi.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@ struct level {
 static struct level levels[] = {{.name = "btl_fabric_tx_size_left"}, {.name = "btl_fabric_rx_size_left"}};
 enum { tx, rx, level_count };
 static MPI_T_pvar_session session;
+static MPI_T_pvar_handle memory;
 static int rank, size, bad;
 static atomic_int peer_read, stop;
 static atomic_long reads;
@@ -70,11 +72,21 @@ static void open_levels(void) {
       fail("a level cannot be opened");
     if (elements != size) fail("a level has not a value for each process");
   }
+  int one;
+  if (MPI_T_pvar_handle_alloc(session, index_of("btl_fabric_connection_memory"), NULL, &memory, &one) != MPI_SUCCESS ||
+      one != 1)
+    fail("a level of one number cannot be opened");
 }
 
 static void read_levels(void) {
   for (int i = 0; i < level_count; i++)
     if (MPI_T_pvar_read(session, levels[i].handle, levels[i].now) != MPI_SUCCESS) fail("a level cannot be read");
+}
+
+static unsigned long long connection_memory(void) {
+  unsigned long long bytes;
+  if (MPI_T_pvar_read(session, memory, &bytes) != MPI_SUCCESS) fail("a level cannot be read");
+  return bytes;
 }
 
 // What a tool does.
@@ -126,6 +138,7 @@ int main(int argc, char** argv) {
   // MPI_Init has not connected anybody, and only ranks 0 and 1 talk until they have looked.
   for (int i = 0; i < size; i++)
     expect(levels[tx].now[i] == 0 && levels[rx].now[i] == 0, "there is room before there is a connection");
+  expect(connection_memory() == 0, "connections have memory before there are any");
   levels[tx].least = levels[rx].least = ~0ULL;
   if (rank < 2) {
     // A message there and back, so that all is set up and has come to rest.
@@ -133,6 +146,8 @@ int main(int argc, char** argv) {
     read_levels();
     const unsigned long long idle = levels[tx].now[!rank];
     expect(idle > 0, "no room in the send queues of a new connection");
+    const unsigned long long first = connection_memory();
+    expect(first > 0, "a connection has no memory");
     if (pthread_create(&watcher, NULL, watch, NULL) != 0) fail("no thread can be made");
     while (reads == 0) {
     }
@@ -142,11 +157,14 @@ int main(int argc, char** argv) {
     expect(middle < idle, "messages under way take no room");
     expect(levels[tx].most < 1u << 20 && levels[rx].most < 1u << 20, "there is more room than queues are large");
     expect(levels[tx].least <= levels[tx].most && levels[rx].least <= levels[rx].most, "nothing was seen");
+    const unsigned long long later = connection_memory();
+    expect(later >= first && (argc < 2 || later > first), "a connection has no more memory after bursts");
     read_levels();
     expect(levels[tx].now[rank] == 0 && levels[rx].now[rank] == 0, "there is room to itself");
     expect(levels[tx].now[2] == 0 && levels[rx].now[2] == 0, "there is room to whom there is no connection");
     printf("rank %d: %llu left at first, %llu in a burst; %ld reads saw %llu to %llu, and %llu to %llu for receives\n",
            rank, idle, middle, (long)reads, levels[tx].least, levels[tx].most, levels[rx].least, levels[rx].most);
+    printf("rank %d: the connection had %llu bytes of memory, and %llu after the bursts\n", rank, first, later);
     MPI_Sendrecv(NULL, 0, MPI_BYTE, !rank, 0, NULL, 0, MPI_BYTE, !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   }
   for (int i = 2; rank == 0 && i < size; i++) MPI_Send(NULL, 0, MPI_BYTE, i, 0, MPI_COMM_WORLD);

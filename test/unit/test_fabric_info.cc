@@ -230,6 +230,18 @@ START_TEST(a_job_takes_queue_pairs_and_memory) {
   settings.rdma_depth = asked.rdma_depth;
   const cpc::QueueDemand demand = cpc::queue_demand(asked.queues, Transport::kRoce, settings);
   ck_assert_uint_eq(needs.bytes_per_process, demand.bytes(3));
+  const nlohmann::ordered_json told = as_json(asked, HostRoom{});
+  ck_assert_uint_eq(told["per_connection"]["sum"].get<std::uint64_t>(), demand.per_peer.sum());
+  ck_assert_uint_eq(told["per_connection"]["fragments"].get<std::uint64_t>(), 20 * cpc::kFragmentBytes);
+  ck_assert_uint_eq(told["shared"]["sum"].get<std::uint64_t>(), demand.shared.sum());
+  ck_assert_uint_eq(told["per_host"]["sum"].get<std::uint64_t>(), 0);
+  Question twice = asked;  // a connection in each transmit context
+  twice.contexts.tx_ctx_cnt = 2;
+  ck_assert_uint_eq(job_needs(twice, HostRoom{}).bytes_per_process, demand.bytes(6));
+  const Question of_hosts = job("X,1000,16,8,4:X,4000,32,8,4", 3, 2);
+  const cpc::QueueDemand xrc = cpc::queue_demand(of_hosts.queues, Transport::kRoce, settings);
+  ck_assert_uint_eq(job_needs(of_hosts, HostRoom{}).bytes_per_process,
+                    xrc.shared.sum() + 3 * xrc.per_host.sum() + 5 * xrc.per_peer.sum());
   HostRoom iwarp;
   iwarp.has_shared_queues = false;  // they are run as P queues
   ck_assert_uint_gt(job_needs(job("S,4000,32,8,4", 2, 20), iwarp).bytes_per_process,
@@ -317,6 +329,9 @@ START_TEST(the_verdict_ends_the_text) {
       !fits(told = {{"devices", told["devices"]}, {"queues", told["queues"]}, {"fit", as_json(asked, HostRoom{})}}));
   const std::string text = as_text(told);
   ck_assert_ptr_nonnull(std::strstr(text.c_str(), "it does not fit\n"));
+  test::check_text_has(text, "    each connection ");
+  test::check_text_has(text, "    shared by all ");
+  ck_assert_ptr_null(std::strstr(text.c_str(), "each host "));  // that is of X queues
   ck_assert_ptr_nonnull(std::strstr(text.c_str(), " bytes in each process, and 1000 are allowed\n"));
   asked.memory = 0;
   told["fit"] = as_json(asked, HostRoom{});

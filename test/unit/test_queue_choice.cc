@@ -204,7 +204,7 @@ START_TEST(x_queues_fit) {
           const QueueDemand demand = queue_demand(queues, in.link, in.settings);
           const auto others = static_cast<std::uint64_t>(most_connections(queues, in));
           const auto few = static_cast<std::uint64_t>(std::min(in.peers, kFewestConnections));
-          ck_assert(memory == 0 || bytes_of_all(queues, in) + (others - few) * demand.bytes_per_peer <= memory);
+          ck_assert(memory == 0 || bytes_of_all(queues, in) + (others - few) * demand.per_peer.sum() <= memory);
         }
       }
     }

@@ -133,10 +133,14 @@ case_counters_with_cts() { # one from each process on each connection
 }
 # A thread of the program reads tx_size_left and rx_size_left while others work.
 levels() { # [MPIRUN ARGUMENT...]
-  stock check_levels && fabric 3 "$@" "$programs/check_levels" && says 'levels are right'
+  stock check_levels && fabric 3 "$@" "$programs/check_levels" ${grows+"grows"} && says 'levels are right'
 }
 case_levels() { levels; }
 case_levels_of_p_queues() { levels --mca btl_fabric_receive_queues P,4096,16:P,65536,8; }
+case_levels_of_queues_that_grow() { # and with them the memory of a connection
+  local grows=yes
+  levels --mca btl_fabric_coalesce_size 0 --mca btl_fabric_receive_queues P,4096,256:P,65536,8
+}
 case_levels_with_transmit_contexts() { levels --mca btl_fabric_tx_contexts 2; }
 case_levels_of_x_queues() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }

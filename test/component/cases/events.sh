@@ -102,5 +102,5 @@ case_says_what_it_waits_for() {
       is_told 'waits for the connection' && "$ctl" port-up 0 0 1
   }
   meanwhile asked_while_a_port_is_down --mca btl_fabric_dump_signal USR1 --mca btl_fabric_timeout 12 --mca btl_fabric_retry_count 1 &&
-    says ' to connect since' && says 'check_waits: 2 processes have waited'
+    says ' to connect since' && grep -qE 'all connections of this process have [1-9][0-9]* bytes of memory' out && says 'check_waits: 2 processes have waited'
 }

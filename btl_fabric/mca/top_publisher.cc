@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "btl_fabric/base/connection_memory.h"
 #include "btl_fabric/base/counters.h"
 #include "btl_fabric/mca/traffic_counts.h"
 #include "btl_fabric/peer/endpoints_top.h"
@@ -98,6 +99,7 @@ void TopPublisher::publish(std::span<const std::unique_ptr<Module>> modules) noe
   top::Process& process = image_.process;
   process.before_ns = std::exchange(process.now_ns, now_ns());
   ++process.publications;
+  process.connection_memory = connection_memory_now.load(std::memory_order_relaxed);
   process.known_peers = static_cast<std::uint32_t>(endpoints.count());
   process.peers = endpoints.write(image_.peers);
   std::fill(image_.peers.begin() + process.peers, image_.peers.end(), top::Peer());

@@ -100,7 +100,8 @@ struct Process {
   std::uint64_t now_ns = 0;     ///< CLOCK_MONOTONIC, when this was published
   std::uint64_t before_ns = 0;  ///< the publication before; the same if this is the first
   std::uint64_t publications = 0;
-  std::uint32_t pid = 0;  ///< as the process knows itself
+  std::uint64_t connection_memory = 0;  ///< bytes, as MPI_T has it
+  std::uint32_t pid = 0;                ///< as the process knows itself
   std::uint32_t job = 0;
   std::uint32_t rank = 0;
   std::uint32_t ports = 0;
@@ -127,7 +128,7 @@ static_assert(std::has_unique_object_representations_v<Image>);
 /// The page. Its owner alone writes it. `sequence` is odd while it does.
 struct Page {
   static constexpr std::array<char, 8> kMagic = {'f', 'a', 'b', 'r', '.', 't', 'o', 'p'};
-  static constexpr std::uint32_t kVersion = 1;  ///< of the layout: another one with every change
+  static constexpr std::uint32_t kVersion = 2;  ///< of the layout: another one with every change
 
   std::array<char, 8> magic = kMagic;
   std::uint32_t version = kVersion;

@@ -90,7 +90,7 @@ std::string what_is_waited_for(const Json& rates) {
   return number(rates, most->first) > 0 ? rate(rates, most->first) + "/s " + most->second : "-";
 }
 
-constexpr std::array<Column, 13> kProcess = {{{"RANK", 6},
+constexpr std::array<Column, 14> kProcess = {{{"RANK", 6},
                                               {"PID", 8},
                                               {"PROGRAM", -15},
                                               {"STATE", -11},
@@ -100,6 +100,7 @@ constexpr std::array<Column, 13> kProcess = {{{"RANK", 6},
                                               {"B/S IN", 7},
                                               {"RDMA/S", 7},
                                               {"B/S", 7},
+                                              {"MEMORY", 7},
                                               {"WAITS FOR", -18},
                                               {"HEALED", 6},
                                               {"RESENT", 6}}};
@@ -124,12 +125,13 @@ void add_process(Table& table, const Json& process) {
   table.lines.emplace_back(
       number(rates, "bytes_sent") + number(rates, "bytes_received") + number(rates, "rdma_bytes") +
           number(rates, "messages_sent"),
-      line(kProcess, {std::to_string(number(process, "rank")), std::to_string(number(process, "pid")),
-                      text(process, "program"), text(process, "state"), rate(rates, "messages_sent"),
-                      rate(rates, "bytes_sent"), rate(rates, "messages_received"), rate(rates, "bytes_received"),
-                      rate(rates, "rdma"), rate(rates, "rdma_bytes"), what_is_waited_for(rates),
-                      short_number(number(process["counters"], "connections_healed")),
-                      short_number(number(process, "packets_resent"))}));
+      line(kProcess,
+           {std::to_string(number(process, "rank")), std::to_string(number(process, "pid")), text(process, "program"),
+            text(process, "state"), rate(rates, "messages_sent"), rate(rates, "bytes_sent"),
+            rate(rates, "messages_received"), rate(rates, "bytes_received"), rate(rates, "rdma"),
+            rate(rates, "rdma_bytes"), short_number(number(process, "connection_memory")), what_is_waited_for(rates),
+            short_number(number(process["counters"], "connections_healed")),
+            short_number(number(process, "packets_resent"))}));
 }
 
 /// Other jobs' peers are told with their job. A path of a port is told where there are several.

@@ -129,6 +129,7 @@ Json process_of(const Shown& shown, std::uint64_t now_ns) {
   for (const Peer& peer : std::span(image.peers).first(process.peers)) {
     peers.push_back(peer_of(peer, image, interval));
   }
+  told["connection_memory"] = process.connection_memory;
   told["known_peers"] = process.known_peers;
   told["peers"] = std::move(peers);
   told["counters"] = std::move(counters);

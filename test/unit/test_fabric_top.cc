@@ -63,6 +63,7 @@ std::vector<Shown> processes(More... more) {
 
 START_TEST(rates_are_of_the_last_interval) {
   Shown one = process(2);
+  one.page.image->process.connection_memory = 123456;
   add_peer(one, 3, 500);
   add_counter(one, "messages_sent_inline", 10, 40);
   add_counter(one, "messages_sent_copied", 1, 3);
@@ -73,6 +74,8 @@ START_TEST(rates_are_of_the_last_interval) {
   ck_assert_uint_eq(told["per_s"]["messages_sent"], 64);
   ck_assert_uint_eq(told["per_s"]["waits_for_credit"], 0);
   ck_assert_uint_eq(told["counters"]["waits_for_credit"], 7);
+  ck_assert_uint_eq(told["connection_memory"], 123456);
+  test::check_text_has(as_text(view, {}), "    123k -  ");
   ck_assert_uint_eq(told["age_ms"], 1000);
   ck_assert_uint_eq(told["interval_ms"], 500);
   test::check_text(told["state"], "in MPI");

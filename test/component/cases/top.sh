@@ -85,6 +85,7 @@ values() {
   true_of 'all(one["rank"] == 1 - i and one["method"] and one["state"] == "Connected" for i, one in enumerate(p))' || return 1
   true_of "all(one['port'] == '$dev_a:1' and one['link'] == '$link' for one in p)" || return 1
   true_of 'abs(r[0]["bytes_sent"] - p[0]["bytes_sent"]) <= 2000 and r[0]["counters"]["messages_received"] == r[0]["messages_received"]' || return 1
+  true_of 'all(one["connection_memory"] > 1000 for one in r)' || return 1
   true_of 'r[0]["known_peers"] == 1 and p[1]["packets_received"] > 0 and p[1]["packets_received"] <= p[0]["messages_sent"] + 100' || return 1
   true_of 'r[1]["rdma_bytes"] == p[1]["put_bytes"] + p[1]["get_bytes"] and all(one["heals"] == 0 for one in p)' || return 1
   # They are inside MPI, and nothing goes any more.

@@ -2,6 +2,7 @@
 //
 // What a large job can do in a short time: everybody says hello to rank 0, a message goes round twice, and all meet in barriers.
 //   mpirun -np N check_ring
+// Each process says so when it has come out of MPI_Finalize.
 // Status 1 if a message is wrong.
 #include <mpi.h>
 #include <stdio.h>
@@ -40,5 +41,6 @@ int main(int argc, char** argv) {
   }
   if (rank == 0) printf("check_ring: %d processes have met\n", size);
   MPI_Finalize();
+  printf("rank %d is out of MPI_Finalize\n", rank);
   return 0;
 }

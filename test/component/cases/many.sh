@@ -61,6 +61,32 @@ case_many_strangers() {
     says_not 'had broken'
 }
 
+# A process that nobody has started but its user, and that spawns hundreds: the completion queues that it has begun with, for a job of
+# one, grow for all of them. The children themselves have too few queue pairs, and share some (XRC), or make room for each other.
+# 500 of them take 6 GB, and on two processors, beside other work, four minutes to start and 10 s to talk.
+case_many_children_of_one_process() {
+  only_softhca
+  [ "$link" != iwarp ] || { echo 'SKIP on iWARP each peer has receives of its own, which are too much for so many processes'; exit 77; }
+  [[ $(mpirun --version) == *' 4.1'* ]] || { echo 'SKIP this starts a process without mpirun as Open MPI 4.1 wants it'; exit 77; }
+  need_memory 8000
+  local children=500 completions
+  stock check_children && stock watch_verbs.so || return 1
+  rm -f verbs.*
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_orte_allowed_exit_without_sync=1 \
+    OMPI_MCA_btl=fabric,self OMPI_MCA_btl_fabric_cq_size=512 OMPI_MCA_btl_fabric_if_include="$dev_a"
+  # What the parent asks of its device is written down; children have the environment that it had before.
+  # shellcheck disable=SC2016 # for the other bash
+  LIMIT=1000 runs "${launcher[@]}" bash -c 'was=${LD_PRELOAD-}
+    LD_PRELOAD=$0${was:+:$was} WATCH_VERBS=$1 exec "$2" "$3" env LD_PRELOAD="$was" "$2"' \
+    "$programs/watch_verbs.so" "$work/verbs" "$programs/check_children" $children && says "check_children: $children children have met" &&
+    says_not 'had broken' || return 1
+  # The 2560 receives that peers share, and of each child a queue pair whose sends have 10 completions. With 8 children it is 5182.
+  completions=$(awk '/^cq/ && $NF > most { most = $NF } END { print most + 0 }' verbs.0)
+  [ "$completions" -ge $((2560 + 10 * children)) ] ||
+    { echo "the parent has had a completion queue of $completions, for $children children"; return 1; }
+}
+
 case_many_512_processes() {
   only_softhca
   [ "$link" != iwarp ] || { echo 'SKIP on iWARP each peer has receives of its own, which are too much for 512 processes'; exit 77; }

@@ -234,7 +234,9 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_across \
 	test/softhca/test_softhca_between_ends \
 	test/softhca/test_softhca_between_errors \
+	test/softhca/test_softhca_between_memory \
 	test/softhca/test_softhca_between_messages \
+	test/softhca/test_softhca_between_windows \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
 	test/softhca/test_softhca_ends \
@@ -264,9 +266,15 @@ test_softhca_test_softhca_between_ends_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_between_errors_SOURCES = test/softhca/test_softhca_between_errors.cc $(between_headers)
 test_softhca_test_softhca_between_errors_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_between_errors_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_memory_SOURCES = test/softhca/test_softhca_between_memory.cc $(between_headers)
+test_softhca_test_softhca_between_memory_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_memory_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_between_messages_SOURCES = test/softhca/test_softhca_between_messages.cc $(between_headers)
 test_softhca_test_softhca_between_messages_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_between_messages_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_windows_SOURCES = test/softhca/test_softhca_between_windows.cc $(between_headers)
+test_softhca_test_softhca_between_windows_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_windows_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_cm_SOURCES = test/softhca/test_softhca_cm.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)

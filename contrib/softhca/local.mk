@@ -234,6 +234,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_across \
 	test/softhca/test_softhca_between_ends \
 	test/softhca/test_softhca_between_errors \
+	test/softhca/test_softhca_between_faults \
 	test/softhca/test_softhca_between_memory \
 	test/softhca/test_softhca_between_messages \
 	test/softhca/test_softhca_between_windows \
@@ -266,6 +267,9 @@ test_softhca_test_softhca_between_ends_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_between_errors_SOURCES = test/softhca/test_softhca_between_errors.cc $(between_headers)
 test_softhca_test_softhca_between_errors_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_between_errors_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_between_faults_SOURCES = test/softhca/test_softhca_between_faults.cc $(between_headers)
+test_softhca_test_softhca_between_faults_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_between_faults_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_between_memory_SOURCES = test/softhca/test_softhca_between_memory.cc $(between_headers)
 test_softhca_test_softhca_between_memory_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_between_memory_LDADD = $(softhca_test_ldadd)

@@ -112,9 +112,9 @@ START_TEST(nobody_answers) {
         if (absence == kKilled) side.kill_other();
         ibv_sge list = side.w.sge(0, opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : kLength);
         ibv_send_wr wr = side.request(opcode, list);
-        if (side.iwarp && absence != kKilled)
+        if (side.iwarp)
           while (World::state_of(side.qp) != IBV_QPS_ERR) Stage::pause_a_moment();
-        side.expect(wr, side.iwarp && absence != kKilled ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR);
+        side.expect(wr, side.iwarp ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR);
         expect_end(side);
         ck_assert(side.untouched(0, side.w.memory.size(), 0x55));
       },
@@ -300,8 +300,9 @@ END_TEST
 
 // --- Afterwards
 
-/// From ERR by RESET back to RTS: nothing of before is left.
+/// From ERR by RESET back to RTS: nothing of before is left. (On iWARP it is the connection manager that connects.)
 START_TEST(a_connection_begins_anew) {
+  if (!have_device()) return;
   const auto reset = [](const Side& side) {
     ck_assert_int_eq(World::set_state(side.qp, IBV_QPS_RESET), 0);
     side.connect_again();

@@ -4,6 +4,7 @@
 #include "device/attributes.h"
 #include "link/link.h"
 #include "transport/engine.h"
+#include "transport/message.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
@@ -222,6 +223,7 @@ void unpublish(Qp& qp) {
     return;
   }
   std::lock_guard guard(qp.sq_mutex);
+  if (is_iwarp() && !qp.sq.flushed) close_connection(fabric, qp);
   {
     RobustGuard shared_guard(qp.shared->lock, fabric.stamp());
     qp.shared->qp_num.store(0, std::memory_order_relaxed);

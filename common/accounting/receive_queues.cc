@@ -30,7 +30,9 @@ constexpr std::uint32_t kMaxCount = 65535;  // what the credit fields of packet 
 constexpr std::uint32_t kMaxNumber = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kDefaultRdNum = 256;
 constexpr std::uint32_t kLeastAtFirst =
-    16;                                   // of a P queue: enough for a ping-pong and some packets of several messages
+    16;  // of a P queue: enough for a ping-pong and some packets of several messages
+/// The same of a shared queue that is run as a P queue: most messages are not for it, or there are many peers.
+constexpr std::uint32_t kSharedAtFirst = 4;
 constexpr std::size_t kMaxShown = 100;    // of the list, in an error
 constexpr std::size_t kShownBefore = 40;  // of these, in front of the caret
 
@@ -281,7 +283,9 @@ ReceiveQueues ReceiveQueues::without_shared() const {
   for (const QueueSpec& spec : queues_) {
     list += list.empty() ? "" : ":";
     if (spec.kind == QueueKind::kShared) {
-      list += "P," + std::to_string(spec.size) + "," + std::to_string(std::min(spec.sd_max, spec.rd_num));
+      const std::uint32_t count = std::min(spec.sd_max, spec.rd_num);
+      list += "P," + std::to_string(spec.size) + "," + std::to_string(count) + ",,,," +
+              std::to_string(std::min(count, kSharedAtFirst));
     } else {
       append_queue(list, spec);
     }

@@ -71,7 +71,7 @@ class ReceiveQueues {
   [[nodiscard]] static Result<ReceiveQueues> parse(std::string_view text);
 
   /// The list as it is run where senders do not wait for receives ("receiver not ready" is unknown on iWARP, and a message
-  /// without a receive ends the connection): an S queue becomes a P queue of sd_max receives (at most rd_num) for every peer.
+  /// without a receive ends the connection): an S queue becomes a P queue of sd_max receives (at most rd_num) for every peer, of which it begins with a few.
   [[nodiscard]] ReceiveQueues without_shared() const;
 
   /// The list with one queue changed in what concerns this process alone. The caller has checked the numbers.

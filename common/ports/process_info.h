@@ -29,7 +29,7 @@ struct CpcOffer {
   bool operator==(const CpcOffer&) const = default;
 };
 
-inline constexpr std::uint16_t kProcessInfoVersion = 12;
+inline constexpr std::uint16_t kProcessInfoVersion = 13;
 /// ProcessInfo::queue_level of a process whose list the user has given: no level (cpc/queue_pairs/queue_choice.h).
 inline constexpr std::uint8_t kListGiven = 255;
 inline constexpr std::size_t kMaxOfferBlob = 4096;

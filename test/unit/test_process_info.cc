@@ -83,7 +83,7 @@ START_TEST(the_layout_is_as_written) {
   const Bytes bytes = encode(sample());
   ck_assert_uint_eq(bytes.size(), kBlobSizeAt + 2 + 3 + 12);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data()), 0x46414249);
-  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 12);
+  ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kVersionAt), 13);
   ck_assert_uint_eq(load_be<std::uint32_t>(bytes.data() + kLengthAt), bytes.size());
   ck_assert_uint_eq(load_be<std::uint16_t>(bytes.data() + kPortsAt + 2), 0x1234);
   ck_assert_uint_eq(load_be<std::uint64_t>(bytes.data() + kOffersAt + 3), 0b11);
@@ -110,7 +110,7 @@ START_TEST(refuses_a_wrong_header) {
   check_text(refusal({}), "process info: size is 0, must be at least 10 bytes");
   check_text(refusal(Bytes(9)), "process info: size is 9, must be at least 10 bytes");
   check_text(refusal(changed(3, 'J')), "process info: magic is 0x4641424a, must be 0x46414249");
-  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 12");
+  check_text(refusal(changed(kVersionAt + 1, 1)), "process info: version is 1, must be 13");
   const Bytes good = encode(sample());
   const std::string size = std::to_string(good.size());
   check_text(refusal(changed(kLengthAt, 1)), "process info: length is " + std::to_string(good.size() + (1 << 24)) +

@@ -253,7 +253,7 @@ START_TEST(shared_queues_have_a_form_without) {
   const auto list = ReceiveQueues::parse("S,128,256,192,48:P,2048,64,32,16,4:S,4096,2,1:S,65536,16,8,99");
   ck_assert(list.has_value());
   test::check_text(list->without_shared().canonical(),
-                   "P,128,48,36,24,4,16:P,2048,64,32,16,4,16:P,4096,1,0,2,1,1:P,65536,16,12,8,4,16");
+                   "P,128,48,36,24,4,4:P,2048,64,32,16,4,16:P,4096,1,0,2,1,1:P,65536,16,12,8,4,4");
   ck_assert(list->without_shared().without_shared().queues() == list->without_shared().queues());
 }
 END_TEST

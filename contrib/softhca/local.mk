@@ -240,6 +240,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_between_windows \
 	test/softhca/test_softhca_cm \
 	test/softhca/test_softhca_cm_ids \
+	test/softhca/test_softhca_dereg \
 	test/softhca/test_softhca_ends \
 	test/softhca/test_softhca_extended \
 	test/softhca/test_softhca_flights \
@@ -285,6 +286,9 @@ test_softhca_test_softhca_cm_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_cm_ids_SOURCES = test/softhca/test_softhca_cm_ids.cc $(softhca_test_headers)
 test_softhca_test_softhca_cm_ids_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_cm_ids_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_dereg_SOURCES = test/softhca/test_softhca_dereg.cc $(softhca_test_headers)
+test_softhca_test_softhca_dereg_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_dereg_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_ends_SOURCES = test/softhca/test_softhca_ends.cc test/softhca/two_processes.h $(softhca_test_headers)
 test_softhca_test_softhca_ends_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
 test_softhca_test_softhca_ends_LDADD = $(softhca_test_ldadd)

@@ -220,7 +220,9 @@ struct alignas(128) SrqShared {
 // --- Memory regions and windows
 
 // `key` is written last when one is made and cleared first when it goes. A peer reads the rest only under the lock of one of
-// the owner's QPs, and the owner waits for every such lock to be released once before memory may be used otherwise.
+// the owner's QPs, and the owner waits for every such lock to be released once before memory may be used otherwise. Mostly that
+// is the lock of no QP or of one: `users` says which (transport/keys.h).
+constexpr uint32_t kManyQps = UINT32_MAX;
 struct MrEntry {
   std::atomic<uint32_t> key;  // 0: none
   uint32_t pd;
@@ -229,8 +231,9 @@ struct MrEntry {
   uint64_t iova;    // the address that remote work requests give for `addr`
   uint64_t length;
   uint64_t addr;
-  std::atomic<uint32_t> windows;  // bound to this region
-  uint32_t region;                // window: index of its region
+  std::atomic<uint32_t> users;  // peers: index + 1 of the owner's QP that they came through; kManyQps; 0: none has come
+  std::atomic<uint32_t> windows;  // region: windows that the owner has bound to it and not unbound
+  uint32_t region;                // window: index of its region, which counts it; 0: it is not bound, or a region
 };
 static_assert(sizeof(MrEntry) <= 64);
 

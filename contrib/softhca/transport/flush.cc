@@ -162,4 +162,11 @@ void quiesce() {
     if (hub->qps[i].qp_num.load(std::memory_order_relaxed) != 0) hub->qps[i].lock.wait_for_release();
 }
 
+void quiesce(const MrEntry& entry) {
+  const uint32_t users = entry.users.load(std::memory_order_seq_cst);
+  if (users == 0) return;
+  if (users > kQpsPerSlot) return quiesce();
+  Fabric::get()->self().qps[users - 1].lock.wait_for_release();
+}
+
 }  // namespace softhca

@@ -138,6 +138,24 @@ bool is_empty(const CqShared& cq) {
   return idle(fabric) && !is_empty(*cq.shared) ? take(fabric, cq, count, wc) : 0;
 }
 
+// Not under Cq::mutex, which a thread has from ibv_start_poll to ibv_end_poll, when it may deregister memory as well.
+void settle(Fabric& fabric, Cq& cq, const MrEntry& region) {
+  CqShared& shared = *cq.shared;
+  if (is_empty(shared)) return;
+  std::lock_guard landing(cq.landing_mutex);
+  RobustGuard lock(shared.lock, fabric.stamp());  // nobody writes to entries that are polled meanwhile
+  const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
+  for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail; ++n) {
+    CqEntry& entry = entry_at(fabric, shared, n);
+    if (entry.landing_len == 0 || entry.landing_addr - region.addr >= region.length) continue;
+    // A program may have freed the memory of a region that it is about to deregister.
+    if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))
+      land(shared, entry);
+    else
+      entry.landing_len = 0;
+  }
+}
+
 // Takes Cq::mutex and finds the first entry; without one, the mutex is free again.
 bool open_at_first(Cq& cq) {
   cq.mutex.lock();
@@ -177,30 +195,20 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
   return only_empty(*fabric) ? 0 : idle_and_take(*fabric, cq, count, wc);
 }
 
-// Not under Cq::mutex, which a thread has from ibv_start_poll to ibv_end_poll, when it may deregister memory as well.
-void settle_landings(uint64_t addr, uint64_t length) {
+void settle_landings(const MrEntry& region) {
   Fabric* fabric = Fabric::get();
-  if (fabric == nullptr) return;
+  const uint32_t users = region.users.load(std::memory_order_seq_cst);
+  if (fabric == nullptr || users == 0) return;
   std::lock_guard lookup(lookup_mutex());
-  const unsigned end = tables().cqs_end.load(std::memory_order_acquire);
-  for (unsigned i = 0; i < end; ++i) {
-    Cq* cq = tables().cqs[i].load(std::memory_order_acquire);
-    if (cq == nullptr) continue;
-    CqShared& shared = *cq->shared;
-    if (shared.head.load(std::memory_order_acquire) == shared.tail.load(std::memory_order_acquire)) continue;
-    std::lock_guard landing(cq->landing_mutex);
-    RobustGuard lock(shared.lock, fabric->stamp());  // nobody writes to entries that are polled meanwhile
-    const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
-    for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail; ++n) {
-      CqEntry& entry = entry_at(*fabric, shared, n);
-      if (entry.landing_len == 0 || entry.landing_addr - addr >= length) continue;
-      // A program may have freed the memory of a region that it is about to deregister.
-      if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))
-        land(shared, entry);
-      else
-        entry.landing_len = 0;
-    }
+  // Where they came through one QP, they are in one queue.
+  unsigned first = 0;
+  unsigned end = tables().cqs_end.load(std::memory_order_acquire);
+  if (users <= kQpsPerSlot) {
+    first = fabric->self().qps[users - 1].recv_cq % kCqsPerSlot;
+    end = first + 1;
   }
+  for (unsigned i = first; i < end; ++i)
+    if (Cq* cq = tables().cqs[i].load(std::memory_order_acquire); cq != nullptr) settle(*fabric, *cq, region);
 }
 
 void set_extended_poll(Cq& cq) {

@@ -75,7 +75,7 @@ bool gather_local(Fabric& fabric, const Qp& qp, const SendEntry& entry, iovec* l
     const bool allowed = is_named_to_peer && sges[i].length != 0
                              ? remote_key_allows(fabric.self(), qp.shared->pd, qp.qp_base.qp_num, sges[i].lkey,
                                                  sges[i].addr, sges[i].length, IBV_ACCESS_REMOTE_WRITE, &addr)
-                             : local_key_allows(fabric.self(), qp.shared->pd, sges[i], access, &addr);
+                             : own_key_allows(fabric.self(), qp.shared->pd, sges[i], access, &addr);
     if (!allowed) return false;
     if (sges[i].length != 0) list[(*count)++] = {reinterpret_cast<void*>(addr), sges[i].length};
   }
@@ -148,12 +148,8 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
     const auto status = static_cast<ibv_wc_status>(bind_window(qp, entry));
     return status == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, status);
   }
-  if (entry.opcode == IBV_WR_LOCAL_INV) {
-    if (invalidate_key(fabric.self(), qp.shared->pd, qp.base()->qp_num, entry.imm_or_rkey) != 0)
-      return fail_first(qp, IBV_WC_MW_BIND_ERR);
-    quiesce();
-    return succeed(qp);
-  }
+  if (entry.opcode == IBV_WR_LOCAL_INV)
+    return invalidate_own_key(qp, entry.imm_or_rkey) == 0 ? succeed(qp) : fail_first(qp, IBV_WC_MW_BIND_ERR);
   if (!gather_local(fabric, qp, entry, list, &count)) return fail_first(qp, IBV_WC_LOC_PROT_ERR);
   const Message message{fabric, qp, entry, {list, count}, packets_of(*qp.shared, entry.length), kill_at};
   const Reply reply = connected(qp) ? respond(message) : send_datagram(message);

@@ -46,7 +46,7 @@ bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& paylo
   for (const ibv_sge *from = wr.sg_list, *end = from + count; from != end; ++from) {
     if (from->length == 0) continue;
     uint64_t addr = from->addr;
-    if (!inlined && !local_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from->length, from->lkey}, 0, &addr))
+    if (!inlined && !own_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from->length, from->lkey}, 0, &addr))
       return false;
     payload.pieces[payload.count++] = {reinterpret_cast<void*>(addr), from->length};
     length += from->length;
@@ -101,7 +101,7 @@ bool land(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, const Payload& pa
   uint64_t addr = 0;
   if (sink.length < payload.length) return false;
   sink.length = payload.length;
-  if (!local_key_allows(owner, dest.pd, sink, IBV_ACCESS_LOCAL_WRITE, &addr)) return false;
+  if (!receive_key_allows(owner, dest.pd, own.dest_qpn, sink, &addr)) return false;
 
   const uint32_t index = dest.recv_cq % kCqsPerSlot;
   CqShared& cq = owner.cqs[index];

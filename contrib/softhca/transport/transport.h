@@ -74,9 +74,11 @@ void set_extended_poll(Cq& cq);
 
 // Waits until no peer executes anything on memory of this process that it began before the call (layout.h, MrEntry).
 void quiesce();
-// Messages in this range of this process's memory that wait in completions to be polled are put in place now, for it is about
-// to be the program's own again.
-void settle_landings(uint64_t addr, uint64_t length);
+// The same for what it has begun by the key that this entry of this process's has had.
+void quiesce(const MrEntry& entry);
+// Messages for the memory of this entry that wait in completions to be polled are put in place now, for it is about to be the
+// program's own again.
+void settle_landings(const MrEntry& entry);
 
 // --- The engine's duties for what peers left in this slot
 

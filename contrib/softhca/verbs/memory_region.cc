@@ -71,6 +71,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   entry.iova = iova;
   entry.length = length;
   entry.addr = addr;
+  entry.users.store(0, std::memory_order_relaxed);
   entry.key.store(key, std::memory_order_seq_cst);
 
   static_cast<Pd*>(pd)->users.fetch_add(1);
@@ -156,8 +157,9 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
 
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
   entry.key.store(0, std::memory_order_seq_cst);
-  quiesce();
-  settle_landings(entry.addr, entry.length);
+  quiesce(entry);
+  settle_landings(entry);
+  entry.users.store(0, std::memory_order_relaxed);
   if (moves) {
     entry.addr = where;
     entry.length = length;
@@ -182,8 +184,8 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   if (has_windows(mine->index)) return EBUSY;
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
   entry.key.store(0, std::memory_order_seq_cst);
-  quiesce();
-  settle_landings(entry.addr, entry.length);
+  quiesce(entry);
+  settle_landings(entry);
   release_key(KeyOf::kRegion, mine->index);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   delete mine;

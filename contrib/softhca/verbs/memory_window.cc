@@ -28,15 +28,24 @@ constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE
 constexpr unsigned kWindowAccess =
     kNeedLocalWrite | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
 
+// The window is bound no longer, and its region does not count it. `mutex` is held.
+void unbind(Slot& self, MrEntry& window) {
+  if (window.region != 0) self.mrs[window.region].windows.fetch_sub(1, std::memory_order_relaxed);
+  window.region = 0;
+}
+
 }  // namespace
 
 bool has_windows(uint32_t region) {
   std::lock_guard guard(windows().mutex);
   Slot& self = Fabric::get()->self();
-  return std::any_of(windows().all.begin(), windows().all.end(), [&](const Mw* mw) {
-    const MrEntry& entry = self.mrs[mw->index];
-    return entry.key.load(std::memory_order_acquire) != 0 && entry.region == region;
-  });
+  const std::atomic<uint32_t>& bound = self.mrs[region].windows;
+  if (bound.load(std::memory_order_relaxed) == 0) return false;
+  // A window that a peer has invalidated is still counted.
+  for (const Mw* mw : windows().all)
+    if (MrEntry& entry = self.mrs[mw->index]; entry.region == region && entry.key.load(std::memory_order_acquire) == 0)
+      unbind(self, entry);
+  return bound.load(std::memory_order_relaxed) != 0;
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -67,12 +76,15 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 int dealloc_mw(ibv_mw* mw) {
   if (const int error = in_child()) return error;
   auto* mine = static_cast<Mw*>(mw);
+  Slot& self = Fabric::get()->self();
+  MrEntry& entry = self.mrs[mine->index];
   {
     std::lock_guard guard(windows().mutex);
     std::erase(windows().all, mine);
-    Fabric::get()->self().mrs[mine->index].key.store(0, std::memory_order_seq_cst);
+    entry.key.store(0, std::memory_order_seq_cst);
+    quiesce(entry);
+    unbind(self, entry);
   }
-  quiesce();
   release_key(KeyOf::kWindow, mine->index);
   static_cast<Pd*>(mw->pd)->users.fetch_sub(1);
   delete mine;
@@ -107,8 +119,9 @@ int bind_window(Qp& qp, const SendEntry& request) {
   }
   if (bound) {
     entry.key.store(0, std::memory_order_seq_cst);
-    quiesce();
+    quiesce(entry);
   }
+  unbind(self, entry);
   if (request.bind.length == 0) return IBV_WC_SUCCESS;
   entry.pd = pd;
   entry.access = request.bind.mw_access_flags;
@@ -116,7 +129,9 @@ int bind_window(Qp& qp, const SendEntry& request) {
   entry.iova = (request.bind.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : request.bind.addr;
   entry.length = request.bind.length;
   entry.addr = request.bind.addr;
+  entry.users.store(0, std::memory_order_relaxed);
   entry.region = region;
+  self.mrs[region].windows.fetch_add(1, std::memory_order_relaxed);
   entry.key.store(request.mw_rkey, std::memory_order_seq_cst);
   return IBV_WC_SUCCESS;
 }
@@ -127,6 +142,16 @@ int invalidate_key(Slot& slot, uint32_t pd, uint32_t qpn, uint32_t key) {
   // Only type 2 windows can be invalidated: they have a QP.
   if (entry.qpn == 0 || entry.qpn != qpn || entry.pd != pd) return EINVAL;
   return entry.key.compare_exchange_strong(key, 0) ? 0 : EINVAL;
+}
+
+int invalidate_own_key(const Qp& qp, uint32_t key) {
+  std::lock_guard guard(windows().mutex);
+  Slot& self = Fabric::get()->self();
+  if (const int error = invalidate_key(self, qp.shared->pd, qp.qp_base.qp_num, key)) return error;
+  MrEntry& entry = entry_of_key(self, key);
+  quiesce(entry);
+  unbind(self, entry);
+  return 0;
 }
 
 }  // namespace softhca

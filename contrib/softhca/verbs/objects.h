@@ -145,9 +145,11 @@ std::mutex& lookup_mutex();
 // Executes a request to bind a memory window (IBV_WR_BIND_MW). An ibv_wc_status. SendEntry::rkey is the lkey that the region
 // to bind to had when the request was posted (0 without one): its ibv_mr may be gone by now and is not touched.
 int bind_window(Qp& qp, const SendEntry& entry);
-// Ends a type 2 window of that slot's owner: SEND with invalidate, IBV_WR_LOCAL_INV. `qpn` is the QP of the owner through
-// which it is asked for; it has to be the one that the window was bound through. 0 or an errno.
+// Ends a type 2 window of that slot's owner: SEND with invalidate. `qpn` is the QP of the owner through which it is asked for; it
+// has to be the one that the window was bound through. 0 or an errno.
 int invalidate_key(Slot& slot, uint32_t pd, uint32_t qpn, uint32_t key);
+// The same for a window of this process (IBV_WR_LOCAL_INV): no peer uses it any more when this returns.
+int invalidate_own_key(const Qp& qp, uint32_t key);
 
 // Raises an event on the QP's, CQ's, SRQ's, port's or device's context.
 void raise(Qp& qp, ibv_event_type type);

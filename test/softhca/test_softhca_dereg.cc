@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// To end a region takes as long however many queue pairs, completion queues and windows the process has: as long as no peer has
+// used it, or one queue pair has let them. It is counted, not timed: a child is run one instruction at a time.
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+
+#include "test/softhca/verbs_world.h"
+
+namespace {
+
+using namespace verbs_test;
+
+// What must not differ: less than an instruction for each of kMany.
+constexpr int kFew = 2;
+constexpr int kMany = 400;
+constexpr long kTolerance = kMany - kFew - 1;
+
+using Call = std::function<void()>;
+
+/// Instructions of what `prepare` gives, in a child. A signal is sent before and after it, which costs some.
+long instructions_of(const std::function<Call()>& prepare) {
+  const pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
+    const Call call = prepare();
+    raise(SIGSTOP);
+    call();
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  const auto stops = [&] {
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status)) _exit(1);  // it has told Check why
+    ck_assert(WIFSTOPPED(status));
+    return WSTOPSIG(status);
+  };
+  ck_assert_int_eq(stops(), SIGSTOP);
+  long count = 0;
+  do {
+    ck_assert_int_eq(ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr), 0);
+    ++count;
+  } while (stops() != SIGSTOP);
+  ck_assert_int_eq(kill(child, SIGKILL), 0);
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  return count;
+}
+
+enum Use { kUnused, kWritten, kReceived, kBoundAndUnbound, kUses };
+
+void expect_sent(const World& w, ibv_qp* qp, ibv_send_wr wr) {
+  wr.wr_id = 1;
+  wr.send_flags |= IBV_SEND_SIGNALED;
+  ck_assert_int_eq(World::post(qp, wr), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+}
+
+/// A region that has been used so, in a process with so many objects of each other kind: to be deregistered.
+Call region_with(Use use, int others) {
+  const World w;
+  const auto qps = w.pair();
+  for (int i = 0; i < others; ++i) {
+    ibv_cq* cq = ibv_create_cq(w.context, 1, nullptr, nullptr, 0);
+    ck_assert_ptr_nonnull(cq);
+    ibv_qp_init_attr attr = w.qp_attributes();
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {1, 1, 1, 1, 0};
+    ck_assert_ptr_nonnull(ibv_create_qp(w.pd, &attr));
+    ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_1);
+    ck_assert_ptr_nonnull(mw);
+    ibv_mw_bind bind{1, IBV_SEND_SIGNALED, {w.mr, w.address(0), 64, IBV_ACCESS_REMOTE_WRITE}};
+    ck_assert_int_eq(ibv_bind_mw(qps[0], mw, &bind), 0);
+    w.expect(1, IBV_WC_SUCCESS);
+  }
+  ibv_mr* mr = ibv_reg_mr(w.pd, w.memory.data(), 4096, kAllAccess);
+  ck_assert_ptr_nonnull(mr);
+  ibv_sge list = w.sge(8192, 64);
+  ibv_send_wr wr{};
+  wr.sg_list = &list;
+  wr.num_sge = 1;
+  if (use == kWritten) {
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.wr.rdma = {w.address(0), mr->rkey};
+    expect_sent(w, qps[0], wr);
+  } else if (use == kReceived) {
+    ibv_sge into{w.address(0), 64, mr->lkey};
+    ibv_recv_wr receive{2, nullptr, &into, 1};
+    ibv_recv_wr* bad = nullptr;
+    ck_assert_int_eq(ibv_post_recv(qps[1], &receive, &bad), 0);
+    wr.wr_id = 2;
+    wr.opcode = IBV_WR_SEND;
+    ck_assert_int_eq(World::post(qps[0], wr), 0);
+    w.expect(2, IBV_WC_SUCCESS);
+    w.expect(2, IBV_WC_SUCCESS);
+  } else if (use == kBoundAndUnbound) {
+    ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
+    ck_assert_ptr_nonnull(mw);
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.bind_mw = {mw, ibv_inc_rkey(mw->rkey), {mr, w.address(0), 64, IBV_ACCESS_REMOTE_WRITE}};
+    expect_sent(w, qps[0], wr);
+    const uint32_t key = wr.bind_mw.rkey;
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.invalidate_rkey = key;
+    expect_sent(w, qps[0], wr);
+  }
+  return [mr] { ck_assert_int_eq(ibv_dereg_mr(mr), 0); };
+}
+
+START_TEST(as_much_work_with_few_objects_as_with_many) {
+  const auto use = static_cast<Use>(_i);
+  const long few = instructions_of([use] { return region_with(use, kFew); });
+  const long many = instructions_of([use] { return region_with(use, kMany); });
+  ck_assert_msg(many < few + kTolerance, "%ld instructions with %d objects of each kind, %ld with %d", few, kFew, many,
+                kMany);
+}
+END_TEST
+
+/// Messages that came through several queue pairs, and wait in several completion queues, are all put in place before the region goes.
+START_TEST(messages_of_several_queue_pairs_are_all_put_in_place) {
+  const World w;
+  ibv_mr* mr = ibv_reg_mr(w.pd, w.memory.data(), 4096, kAllAccess);
+  ck_assert_ptr_nonnull(mr);
+  constexpr size_t kReceivers = 3;
+  std::fill_n(w.memory.begin() + 8192, 64, uint8_t{0x77});
+  for (size_t i = 0; i < kReceivers; ++i) {
+    ibv_qp_init_attr attr = w.qp_attributes();
+    attr.recv_cq = ibv_create_cq(w.context, 16, nullptr, nullptr, 0);
+    ibv_qp* sender = w.make_qp();
+    ibv_qp* receiver = ibv_create_qp(w.pd, &attr);
+    ck_assert_ptr_nonnull(receiver);
+    w.connect(sender, receiver);
+    ibv_sge into{w.address(64 * i), 64, mr->lkey};
+    ibv_recv_wr receive{2, nullptr, &into, 1};
+    ibv_recv_wr* bad = nullptr;
+    ck_assert_int_eq(ibv_post_recv(receiver, &receive, &bad), 0);
+    ck_assert_int_eq(w.post_send(sender, 1, 8192, 64), 0);
+    w.expect(1, IBV_WC_SUCCESS);
+  }
+  ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+  for (size_t i = 0; i < 64 * kReceivers; ++i) ck_assert_uint_eq(w.memory[i], 0x77);
+}
+END_TEST
+
+}  // namespace
+
+int main() {
+  if (!verbs_test::have_device()) return 77;
+  return fabric::test::run_suite("softhca_dereg", {{as_much_work_with_few_objects_as_with_many, kUses},
+                                                   messages_of_several_queue_pairs_are_all_put_in_place});
+}

@@ -68,6 +68,9 @@ struct alignas(64) Counters {  // cache lines that no other context writes to
 /// Open MPI's registration cache does so for whatever thread asks.
 inline std::atomic<std::uint64_t> registrations = 0;
 
+/// Reads and writes of an accelerator's memory, by whatever thread.
+inline std::atomic<std::uint64_t> transfers_staged = 0;
+
 struct CounterSpec {
   const char* name;                ///< without the btl_fabric_ in front
   std::uint64_t Counters::*value;  ///< null for one that several threads write

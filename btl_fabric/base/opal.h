@@ -54,6 +54,8 @@ extern "C" {
 #include "opal/mca/pmix/pmix.h"
 #include "opal/threads/thread_usage.h"
 #else
+#include "opal/mca/accelerator/accelerator.h"
+#include "opal/mca/accelerator/base/base.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/mca/threads/thread_usage.h"
 #endif
@@ -95,8 +97,23 @@ inline constexpr auto kModexScope = OPAL_PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = OPAL_PMIX_JOB_SIZE;
 inline constexpr auto kJobSizeType = OPAL_UINT32;
 
-/// The flag of a convertor whose data lie in the memory of an accelerator.
-inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_CUDA;
+/// The flags of a convertor whose data lie in the memory of an accelerator, or in memory that moves between it and the processor's.
+inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_CUDA | CONVERTOR_CUDA_UNIFIED;
+
+/// 4.1 knows of accelerators where it is built for CUDA, and then ob1 keeps their memory from BTLs that have not asked for it.
+inline const char* accelerator_name() noexcept {
+  return "null";
+}
+inline bool has_accelerator() noexcept {
+  return false;
+}
+inline bool is_on_accelerator(const void* /*address*/) noexcept {
+  return false;
+}
+inline bool accelerator_copy(void* to, const void* from, std::size_t size) noexcept {
+  std::memcpy(to, from, size);
+  return true;
+}
 
 /// 4.1 takes for granted what this flag says in 5.0; see below.
 inline constexpr std::uint32_t kRemoteCompletion = 0;
@@ -121,7 +138,32 @@ inline std::string host_name(const opal_proc_t& proc) {
 inline constexpr pmix_scope_t kModexScope = PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = PMIX_JOB_SIZE;
 inline constexpr pmix_data_type_t kJobSizeType = PMIX_UINT32;
-inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_ACCELERATOR;
+inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_ACCELERATOR | CONVERTOR_ACCELERATOR_UNIFIED;
+
+/// Open MPI's name of the kind of accelerator: "cuda", "rocm"; "null" if there is none.
+inline const char* accelerator_name() noexcept {
+  return opal_accelerator_base_selected_component.base_version.mca_component_name;
+}
+
+/// True if Open MPI has found an accelerator.
+inline bool has_accelerator() noexcept {
+  return opal_accelerator.check_addr != nullptr && std::strcmp(accelerator_name(), "null") != 0;
+}
+
+/// True if memory is an accelerator's, or moves between it and the processor's (CUDA calls that managed memory): a device that had
+/// the one place registered would not see the other. Only if there is an accelerator.
+inline bool is_on_accelerator(const void* address) noexcept {
+  int device = MCA_ACCELERATOR_NO_DEVICE_ID;
+  std::uint64_t flags = 0;
+  return opal_accelerator.check_addr(address, &device, &flags) > 0 ||
+         (flags & MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY) != 0;
+}
+
+/// As memcpy, from and to any memory; returns when it is done. False if the accelerator refuses.
+inline bool accelerator_copy(void* to, const void* from, std::size_t size) noexcept {
+  return opal_accelerator.mem_copy(MCA_ACCELERATOR_NO_DEVICE_ID, MCA_ACCELERATOR_NO_DEVICE_ID, to, from, size,
+                                   MCA_ACCELERATOR_TRANSFER_UNSPEC) == OPAL_SUCCESS;
+}
 
 /// 5.0's osc/rdma uses a BTL's put, get and atomics itself only if the BTL says so that they have reached the target's
 /// memory when they are reported complete; otherwise it sends messages instead. Ours have:

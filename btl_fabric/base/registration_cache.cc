@@ -2,6 +2,7 @@
 #include "btl_fabric/base/registration_cache.h"
 
 #include "btl_fabric/base/counter_table.h"
+#include "btl_fabric/base/device_memory.h"
 
 namespace fabric {
 
@@ -131,6 +132,9 @@ mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t 
 
 mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, std::size_t size,
                                                                    std::int32_t access) const noexcept {
+  if (is_on_device(base)) [[unlikely]] {
+    return use_of(access) == RegionUse::kOperations ? &staged_handle : nullptr;
+  }
   if (shared_ != nullptr && size >= shared_least_) {
     Registration* const registration = shared_->hold(base, size, access);
     if (registration != nullptr) {

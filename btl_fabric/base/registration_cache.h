@@ -65,7 +65,8 @@ class RegistrationCache final : private MemoryDevice {
   /// Holds a registration of the user's memory to send from, new or cached, and its key; null if there can be none now.
   [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
   /// Holds a registration for MCA_RCACHE_ACCESS_* `access`; of large memory one with other devices too, if they share_large().
-  /// That of `unregistered` where only this process uses the memory and no region is left; null if there can be none now.
+  /// Where only this process uses the memory: that of `unregistered` if no region is left, `staged_handle` if the memory is an
+  /// accelerator's. Null if there can be none now.
   [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
                                                                 std::int32_t access) const noexcept;
   /// Ends what hold_handle() has begun.

@@ -14,6 +14,7 @@
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
+#include "btl_fabric/mca/staged_transfers.h"
 #include "btl_fabric/path/immediate_sends.h"
 
 namespace fabric {
@@ -84,6 +85,9 @@ int del_procs(mca_btl_base_module_t* btl, size_t count, opal_proc_t** /*procs*/,
     Component::get().directed_sends().send_all_left();  // they name endpoints
     for (size_t i = 0; i < count; ++i) {
       if (endpoints[i] != nullptr && !static_cast<Endpoint*>(endpoints[i])->is_self()) {
+        if (staged_transfers != nullptr) {
+          staged_transfers->forget(endpoints[i]);
+        }
         module_of(btl).endpoints().remove(static_cast<Endpoint*>(endpoints[i]));
       }
     }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "btl_fabric/base/device_memory.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/report.h"
@@ -146,6 +147,9 @@ int Component::progress_everything() noexcept {
   }
   if (connections_->has_upcalls()) [[unlikely]] {
     handle_upcalls();
+  }
+  if (staged_ != nullptr && staged_->has_waiting()) [[unlikely]] {
+    staged_->go_on();
   }
   if (locks_->contexts() > 1) [[unlikely]] {
     return progress_all();
@@ -314,6 +318,9 @@ void Component::take_down() noexcept {
   }
   shared_caches_.clear();
   caches_.clear();
+  may_be_on_device = false;
+  staged_transfers = nullptr;
+  staged_.reset();
   peers_.clear();
   if (const std::unique_ptr<cpc::Trace> trace = std::move(trace_); trace != nullptr) {
     if (Status written = trace->write(); !written) {

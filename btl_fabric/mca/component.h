@@ -18,6 +18,7 @@
 #include "btl_fabric/mca/directed_sends.h"
 #include "btl_fabric/mca/job_reporter.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/staged_transfers.h"
 #include "btl_fabric/mca/top_publisher.h"
 #include "btl_fabric/peer/peer.h"
 #include "common/accounting/context_locks.h"
@@ -120,6 +121,7 @@ class Component {
   [[nodiscard]] Status open_ports(PortChoice choice);
   [[nodiscard]] Status make_modules(const std::vector<UsablePort>& ports, std::vector<PortRefusal>& refusals);
   [[nodiscard]] Status add_modules(const UsablePort& port);
+  void find_accelerator();
   [[nodiscard]] Status share_large_memory();
   [[nodiscard]] Status start_connections();
   [[nodiscard]] Status publish();
@@ -146,6 +148,7 @@ class Component {
   const mca_btl_base_component_t* component_;
   std::optional<ContextLocks> locks_;
   std::optional<DirectedSends> directed_sends_;
+  std::unique_ptr<StagedTransfers> staged_;  ///< what staged_transfers points to
   std::atomic<bool> upcalls_are_handled_ = false;
   ChosenQueues queues_;
   std::vector<SteeringRule> steering_;
@@ -169,7 +172,7 @@ class Component {
   std::chrono::steady_clock::duration goodbyes_took_{0};
   std::size_t ports_ = 0;  ///< that are used; each has a module for every context
   std::size_t active_modules_ = 0;
-  Endpoints* only_port_ = nullptr;                    ///< null if there are several, or contexts
+  Endpoints* only_port_ = nullptr;                    ///< null if there are several, or contexts, or an accelerator
   std::atomic<bool> queues_differ_reported_ = false;  ///< one peer is example enough
 };
 

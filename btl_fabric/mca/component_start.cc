@@ -9,11 +9,13 @@
 #include <span>
 #include <utility>
 
+#include "btl_fabric/base/device_memory.h"
 #include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/port_share.h"
+#include "btl_fabric/mca/rdma.h"
 #include "btl_fabric/mca/report.h"
 #include "btl_fabric/mca/top_publisher.h"
 #include "common/ports/port_paths.h"
@@ -252,8 +254,22 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
     all[i]->set_family(all.subspan(i - i % contexts, contexts));
   }
   ports_ = active_modules_ = modules_.size() / contexts;
-  only_port_ = modules_.size() == 1 ? &modules_.front()->endpoints() : nullptr;
+  find_accelerator();
+  only_port_ = modules_.size() == 1 && staged_ == nullptr ? &modules_.front()->endpoints() : nullptr;
   return share_large_memory();
+}
+
+/// Open MPI has looked for one before it opens BTLs.
+void Component::find_accelerator() {
+  if (!has_accelerator()) {
+    return;
+  }
+  mca_btl_base_module_t functions{};
+  set_rdma_functions(functions);
+  staged_ = std::make_unique<StagedTransfers>(functions, accelerator_copy);
+  staged_transfers = staged_.get();
+  may_be_on_device = true;
+  report_accelerator();
 }
 
 /// For large reads and writes that go over several devices at once; each kMostDevices of them are by themselves.

@@ -7,9 +7,12 @@
 #include <new>
 
 #include "btl_fabric/base/atomic_message.h"
+#include "btl_fabric/base/device_memory.h"
 #include "btl_fabric/base/registration.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/module.h"
+#include "btl_fabric/mca/rdma_call.h"
+#include "btl_fabric/mca/staged_transfers.h"
 #include "btl_fabric/mca/striping.h"
 
 namespace fabric {
@@ -40,17 +43,7 @@ int deregister_mem(mca_btl_base_module_t* /*btl*/, Handle* handle) noexcept {
   return OPAL_SUCCESS;
 }
 
-/// The arguments that all operations have.
-struct Call {
-  mca_btl_base_endpoint_t* endpoint;
-  void* local_address;
-  std::uint64_t remote_address;
-  Handle* local_handle;
-  const Handle* remote_handle;
-  mca_btl_base_rdma_completion_fn_t callback;
-  void* context;
-  void* data;
-};
+using Call = RdmaCall;
 
 /// The endpoint that Open MPI knows and through which the peer's registration can be reached. That is the one Open MPI
 /// gives, unless peers have several devices and put them in different orders.
@@ -149,6 +142,11 @@ int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& cal
   return done(btl, call);
 }
 
+/// True if the memory here is an accelerator's: of what has a handle, that tells.
+bool is_staged(const Call& call) noexcept {
+  return call.local_handle == nullptr ? is_on_device(call.local_address) : call.local_handle == &staged_handle;
+}
+
 /// The request has what all operations have. For whoever holds the lock of the endpoint's context.
 [[gnu::always_inline]] inline int start(Endpoint& endpoint, RdmaRequest* request, RdmaKind kind, size_t size,
                                         const Call& call) noexcept {
@@ -179,6 +177,9 @@ int copy(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, const Call& cal
 [[gnu::always_inline]] inline int transfer(mca_btl_base_module_t* btl, RdmaKind kind, size_t size, int order,
                                            const Call& call) noexcept try {
   Module& module = module_of(btl);
+  if (staged_transfers != nullptr && is_staged(call)) [[unlikely]] {
+    return staged_transfers->start(btl, kind == RdmaKind::kWrite, size, order, call);
+  }
   if (is_for_processor(module, call.endpoint)) {
     return copy(btl, kind, size, call);
   }
@@ -322,6 +323,9 @@ std::uint32_t outstanding(const Endpoint* endpoint, unsigned context) noexcept {
 /// one's endpoint for an operation.
 int flush(mca_btl_base_module_t* /*btl*/, mca_btl_base_endpoint_t* endpoint) noexcept {
   opal_progress();
+  while (staged_transfers != nullptr && !staged_transfers->is_idle()) {
+    opal_progress();
+  }
   for (unsigned context = 0; context < Component::get().locks().contexts(); ++context) {
     while (outstanding(static_cast<Endpoint*>(endpoint), context) > 0) {
       opal_progress();

@@ -277,6 +277,13 @@ void report_fewer_contexts(const ContextRoles& contexts) {
       contexts.transmit, contexts.receive, kMaxPorts);
 }
 
+void report_accelerator() {
+  opal_output_verbose(
+      5, opal_btl_base_framework.framework_output,
+      "btl:fabric: Open MPI has found an accelerator (%s): data go from and to its memory through buffers",
+      accelerator_name());
+}
+
 void report_fewer_paths(unsigned paths) {
   opal_output_verbose(5, opal_btl_base_framework.framework_output,
                       "btl:fabric: %u paths of each port instead of btl_fabric_paths: the ports would be more than %zu",

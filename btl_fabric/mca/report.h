@@ -62,6 +62,8 @@ void report_state(Module& module);
 void report_state(Module& module, const Endpoint& endpoint);
 /// The limits of the module's protocols, a line for each. Only in verbose output.
 void report_limits(const Module& module);
+/// Open MPI has found an accelerator, and what becomes of its memory, at btl_base_verbose 5.
+void report_accelerator();
 /// There are fewer transmit contexts than the user asked for, at btl_base_verbose 5.
 void report_fewer_contexts(const ContextRoles& contexts);
 /// Of those that btl_fabric_paths asks for, at btl_base_verbose 5.

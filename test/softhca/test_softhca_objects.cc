@@ -290,6 +290,81 @@ START_TEST(region_at_another_address) {
 }
 END_TEST
 
+// The memory of a device that its own processor cannot touch at the address that it has.
+START_TEST(region_of_a_file) {
+  World w;
+  const auto qps = w.pair();
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const int file = memfd_create("device", 0);
+  ck_assert_int_eq(ftruncate(file, static_cast<off_t>(3 * page)), 0);
+  void* hidden = mmap(nullptr, 3 * page, PROT_NONE, MAP_SHARED, file, 0);
+  auto* seen = static_cast<uint8_t*>(mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  ck_assert(hidden != MAP_FAILED && seen != MAP_FAILED);
+  const size_t offset = page + 100;
+  const uint64_t address = reinterpret_cast<uint64_t>(hidden) + offset;
+  ibv_mr* mr = ibv_reg_dmabuf_mr(w.pd, offset, page, address, file, kAllAccess);
+  ck_assert_ptr_nonnull(mr);
+  close(file);
+
+  w.memory[0] = 0x5a;
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 1, 1, address + 7, mr->rkey), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+  ck_assert_uint_eq(seen[offset + 7], 0x5a);
+
+  // From there, by its own key.
+  seen[offset + 9] = 0xa5;
+  ibv_sge piece{address + 9, 1, mr->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 2;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {w.address(4096), w.mr->rkey};
+  ck_assert_int_eq(World::post(qps[0], wr), 0);
+  w.expect(2, IBV_WC_SUCCESS);
+  ck_assert_uint_eq(w.memory[4096], 0xa5);
+
+  // By a window, whose addresses are the region's.
+  ibv_mw* mw = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
+  ck_assert_ptr_nonnull(mw);
+  ibv_send_wr bind{};
+  bind.wr_id = 3;
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_mw.mw = mw;
+  bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  bind.bind_mw.bind_info = {mr, address, 64, IBV_ACCESS_REMOTE_WRITE};
+  ck_assert_int_eq(World::post(qps[1], bind), 0);
+  w.expect(3, IBV_WC_SUCCESS);
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 4, 1, address + 11, bind.bind_mw.rkey), 0);
+  w.expect(4, IBV_WC_SUCCESS);
+  ck_assert_uint_eq(seen[offset + 11], 0x5a);
+  ck_assert_int_eq(ibv_dealloc_mw(mw), 0);
+
+  ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+  munmap(hidden, 3 * page);
+  munmap(seen, 3 * page);
+}
+END_TEST
+
+START_TEST(regions_of_files_that_are_refused) {
+  World w;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const int file = memfd_create("device", 0);
+  ck_assert_int_eq(ftruncate(file, static_cast<off_t>(page)), 0);
+  const auto refused = [&](uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+    errno = 0;
+    return ibv_reg_dmabuf_mr(w.pd, offset, length, iova, fd, access) == nullptr ? errno : 0;
+  };
+  ck_assert_int_eq(refused(0, 0, page, file, kAllAccess), EINVAL);
+  ck_assert_int_eq(refused(8, 8, page, file, kAllAccess), EINVAL);  // not at the same place of a page
+  ck_assert_int_eq(refused(0, page, page, -1, kAllAccess), EBADF);
+  ck_assert_int_eq(refused(0, page, page, file, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+  close(file);
+}
+END_TEST
+
 START_TEST(cq_events_hold_the_cq) {
   World w;
   const auto qps = w.pair();
@@ -404,6 +479,8 @@ int main() {
                                                      rereg_changes_bounds,
                                                      wrong_lkey,
                                                      region_at_another_address,
+                                                     region_of_a_file,
+                                                     regions_of_files_that_are_refused,
                                                      cq_events_hold_the_cq,
                                                      unread_events_go_with_the_cq,
                                                      async_events_hold_the_qp,

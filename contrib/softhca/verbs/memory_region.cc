@@ -86,6 +86,32 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   return mr.release();
 }
 
+uint64_t page_size() {
+  static const auto size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// Any file does that can be mapped, such as a memfd: a dma-buf's memory is a device's, and there is none here.
+ibv_mr* register_file(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, unsigned access) {
+  const uint64_t in_page = offset & (page_size() - 1);
+  if (length == 0 || offset + length < offset || in_page != (iova & (page_size() - 1))) return fail(EINVAL);
+  if ((access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)) != 0) return fail(EOPNOTSUPP);
+  if (const int error = SOFTHCA_FAULTY("ibv_reg_dmabuf_mr")) return fail(error);
+  const size_t bytes = in_page + length;
+  void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset - in_page));
+  if (mapping == MAP_FAILED) return fail(errno);
+  ibv_mr* mr = register_memory(pd, static_cast<char*>(mapping) + in_page, length, iova, access);
+  if (mr == nullptr) {
+    const int error = errno;
+    munmap(mapping, bytes);
+    return fail(error);
+  }
+  mr->addr = reinterpret_cast<void*>(offset);  // as libibverbs has it
+  static_cast<Mr*>(mr)->mapping = mapping;
+  static_cast<Mr*>(mr)->mapped_bytes = bytes;
+  return mr;
+}
+
 }  // namespace
 
 uint32_t allocate_key(KeyOf kind, int limit) {
@@ -107,9 +133,8 @@ uint32_t allocate_key(KeyOf kind, int limit) {
 }
 
 bool mapped(uint64_t addr) {
-  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   unsigned char resident = 0;
-  return mincore(reinterpret_cast<void*>(addr & ~(page - 1)), page, &resident) == 0;
+  return mincore(reinterpret_cast<void*>(addr & ~(page_size() - 1)), page_size(), &resident) == 0;
 }
 
 void release_key(KeyOf kind, uint32_t index) {
@@ -131,6 +156,11 @@ SOFTHCA_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, ui
 
 SOFTHCA_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
   return register_memory(pd, addr, length, iova, access);
+}
+
+SOFTHCA_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                         int access) {
+  return register_file(pd, offset, length, iova, fd, static_cast<unsigned>(access));
 }
 
 // The region keeps its keys. While it changes they are not valid; on an error it stays as it was.
@@ -188,6 +218,7 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   settle_landings(entry);
   release_key(KeyOf::kRegion, mine->index);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
+  if (mine->mapping != nullptr) munmap(mine->mapping, mine->mapped_bytes);
   delete mine;
   return 0;
 }

@@ -105,10 +105,12 @@ int bind_window(Qp& qp, const SendEntry& request) {
   if (mw.type == IBV_MW_TYPE_2 && (bound || request.bind.length == 0)) return IBV_WC_MW_BIND_ERR;
 
   uint32_t region = 0;
+  uint64_t addr = 0;
   if (request.bind.length != 0) {
     // The caller's ibv_mr may be gone already; what its key stands for decides (SendEntry::rkey, set when it was posted).
     const MrEntry& whole = entry_of_key(self, request.rkey);
-    const uint64_t offset = request.bind.addr - whole.addr;
+    // A file's region has addresses of its own, and its windows have these.
+    const uint64_t offset = request.bind.addr - (whole.iova != 0 ? whole.iova : whole.addr);
     if (request.rkey == 0 || whole.key.load(std::memory_order_acquire) != request.rkey || whole.region != 0 ||
         whole.pd != pd || (whole.access & IBV_ACCESS_MW_BIND) == 0 || offset > whole.length ||
         request.bind.length > whole.length - offset || (request.bind.mw_access_flags & ~kWindowAccess) != 0)
@@ -116,6 +118,7 @@ int bind_window(Qp& qp, const SendEntry& request) {
     if ((request.bind.mw_access_flags & kNeedLocalWrite) != 0 && (whole.access & IBV_ACCESS_LOCAL_WRITE) == 0)
       return IBV_WC_MW_BIND_ERR;
     region = request.rkey >> 8;
+    addr = whole.addr + offset;
   }
   if (bound) {
     entry.key.store(0, std::memory_order_seq_cst);
@@ -128,7 +131,7 @@ int bind_window(Qp& qp, const SendEntry& request) {
   entry.qpn = mw.type == IBV_MW_TYPE_2 ? qp.base()->qp_num : 0;
   entry.iova = (request.bind.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : request.bind.addr;
   entry.length = request.bind.length;
-  entry.addr = request.bind.addr;
+  entry.addr = addr;
   entry.users.store(0, std::memory_order_relaxed);
   entry.region = region;
   self.mrs[region].windows.fetch_add(1, std::memory_order_relaxed);

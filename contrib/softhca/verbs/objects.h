@@ -47,6 +47,8 @@ struct Pd : ibv_pd {
 struct Mr : ibv_mr {
   uint32_t index;  // of its MrEntry
   std::atomic<uint32_t> users{0};
+  void* mapping = nullptr;  // of a dma-buf's file, page by page
+  size_t mapped_bytes = 0;
 };
 
 struct Mw : ibv_mw {

@@ -28,7 +28,6 @@ SOFTHCA_NO_OBJECT(ibv_import_dm)
 SOFTHCA_NOTHING(ibv_unimport_dm)
 
 // Memory that is not the process's
-SOFTHCA_NO_OBJECT(ibv_reg_dmabuf_mr)
 SOFTHCA_NO_OBJECT(ibv_reg_mr_ex)
 SOFTHCA_NO_OBJECT(ibv_alloc_dmah)
 SOFTHCA_NO_CALL(ibv_dealloc_dmah)

@@ -100,6 +100,10 @@ inline constexpr auto kJobSizeType = OPAL_UINT32;
 /// The flags of a convertor whose data lie in the memory of an accelerator, or in memory that moves between it and the processor's.
 inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_CUDA | CONVERTOR_CUDA_UNIFIED;
 
+/// 4.1 has no flag for what it keeps from BTLs; see below.
+inline constexpr std::uint32_t kAcceleratorGet = 0;
+inline constexpr std::uint32_t kRegistrationOnAccelerator = 0;
+
 /// 4.1 knows of accelerators where it is built for CUDA, and then ob1 keeps their memory from BTLs that have not asked for it.
 inline const char* accelerator_name() noexcept {
   return "null";
@@ -139,6 +143,13 @@ inline constexpr pmix_scope_t kModexScope = PMIX_GLOBAL;
 inline constexpr const char* kJobSizeKey = PMIX_JOB_SIZE;
 inline constexpr pmix_data_type_t kJobSizeType = PMIX_UINT32;
 inline constexpr std::uint32_t kOnAccelerator = CONVERTOR_ACCELERATOR | CONVERTOR_ACCELERATOR_UNIFIED;
+
+/// The flag of a module that reads from and into an accelerator's memory by itself.
+inline constexpr std::uint32_t kAcceleratorGet = MCA_BTL_FLAGS_ACCELERATOR_GET;
+
+/// The flag of a registration of such memory: Open MPI's cache registers the whole of what the program has allocated, and asks the
+/// accelerator whether that is what was registered, or has been freed since.
+inline constexpr std::uint32_t kRegistrationOnAccelerator = MCA_RCACHE_FLAGS_ACCELERATOR_MEM;
 
 /// Open MPI's name of the kind of accelerator: "cuda", "rocm"; "null" if there is none.
 inline const char* accelerator_name() noexcept {

@@ -41,6 +41,7 @@ struct Params {
   int device_atomics = 0;
   int relaxed_ordering = 1;
   int odp = 0;
+  int device_memory_direct = 0;
   int force_mr = 0;
   int read_windows = 1;
   char* queue_costs = nullptr;
@@ -239,6 +240,10 @@ inline constexpr std::array kParamTable = {
         "odp", &Params::odp, 0, 0, 1, 5,
         "1 registers the program's memory on demand (ODP) where the device can: it is not pinned, and counts against no "
         "limit, but pages that the device does not know cost microseconds each. 0 pins it, as buffers of messages always are"),
+    number_param(
+        "device_memory_direct", &Params::device_memory_direct, 0, 0, 1, 5,
+        "1 registers the memory of GPUs with the device where its driver exports it (dma-buf) and ibv_reg_dmabuf_mr takes it, "
+        "so that large messages go from and into it directly; never tried with a GPU. 0: through the processor's memory"),
     number_param("force_mr", &Params::force_mr, 0, 0, 1, 8,
                  "1 registers the local memory of every RDMA operation anew, to exercise that path"),
     number_param(

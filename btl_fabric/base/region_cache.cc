@@ -59,7 +59,9 @@ int RegionCache::register_region(void* context, void* base, size_t size,
     roles |= MemoryRole::kPolledSink;
   }
   if (!cache.register_with_all(*ours, base, size, roles, use_of_region(*registration))) {
-    return OPAL_ERR_OUT_OF_RESOURCE;
+    // The one makes Open MPI's cache give up what nobody uses, until there is nothing, for the sake of the region. An accelerator's memory
+    // can do without one.
+    return (registration->flags & kRegistrationOnAccelerator) != 0 ? OPAL_ERR_NOT_AVAILABLE : OPAL_ERR_OUT_OF_RESOURCE;
   }
   cache.list(*ours);
   gives_away(ours);
@@ -157,9 +159,9 @@ RegionCache::~RegionCache() {
   }
 }
 
-Registration* RegionCache::hold(void* base, std::size_t size, std::int32_t access) const noexcept {
+Registration* RegionCache::hold(void* base, std::size_t size, std::int32_t access, std::uint32_t flags) const noexcept {
   mca_rcache_base_registration_t* registration = nullptr;
-  if (rcache_->rcache_register(rcache_, base, size, 0, access, &registration) != OPAL_SUCCESS) {
+  if (rcache_->rcache_register(rcache_, base, size, flags, access, &registration) != OPAL_SUCCESS) {
     return nullptr;
   }
   takes_over(registration);

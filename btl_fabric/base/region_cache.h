@@ -49,7 +49,9 @@ class RegionCache {
   [[nodiscard]] bool evict() const noexcept { return rcache_->rcache_evict(rcache_); }
 
   /// A region for MCA_RCACHE_ACCESS_* `access`, new or cached, until let_go(). Null if there can be none now.
-  [[nodiscard]] Registration* hold(void* base, std::size_t size, std::int32_t access) const noexcept;
+  /// `flags`: MCA_RCACHE_FLAGS_*.
+  [[nodiscard]] Registration* hold(void* base, std::size_t size, std::int32_t access,
+                                   std::uint32_t flags = 0) const noexcept;
 
  private:
   explicit RegionCache(std::vector<MemoryDevice*> devices) noexcept : devices_(std::move(devices)) {}

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/base/registration_cache.h"
 
+#include <cerrno>
+#include <cstring>
+
 #include "btl_fabric/base/counter_table.h"
 #include "btl_fabric/base/device_memory.h"
+#include "btl_fabric/base/dmabuf.h"
+#include "btl_fabric/base/params.h"
 
 namespace fabric {
 
@@ -22,7 +27,12 @@ bool RegistrationCache::register_region(DeviceMemory& memory, void* base, std::s
   memory.use = use;
   const bool is_users = use != RegionUse::kSends && use != RegionUse::kReceives;
   memory.access = as_wished(access_flags(roles, transport_, reads_by_windows_), roles, is_users, wishes_);
-  memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
+  if (is_on_device(base)) [[unlikely]] {
+    memory.access &= ~static_cast<unsigned>(IBV_ACCESS_ON_DEMAND);
+    memory.mr = register_on_device(base, size, memory.access);
+  } else {
+    memory.mr = ibv_reg_mr(device_->pd.get(), base, size, static_cast<int>(memory.access));
+  }
   if (memory.mr == nullptr && (memory.access & IBV_ACCESS_ON_DEMAND) != 0) {
     // Not all memory can be had on demand: that of other devices and huge pages depend on the driver.
     memory.access &= ~static_cast<unsigned>(IBV_ACCESS_ON_DEMAND);
@@ -133,7 +143,7 @@ mca_rcache_base_registration_t* RegistrationCache::hold(void* base, std::size_t 
 mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, std::size_t size,
                                                                    std::int32_t access) const noexcept {
   if (is_on_device(base)) [[unlikely]] {
-    return use_of(access) == RegionUse::kOperations ? &staged_handle : nullptr;
+    return hold_on_device(base, size, access);
   }
   if (shared_ != nullptr && size >= shared_least_) {
     Registration* const registration = shared_->hold(base, size, access);
@@ -154,6 +164,31 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
   // Without any handle ob1 tries again a few times, and then sends a copy; but its receiver does not always go on then.
   const bool can_wait = use_of(access) == RegionUse::kOperations && !budget_.has(RegionUse::kOperations);
   return can_wait ? &unregistered_handle : nullptr;
+}
+
+/// Not for atomics, and so no window: this process's processor may have to execute them, and osc/rdma looks at windows by itself.
+mca_btl_base_registration_handle_t* RegistrationCache::hold_on_device(void* base, std::size_t size,
+                                                                      std::int32_t access) const noexcept {
+  if (params().device_memory_direct != 0 && has_dmabuf_.load(std::memory_order_relaxed) &&
+      (access & MCA_RCACHE_ACCESS_REMOTE_ATOMIC) == 0) {
+    Registration* const registration = own_->hold(base, size, access, kRegistrationOnAccelerator);
+    if (registration != nullptr) {
+      return &registration->memory.front().handle;
+    }
+  }
+  return use_of(access) == RegionUse::kOperations ? &staged_handle : nullptr;
+}
+
+/// What cannot be is not tried again.
+ibv_mr* RegistrationCache::register_on_device(void* base, std::size_t size, unsigned access) noexcept {
+  ibv_mr* const mr = register_dmabuf(device_->pd.get(), base, size, access);
+  if (mr == nullptr && errno == EOPNOTSUPP && has_dmabuf_.exchange(false)) {
+    opal_output_verbose(5, opal_btl_base_framework.framework_output,
+                        "btl:fabric: the memory of the accelerator (%s) cannot be registered with %s: data go through "
+                        "buffers, as without btl_fabric_device_memory_direct",
+                        accelerator_name(), device_->name.c_str());
+  }
+  return mr;
 }
 
 void RegistrationCache::let_go(mca_btl_base_registration_handle_t* handle) noexcept {

@@ -66,7 +66,7 @@ class RegistrationCache final : private MemoryDevice {
   [[nodiscard]] mca_rcache_base_registration_t* hold(void* base, std::size_t size, std::uint32_t& lkey) const noexcept;
   /// Holds a registration for MCA_RCACHE_ACCESS_* `access`; of large memory one with other devices too, if they share_large().
   /// Where only this process uses the memory: that of `unregistered` if no region is left, `staged_handle` if the memory is an
-  /// accelerator's. Null if there can be none now.
+  /// accelerator's and btl_fabric_device_memory_direct is not wanted, or cannot be. Null if there can be none now.
   [[nodiscard]] mca_btl_base_registration_handle_t* hold_handle(void* base, std::size_t size,
                                                                 std::int32_t access) const noexcept;
   /// Ends what hold_handle() has begun.
@@ -90,6 +90,9 @@ class RegistrationCache final : private MemoryDevice {
         budget_(regions.count, regions.why, [this] { return evict(); }),
         transport_(transport),
         wishes_(wishes) {}
+  [[nodiscard]] mca_btl_base_registration_handle_t* hold_on_device(void* base, std::size_t size,
+                                                                   std::int32_t access) const noexcept;
+  [[nodiscard]] ibv_mr* register_on_device(void* base, std::size_t size, unsigned access) noexcept;
   [[nodiscard]] bool evict() noexcept;
   [[nodiscard]] bool register_region(DeviceMemory& memory, void* base, std::size_t size, MemoryRoles roles,
                                      RegionUse use) noexcept override;
@@ -110,6 +113,7 @@ class RegistrationCache final : private MemoryDevice {
   AtomicTargets atomic_targets_;
   std::unique_ptr<RegionCache> own_;
   std::atomic<bool> is_lost_ = false;
+  std::atomic<bool> has_dmabuf_ = true;  ///< as far as it is known
   ibv_mr no_region_{};                   ///< of what needs none, when the device is gone
   const RegionCache* shared_ = nullptr;  ///< of large memory; null: there is none
   std::size_t shared_least_ = 0;         ///< bytes that are large

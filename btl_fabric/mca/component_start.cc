@@ -240,6 +240,7 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
   }
   locks_.emplace(roles, opal_uses_threads);
   directed_sends_.emplace(*locks_);
+  find_accelerator();
   const std::size_t contexts = roles.count();
   for (const UsablePort& port : ports) {
     if (Status made = add_modules(port); !made) {
@@ -254,7 +255,6 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
     all[i]->set_family(all.subspan(i - i % contexts, contexts));
   }
   ports_ = active_modules_ = modules_.size() / contexts;
-  find_accelerator();
   only_port_ = modules_.size() == 1 && staged_ == nullptr ? &modules_.front()->endpoints() : nullptr;
   return share_large_memory();
 }

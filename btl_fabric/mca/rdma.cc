@@ -8,6 +8,7 @@
 
 #include "btl_fabric/base/atomic_message.h"
 #include "btl_fabric/base/device_memory.h"
+#include "btl_fabric/base/params.h"
 #include "btl_fabric/base/registration.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/module.h"
@@ -147,9 +148,21 @@ bool is_staged(const Call& call) noexcept {
   return call.local_handle == nullptr ? is_on_device(call.local_address) : call.local_handle == &staged_handle;
 }
 
+/// True if it is an accelerator's, and registered: with one device, since no other way to it is known.
+bool is_registered_on_device(const Call& call) noexcept {
+  return staged_transfers != nullptr && call.local_handle != nullptr &&
+         (registration_of(call.local_handle)->flags & kRegistrationOnAccelerator) != 0;
+}
+
 /// The request has what all operations have. For whoever holds the lock of the endpoint's context.
 [[gnu::always_inline]] inline int start(Endpoint& endpoint, RdmaRequest* request, RdmaKind kind, size_t size,
                                         const Call& call) noexcept {
+  const bool on_device = is_registered_on_device(call);
+  if (on_device && registration_of(call.local_handle)->with(endpoint.owner().port().pd) == nullptr) [[unlikely]] {
+    endpoint.owner().path().rdma().requests.put(request);
+    return staged_transfers->start(endpoint.owner().upper_module(), kind == RdmaKind::kWrite, size, MCA_BTL_NO_ORDER,
+                                   call);
+  }
   if (is_striped(size) && call.local_handle != nullptr && call.remote_handle != nullptr && !endpoint.is_self())
       [[unlikely]] {
     const Transfer whole{
@@ -160,7 +173,7 @@ bool is_staged(const Call& call) noexcept {
   }
   request->operation.kind = kind;
   set_local(endpoint, *request, call.local_address, size, call.local_handle);
-  if (endpoint.owner().path().settings().heals && call.remote_handle != nullptr) [[unlikely]] {
+  if (endpoint.owner().path().settings().heals && call.remote_handle != nullptr && !on_device) [[unlikely]] {
     request->local = call.local_handle != nullptr ? registration_of(call.local_handle) : &unregistered;
     request->remote = *call.remote_handle;
   }
@@ -356,6 +369,10 @@ void offer_rdma(mca_btl_base_module_t& module) noexcept {
 }
 
 void fit_rdma(Module& module) noexcept {
+  const bool reads = (module.btl_flags & MCA_BTL_FLAGS_GET) != 0;
+  if (may_be_on_device && reads && params().device_memory_direct != 0) {
+    module.btl_flags |= kAcceleratorGet;
+  }
   // Never MCA_BTL_ATOMIC_SUPPORTS_GLOB, though the processor's atomics and ours may know of each other: of a window on
   // several hosts, osc/rdma would then keep what goes to the same host to itself, and its compare and swap there is a
   // comparison and a copy under a lock that compare and swap of other hosts does not take.

@@ -3,7 +3,7 @@
 // Messages and one-sided operations of two processes from and to the memory of an accelerator:
 //   mpirun -np 2 check_device_memory [--rma]
 // The accelerator is a fake (fake_device.h): whatever touches its memory but mca_accelerator_fake.so dies, and so does what registers it
-// with an RDMA device.
+// with an RDMA device, but as a dma-buf. With NO_DMABUF in the environment there are none of these.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -51,10 +51,29 @@ struct ibv_mr* ibv_reg_mr_iova2(struct ibv_pd* pd, void* address, size_t length,
   return next(pd, address, length, iova, access);
 }
 
+static unsigned dmabuf_regions;
+struct ibv_mr* ibv_reg_dmabuf_mr(struct ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+  struct ibv_mr* (*next)(struct ibv_pd*, uint64_t, size_t, uint64_t, int, int) = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
+  struct ibv_mr* mr = next(pd, offset, length, iova, fd, access);
+  if (mr != NULL) dmabuf_regions++;
+  return mr;
+}
+
+// As CUDA's function of this name. A file has all of the memory, so that only all of it can be asked for.
+static int device_file;
+int cuMemGetHandleForAddressRange(void* handle, unsigned long long address, size_t size, int type,
+                                  unsigned long long flags) {
+  if (getenv("NO_DMABUF") != NULL) return 801;
+  if (address != (uintptr_t)fake_device.base || size != fake_device.size || type != 1 || flags != 0)
+    fail("a dma-buf of another memory is asked for");
+  *(int*)handle = dup(device_file);
+  return 0;
+}
+
 // --- Memory. A place is a buffer of the processor's or of the accelerator's, which has the same number of bytes.
 
 static void make_device(void) {
-  const int file = memfd_create("fake_device", 0);
+  const int file = device_file = memfd_create("fake_device", 0);
   if (file < 0 || ftruncate(file, memory_size) != 0) fail("no memory");
   fake_device.base = mmap(NULL, memory_size, PROT_NONE, MAP_SHARED, file, 0);
   fake_device.view = mmap(NULL, memory_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -233,7 +252,12 @@ int main(int argc, char** argv) {
   const unsigned long long mine = staged();
   unsigned long long all = 0;
   MPI_Reduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (rank == 0) printf("check_device_memory: %llu reads and writes staged, all checks passed\n", all);
+  const unsigned my_regions = dmabuf_regions;
+  unsigned regions = 0;
+  MPI_Reduce(&my_regions, &regions, 1, MPI_UNSIGNED, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (rank == 0)
+    printf("check_device_memory: %llu reads and writes staged, %u regions by dma-buf, all checks passed\n", all,
+           regions);
   MPI_Finalize();
   return 0;
 }

@@ -14,6 +14,17 @@ staged() { on_accelerator fabric 2 "$@" "$programs/check_device_memory" && says 
 case_device_memory() {
   staged --mca btl_base_verbose 5 && says 'Open MPI has found an accelerator (fake)' && says_not ' 0 reads and writes staged'
 }
+# As a dma-buf, which softhca takes; then with an accelerator that has none, and with a device that takes none.
+case_device_memory_direct() {
+  staged --mca btl_fabric_device_memory_direct 1 && says ' 0 reads and writes staged' && says_not ' 0 regions by dma-buf' || return 1
+  NO_DMABUF=1 staged --mca btl_fabric_device_memory_direct 1 -x NO_DMABUF && says_not ' 0 reads and writes staged' &&
+    says ' 0 regions by dma-buf' || return 1
+  case $dev_a in softhca*) ;; *) return 0 ;; esac
+  echo 'fail call=ibv_reg_dmabuf_mr errno=EOPNOTSUPP' > faults
+  new_fabric --devices 2 --faults faults
+  staged --mca btl_fabric_device_memory_direct 1 --mca btl_base_verbose 5 && says_not ' 0 reads and writes staged' &&
+    says ' 0 regions by dma-buf' && says 'cannot be registered with softhca'
+}
 # By writes of the sender's, and in fragments.
 case_device_memory_without_reads() {
   staged --mca btl_fabric_flags 0xB && staged --mca btl_fabric_flags 1 && says ' 0 reads and writes staged'

@@ -53,9 +53,11 @@ class Fabric {
   // The same from memory: false only if the kernel or someone else has noted it, or the slot has a new owner.
   bool believed_alive(unsigned slot, uint32_t incarnation) {
     const Slot* s = peer(slot);
+    return s != nullptr && believed_alive(*s, incarnation);
+  }
+  static bool believed_alive(const Slot& slot, uint32_t incarnation) {
     // `life` first: a new owner clears it after `in_use`.
-    return s != nullptr && life_of(s->header.life.load(std::memory_order_acquire)) != Life::Ended &&
-           owns(s->header, incarnation);
+    return life_of(slot.header.life.load(std::memory_order_acquire)) != Life::Ended && owns(slot.header, incarnation);
   }
   // For who is about to use SlotHeader::pid, which was read before this call. A system call only if that process has no life
   // mark.

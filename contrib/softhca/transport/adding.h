@@ -21,6 +21,12 @@ inline CqEntry* entry_at(Slot& slot, const CqShared& cq, uint32_t number) {
   return reinterpret_cast<CqEntry*>(Fabric::at(slot, offset, sizeof(CqEntry)));
 }
 
+// The same for a queue of this process.
+inline CqEntry& own_entry_at(Fabric& fabric, const CqShared& cq, uint32_t number) {
+  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
+  return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
+}
+
 inline bool full(CqShared& cq, uint32_t tail) {
   if (tail - cq.head_seen < cq.cqe) return false;
   cq.head_seen = cq.head.load(std::memory_order_acquire);

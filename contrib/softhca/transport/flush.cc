@@ -94,6 +94,7 @@ void drop_requests(Qp& qp) {
   sq.unretired = 0;
   sq.wait = SendWait::None;
   sq.peer = nullptr;
+  sq.short_opcodes = 0;
   sq.flushed = false;
   if (!qp.target) {
     RobustGuard guard(qp.shared->lock, fabric->stamp());

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "transport/adding.h"
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/landing.h"
@@ -14,11 +15,6 @@
 
 namespace softhca {
 namespace {
-
-CqEntry& entry_at(Fabric& fabric, const CqShared& cq, uint32_t number) {
-  const uint64_t offset = cq.offset + uint64_t{number & (cq.capacity - 1)} * sizeof(CqEntry);
-  return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
-}
 
 // The payload of an entry; nullptr if there is none, or what another process has written is not sane.
 const uint8_t* payload_of(const CqShared& cq, const CqEntry& entry) {
@@ -88,7 +84,7 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 // Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
 int look(Cq& cq, uint32_t number) {
   if (number == cq.shared->tail.load(std::memory_order_acquire)) return ENOENT;
-  CqEntry& entry = entry_at(*Fabric::get(), *cq.shared, number);
+  CqEntry& entry = own_entry_at(*Fabric::get(), *cq.shared, number);
   {
     std::lock_guard landing(cq.landing_mutex);
     settle(*cq.shared, entry);
@@ -122,7 +118,7 @@ bool is_empty(const CqShared& cq) {
   if (count > 0 && ready != 0) {
     const std::lock_guard landing(cq.landing_mutex);
     for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
-      CqEntry& entry = entry_at(fabric, shared, head + static_cast<uint32_t>(done));
+      CqEntry& entry = own_entry_at(fabric, shared, head + static_cast<uint32_t>(done));
       settle(shared, entry);
       fill(wc[done], entry);
     }
@@ -146,7 +142,7 @@ void settle(Fabric& fabric, Cq& cq, const MrEntry& region) {
   RobustGuard lock(shared.lock, fabric.stamp());  // nobody writes to entries that are polled meanwhile
   const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
   for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail; ++n) {
-    CqEntry& entry = entry_at(fabric, shared, n);
+    CqEntry& entry = own_entry_at(fabric, shared, n);
     if (entry.landing_len == 0 || entry.landing_addr - region.addr >= region.length) continue;
     // A program may have freed the memory of a region that it is about to deregister.
     if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))

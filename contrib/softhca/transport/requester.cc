@@ -243,10 +243,11 @@ bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_status st
     RobustGuard guard(cq.lock, fabric.stamp());
     finish_adding(fabric.self(), cq);
     const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
-    CqEntry* to = next_entry(fabric.self(), cq, tail);
-    if (to == nullptr) return false;
-    fill(*to, qp, request, status);
-    if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
+    // The queue is this process's, and there as long as the QP: nothing about it is to be checked.
+    if (full(cq, tail)) return false;
+    CqEntry& to = own_entry_at(fabric, cq, tail);
+    fill(to, qp, request, status);
+    if (cq.stamped != 0) to.timestamp_ns = Fabric::now_ns();
     cq.tail.store(tail + 1, std::memory_order_seq_cst);
   }
   const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
@@ -291,6 +292,7 @@ void find_peer(Qp& qp) {
   sq.peer = fabric.peer(sq.peer_slot);
   if (sq.peer == nullptr || sq.peer_slot == kHubSlot) return;
   sq.peer_incarnation = sq.peer->header.incarnation.load(std::memory_order_acquire);
+  sq.short_opcodes = short_opcodes(fabric.config(), qp);
   engine::watch(sq.peer_slot, sq.peer_incarnation);
   try_kernel_copy(fabric, *sq.peer);
 }

@@ -75,6 +75,8 @@ struct SendQueue {
   Slot* peer{nullptr};
   unsigned peer_slot{0};
   uint32_t peer_incarnation{0};
+  // Bits of opcodes that may take the short way (short_send.cc): none where something is set or done that is not for it.
+  uint32_t short_opcodes{0};
   uint32_t operations{0};  // executed: input of seeded decisions
   // The link (link/link.h). Of [reaped, head) the last `unanswered` are executed and not completed.
   bool linked{false};

@@ -27,15 +27,13 @@ struct Payload {
 };
 
 // The request may go this way, and next.
-bool may_go(const Config& config, const Qp& qp, const ibv_send_wr& wr) {
+bool may_go(const Qp& qp, const ibv_send_wr& wr) {
   const SendQueue& sq = qp.sq;
-  if (wr.opcode != IBV_WR_SEND && (wr.opcode != IBV_WR_SEND_WITH_IMM || config.personality == Personality::Iwarp))
-    return false;
-  return qp.qp_base.qp_type == IBV_QPT_RC && !sq.linked && config.async_us == 0 &&
+  return static_cast<uint32_t>(wr.opcode) < 32 && (sq.short_opcodes >> wr.opcode & 1) != 0 &&
          !faults::active.load(std::memory_order_relaxed) && sq.head == sq.tail &&
          sq.tail - sq.reaped.load(std::memory_order_acquire) < qp.cap.max_send_wr &&
          qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
-         qp.shared->must_wait.load(std::memory_order_acquire) == 0 && sq.peer != nullptr;
+         qp.shared->must_wait.load(std::memory_order_acquire) == 0;
 }
 
 bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload) {
@@ -54,15 +52,24 @@ bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& paylo
   payload.length = static_cast<uint32_t>(length);
   if (inlined && length > qp.sq.max_inline) return false;
   const Config& config = fabric.config();
-  return length <= config.landing && length <= config.max_message && config.landing != 0;
+  return length <= config.landing && length <= config.max_message;
 }
 
-// Most are in one piece.
+// Most are in one piece, and many have 8 to 16 bytes: two words, which overlap, and no call.
 void copy(const Payload& payload, uint8_t* to) {
-  if (payload.count == 1) [[likely]]
-    std::memcpy(to, payload.pieces[0].iov_base, payload.pieces[0].iov_len);
-  else
-    gather({payload.pieces, payload.count}, to);
+  if (payload.count != 1) [[unlikely]]
+    return gather({payload.pieces, payload.count}, to);
+  const auto* from = static_cast<const uint8_t*>(payload.pieces[0].iov_base);
+  constexpr uint32_t kWord = sizeof(uint64_t);
+  if (payload.length - kWord > kWord) {
+    std::memcpy(to, from, payload.length);
+    return;
+  }
+  uint64_t words[2];
+  std::memcpy(&words[0], from, kWord);
+  std::memcpy(&words[1], from + payload.length - kWord, kWord);
+  std::memcpy(to, &words[0], kWord);
+  std::memcpy(to + payload.length - kWord, &words[1], kWord);
 }
 
 // Holds a lock if there is one.
@@ -160,13 +167,19 @@ bool land(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, const Payload& pa
 
 }  // namespace
 
+uint32_t short_opcodes(const Config& config, const Qp& qp) {
+  if (qp.qp_base.qp_type != IBV_QPT_RC || qp.sq.linked || config.async_us != 0 || config.landing == 0) return 0;
+  constexpr uint32_t kSend = 1U << IBV_WR_SEND;
+  return config.personality == Personality::Iwarp ? kSend : kSend | 1U << IBV_WR_SEND_WITH_IMM;
+}
+
 bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr) {
   Payload payload;
-  if (!may_go(fabric.config(), qp, wr) || !collect(fabric, qp, wr, payload)) return false;
+  if (!may_go(qp, wr) || !collect(fabric, qp, wr, payload)) return false;
   SendQueue& sq = qp.sq;
   const QpShared& own = *qp.shared;
   if (!link_up(fabric, own.port_id) || !link_up(fabric, own.dest_port_id)) return false;
-  if (!fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return false;
+  if (!Fabric::believed_alive(*sq.peer, sq.peer_incarnation)) return false;
   QpShared& dest = sq.peer->qps[index_of_qpn(own.dest_qpn)];
   {
     RobustGuard guard(dest.lock, fabric.stamp());

@@ -140,20 +140,22 @@ constexpr uint8_t kRecvOpcode = 0x80;  // IBV_WC_RECV is 1 << 7: opcodes of rece
 
 enum CqArm : uint32_t { kCqIdle = 0, kCqArmedSolicited = 1, kCqArmed = 2, kCqFired = 3 };  // fired: the event is due
 
+// Who polls looks at `tail` all the time: what others write when they add an entry lies in another cache line, so that they wait for
+// that one only, and once.
 struct alignas(128) CqShared {
-  RobustLock lock;               // held to add an entry, to resize, to destroy
-  std::atomic<uint32_t> in_use;  // owner; who adds an entry checks it under the lock
-  uint32_t capacity;             // entries of the ring, a power of two
-  uint32_t cqe;                  // what the user was given: more entries than this is an overrun
-  uint64_t offset;               // of the ring, in the owner's slot
-  std::atomic<uint32_t> tail;    // who holds the lock
+  RobustLock lock;  // held to add an entry, to resize, to destroy
   // Who holds the lock, while it adds the entry of a request that it has taken from a QP of this slot: `tail` of before << 32 |
   // that QP's index + 1; else 0. If it dies, the next to hold the lock sees from this whether the entry is there.
   std::atomic<uint64_t> adding;
-  std::atomic<uint32_t> armed;    // CqArm: owner sets, who adds an entry fires it
   std::atomic<uint32_t> overrun;  // 1: an entry was lost; 2: and the owner was told
   uint32_t head_seen;             // who holds the lock: a head of before, so that the owner's is seldom looked at
-  uint32_t stamped;               // owner: 1: entries have a time
+  alignas(64) std::atomic<uint32_t> tail;  // who holds the lock
+  std::atomic<uint32_t> in_use;            // owner; who adds an entry checks it under the lock
+  uint32_t capacity;                       // entries of the ring, a power of two
+  uint32_t cqe;                            // what the user was given: more entries than this is an overrun
+  uint64_t offset;                         // of the ring, in the owner's slot
+  std::atomic<uint32_t> armed;             // CqArm: owner sets, who adds an entry fires it
+  uint32_t stamped;                        // owner: 1: entries have a time
   alignas(64) LandingRing landings;
   alignas(64) std::atomic<uint32_t> head;  // owner
   std::atomic<uint64_t> landings_freed;    // owner: the position up to which the ring is free again

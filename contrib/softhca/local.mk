@@ -202,6 +202,7 @@ softhca_tests = \
 	test/softhca/messages.test \
 	test/softhca/objects.test \
 	test/softhca/run.test \
+	test/softhca/storm.test \
 	test/softhca/stores.test \
 	test/softhca/top.test
 TESTS += $(softhca_tests)
@@ -212,12 +213,17 @@ softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
 softhca_test_headers = test/softhca/cm_world.h test/softhca/verbs_world.h test/softhca/xrc_world.h test/unit/check_main.h
 between_headers = test/softhca/between.h test/softhca/two_processes.h $(softhca_test_headers)
 
-check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_stores test/softhca/test_softhca_traffic \
+check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_storm test/softhca/test_softhca_stores \
+	test/softhca/test_softhca_traffic \
 	test/softhca/test_softhca_dlopen \
 	test/softhca/forbid_cma
 test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
 test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_kill_LDADD = $(IBVERBS_LIBS)
+test_softhca_test_softhca_storm_SOURCES = test/softhca/test_softhca_storm.cc test/softhca/storm_board.h test/softhca/storm_link.h \
+	test/softhca/storm_memory.h test/softhca/storm_peer.h test/softhca/storm_verbs.h
+test_softhca_test_softhca_storm_CPPFLAGS = -I$(top_srcdir) $(IBVERBS_CFLAGS)
+test_softhca_test_softhca_storm_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc
 test_softhca_test_softhca_stores_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir)
 test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)

@@ -27,3 +27,16 @@ all_lanes_done() {
   ((${#lane_pids[@]} == 0)) || wait "${lane_pids[@]}"
   lane_pids=()
 }
+
+# beside COMMAND... : runs it in the background, for longer than anything else and without much to do: it takes no lane, and
+# all_lanes_done does not wait for it. all_done does.
+beside() {
+  "$@" &
+  beside_pids+=($!)
+}
+beside_pids=()
+
+all_done() {
+  all_lanes_done
+  ((${#beside_pids[@]} == 0)) || wait "${beside_pids[@]}"
+}

@@ -4,7 +4,7 @@
 # The parts of test/run-all: a function each, part_NAME, which starts what the manifest's file NAME has in this tier. Those that
 # take longest come first.
 
-parts=(debian13 kernel debian13vm asan tsan ledger unit fuzz matrix softhca programs limits nodevice slurm dist nodes packages)
+parts=(storm debian13 kernel debian13vm asan tsan ledger unit fuzz matrix softhca programs limits nodevice slurm dist nodes packages)
 
 # --- What they are made of
 
@@ -277,6 +277,19 @@ stock_on_softhca() {
     on_softhca "${options[@]}" -- "$here/stock/run-stock" --quick --np "$np" \
       --only "$(sed -n "s|/$np\$||p" <<< "$names" | joined ,)" -- "${@:1:$#-2}"
   done
+}
+
+# An hour of processes that are killed, beside all others.
+part_storm() {
+  local name
+  for name in $(wanted storm storm); do
+    step "building test_softhca_storm" make -C "$build/plain" test/softhca/test_softhca_storm
+    beside stormed "$name"
+  done
+}
+stormed() { # NAME
+  (cd "$build/plain" && SOFTHCA_STORM_SECONDS=${SOFTHCA_STORM_SECONDS:-3600} nice -n 15 "$here/$1") > "$build/storm.log" 2>&1
+  verdict $? storm "$1" "$build/storm.log"
 }
 
 # On devices that have less than the component wants.

@@ -179,7 +179,8 @@ contrib/softhca/softhca-run: contrib/softhca/softhca-run.in Makefile
 CLEANFILES += contrib/softhca/softhca-run
 
 dist_man_MANS = contrib/softhca/softhca-ctl.1 contrib/softhca/softhca-run.1 contrib/softhca/softhca.7
-EXTRA_DIST += contrib/softhca/README.md contrib/softhca/PYVERBS.md contrib/softhca/exports.map contrib/softhca/softhca-run.in
+EXTRA_DIST += contrib/softhca/README.md contrib/softhca/FABTESTS.md contrib/softhca/PYVERBS.md contrib/softhca/exports.map \
+	contrib/softhca/softhca-run.in
 
 # The loader wants the .so alone.
 softhca-install-hook:

@@ -156,8 +156,8 @@ class Peer {
            static_cast<unsigned long long>(word));
     uint64_t& last = last_datagram_[words.from];
     const uint64_t this_one = both(words.from_life, sequence);
-    const bool wrapped = words.from_life == last >> 32 && (sequence - last) % kSequences < kSequences / 2;
-    if (this_one <= last && (!wrapped || this_one == last))
+    // Any number may be lost, so that the number wraps: but none comes twice, and none of an earlier life.
+    if (this_one == last || words.from_life < last >> 32)
       fail(*v_.board, v_.name.c_str(), "datagram %#llx of process %u comes behind %#llx",
            static_cast<unsigned long long>(this_one), words.from, static_cast<unsigned long long>(last));
     last = this_one;

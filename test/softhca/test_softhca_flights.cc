@@ -26,7 +26,8 @@ void takes(Clock::duration least, Clock::duration most, const std::function<void
     const auto start = Clock::now();
     act();
     const auto taken = Clock::now() - start;
-    ck_assert_msg(taken >= least - kBegunEarlier, "%lld us, too early", static_cast<long long>(taken / std::chrono::microseconds(1)));
+    ck_assert_msg(taken >= least - kBegunEarlier, "%lld us, too early",
+                  static_cast<long long>(taken / std::chrono::microseconds(1)));
     if (taken < most) return;
     ck_assert_msg(attempt < kAttempts, "%lld us, too late",
                   static_cast<long long>(taken / std::chrono::microseconds(1)));

@@ -133,7 +133,8 @@ int PacketPath::take_batch() noexcept {
 }
 
 /// Full batches have come, `total` completions: takes more if messages wait in the upper layer for send buffers. It tries all of
-/// them again after each call of progress(), so that many buffers for each time make a flood linear, and few make it quadratic.
+/// them again after each call of progress(), which for a flood is most of the work: the more buffers it finds each time, the fewer
+/// times that is.
 [[gnu::noinline]] int PacketPath::poll_for_buffers(int total) noexcept {
   constexpr int kMost = 1024;
   const auto& pools = queues_.send_pools;

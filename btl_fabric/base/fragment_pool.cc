@@ -41,7 +41,6 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
 }
 
 Fragment* FragmentPool::get_spare() noexcept {
-  was_empty_.store(true, std::memory_order_relaxed);
   std::uintptr_t found = spare_;
   if (spares_wanted_ == 0 || found == kOut || !spare_.compare_exchange_strong(found, kOut)) {
     return nullptr;

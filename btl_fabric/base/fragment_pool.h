@@ -56,11 +56,6 @@ class FragmentPool {
     opal_free_list_return(&list_, &fragment->super);
   }
 
-  /// Whether somebody has got none since this was asked last.
-  [[nodiscard]] bool was_empty() noexcept {
-    return was_empty_.load(std::memory_order_relaxed) && was_empty_.exchange(false, std::memory_order_relaxed);
-  }
-
   /// The newest of all that it has made, whether they are in use or not; Fragment::made_before leads to the others.
   [[nodiscard]] Fragment* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
 
@@ -109,7 +104,6 @@ class FragmentPool {
   std::size_t made_ = 0;
   std::atomic<Fragment*> newest_ = nullptr;
   std::atomic<int> spares_wanted_ = 0;
-  std::atomic<bool> was_empty_ = false;
   // The buffer beyond the limit. While it is out, the next one that comes back takes its place.
   static constexpr std::uintptr_t kUnmade = 0;
   static constexpr std::uintptr_t kOut = 1;

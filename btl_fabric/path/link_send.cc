@@ -90,8 +90,8 @@ int Link::post_fragment(LinkQueue& queue, Fragment& fragment) noexcept {
     return 1;
   }
   // If the bytes are in our buffer, an upper layer that left the descriptor to us and asked for no callback is done
-  // now.
-  fragment.callback_due = wants_callback || !owned || in_place;
+  // now. If it waits for a buffer, it is to hear of this one.
+  fragment.callback_due = wants_callback || !owned || in_place || path_.is_short_of_buffers();
   const int result = finished(fragment);
   if (fragment.kind == PacketKind::kMessages) {
     ++counters.packets_coalesced;

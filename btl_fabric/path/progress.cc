@@ -132,17 +132,28 @@ int PacketPath::take_batch() noexcept {
   return take_batch();
 }
 
-/// Full batches have come, `total` completions: takes more if messages wait in the upper layer for send buffers. It tries all of
-/// them again after each call of progress(), which for a flood is most of the work: the more buffers it finds each time, the fewer
-/// times that is.
-[[gnu::noinline]] int PacketPath::poll_for_buffers(int total) noexcept {
-  constexpr int kMost = 1024;
-  const auto& pools = queues_.send_pools;
-  if (std::none_of(pools.begin(), pools.end(), [](const auto& pool) { return pool->was_empty(); })) {
-    return total;
+/// One batch of each completion queue.
+int PacketPath::poll_all() noexcept {
+  int total = 0;
+  const CompletionQueueSet& completion_queues = *queues_.completion_queues;
+  const std::size_t queues = completion_queues.count();
+  for (std::size_t i = 0; i < queues; ++i) {
+    total += poll(completion_queues.queue(i));
   }
-  for (int more = settings_.poll_batch; more == settings_.poll_batch && total < kMost; total += more) {
-    more = poll(queues_.completion_queues->queue(0));
+  return total;
+}
+
+/// Messages wait in the upper layer for send buffers. It sends one for each that it is told of in here (is_short_of_buffers()), and
+/// tries all of them again after each call of progress(): better few calls in which much happens. Ends when the peers are silent
+/// for a moment.
+[[gnu::noinline]] int PacketPath::poll_for_buffers() noexcept {
+  constexpr int kMost = 8192;     // completions: others have messages too
+  constexpr int kPatience = 256;  // times that nothing has come: microseconds. Trying thousands of messages takes longer
+  int total = 0;
+  for (int silent = 0; silent < kPatience && total < kMost && is_short_of_buffers();) {
+    const int more = (ringed_.empty() ? 0 : poll_rings()) + poll_all();
+    silent = more > 0 ? 0 : silent + 1;
+    total += more;
   }
   return total;
 }
@@ -152,14 +163,11 @@ int PacketPath::take_batch() noexcept {
 int PacketPath::progress() noexcept {
   ++epoch_;
   const CompletionQueueSet& completion_queues = *queues_.completion_queues;
-  if (first_to_post_ != nullptr || batch_next_ < batch_end_ || !ringed_.empty() || completion_queues.count() != 1)
-      [[unlikely]] {
+  if (first_to_post_ != nullptr || batch_next_ < batch_end_ || !ringed_.empty() || completion_queues.count() != 1 ||
+      is_short_of_buffers()) [[unlikely]] {
     return progress_everything();
   }
-  int total = poll(completion_queues.queue(0));
-  if (total == settings_.poll_batch) [[unlikely]] {
-    total = poll_for_buffers(total);
-  }
+  const int total = poll(completion_queues.queue(0));
   if (is_more_to_do_) [[unlikely]] {
     do_the_rest();
   }
@@ -175,10 +183,10 @@ int PacketPath::progress_everything() noexcept {
   if (!ringed_.empty()) [[unlikely]] {
     total += poll_rings();
   }
-  const CompletionQueueSet& completion_queues = *queues_.completion_queues;
-  const std::size_t queues = completion_queues.count();
-  for (std::size_t i = 0; i < queues; ++i) {
-    total += poll(completion_queues.queue(i));
+  total += poll_all();
+  if (const unsigned left = short_of_buffers_.load(std::memory_order_relaxed); left > 0) [[unlikely]] {
+    short_of_buffers_.store(left - 1, std::memory_order_relaxed);
+    total += poll_for_buffers();
   }
   if (is_more_to_do_) [[unlikely]] {
     do_the_rest();

@@ -113,12 +113,58 @@ START_TEST(who_waits_for_buffers_gets_all_at_once) {
   complete_all(kBuffers);
   ck_assert_int_eq(bench.path->progress(), kBuffers);
   ck_assert_uint_eq(bench.sends_ended.size(), 2 * kBuffers);
+  ck_assert_int_eq(bench.path->progress(), 0);
 
   send_all(kBuffers);
   complete_all(kBuffers);
   ck_assert_int_eq(bench.path->progress(), kBatch);  // that was then
   while (bench.path->progress() > 0) {
   }
+}
+END_TEST
+
+/// Open MPI sends one more for each that it is told of, and tries all of them after each call of progress(). So it is told of all,
+/// and a flood takes few calls.
+START_TEST(a_flood_goes_on_within_a_call) {
+  constexpr int kBuffers = 12;
+  constexpr int kFlood = 1000;
+  PathBench bench({.queues = "S,256,32,16,16", .max_inline = 0, .most_sends = kBuffers, .poll_batch = 4});
+  const unsigned all = bench.buffers_left();
+  Link& link = bench.connect();
+  const auto send = [&] { return bench.send(link, 0, 200, false); };
+  ck_assert_int_eq(send(), 1);  // nobody wants to hear of it
+  for (int i = 1; i < kBuffers; ++i) {
+    ck_assert_int_eq(send(), 1);
+  }
+  ck_assert(!bench.path->is_short_of_buffers());
+  ck_assert_ptr_null(bench.message());
+  ck_assert(bench.path->is_short_of_buffers());
+
+  int waiting = kFlood;
+  bench.on_sent = [&](int /*status*/) {
+    while (waiting > 0) {
+      Fragment* const fragment = bench.message(0, 200, false);
+      if (fragment == nullptr) {
+        return;
+      }
+      ck_assert_int_eq(link.send(*fragment), OPAL_SUCCESS);  // it is told of this one too
+      --waiting;
+      bench.device.complete_send(bench.pair(link));
+    }
+  };
+  for (int i = 0; i < kBuffers; ++i) {
+    bench.device.complete_send(bench.pair(link));
+  }
+  ck_assert_int_eq(bench.path->progress(), kBuffers);  // they went before anybody was short
+  ck_assert_int_eq(send(), OPAL_SUCCESS);
+  bench.device.complete_send(bench.pair(link));
+  ck_assert_int_eq(bench.path->progress(), kFlood + 1);
+  ck_assert_int_eq(waiting, 0);
+  ck_assert_uint_eq(bench.sends_ended.size(), kFlood + 1);
+  ck_assert_uint_eq(bench.buffers_left(), all);
+  ck_assert_int_eq(send(), 1);  // as at the beginning
+  bench.device.complete_send(bench.pair(link));
+  ck_assert_int_eq(bench.path->progress(), 1);
 }
 END_TEST
 
@@ -417,6 +463,7 @@ END_TEST
 int main() {
   return run_suite("path: completions", {completions_come_in_every_order,
                                          who_waits_for_buffers_gets_all_at_once,
+                                         a_flood_goes_on_within_a_call,
                                          {a_message_with_a_callback_fails, kFirstError, kFirstError + kErrors},
                                          {a_message_without_a_callback_fails, kFirstError, kFirstError + kErrors},
                                          {a_batch_fails, kFirstError, kFirstError + kErrors},

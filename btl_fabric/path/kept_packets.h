@@ -17,7 +17,7 @@ namespace fabric {
 /// Those of a queue. Belongs to whoever holds the context's lock.
 class KeptPackets {
  public:
-  /// For at most `most` packets of at most `size` bytes. Memory for them is taken with the first one.
+  /// For at most `most` packets of at most `size` bytes. Memory for a few is taken with the first one, and more when it is full.
   KeptPackets(std::size_t most, std::size_t size) noexcept : most_(most), longest_(record_bytes(size)) {}
   KeptPackets(const KeptPackets&) = delete;
   KeptPackets& operator=(const KeptPackets&) = delete;
@@ -27,8 +27,8 @@ class KeptPackets {
 
   /// Where the next packet is to be written; null if there is no memory for it, now and from now on.
   [[nodiscard]] std::byte* place() noexcept {
-    if (size_ - end_ < longest_) [[unlikely]] {
-      if (!wrap()) {
+    if (limit_ - end_ < longest_) [[unlikely]] {
+      if (!make_room()) {
         return nullptr;
       }
     }
@@ -43,7 +43,7 @@ class KeptPackets {
   /// A batch ends with the newest packet.
   void end_batch() noexcept {
     if (memory_) {
-      ends_[(first_end_ + ends_count_++) % ends_.size()] = end_;
+      ends_[(first_end_ + ends_count_++) % ends_.size()] = static_cast<std::uint32_t>(end_);
     } else {
       ++batches_before_;
     }
@@ -61,13 +61,14 @@ class KeptPackets {
       assert(ends_count_ == 0);
       begin_ = end_ = 0;  // so that little memory is used again and again
     }
+    set_limit();
   }
 
   /// All that are here, oldest first: see(number, packet, in_ring). Some may have arrived.
   template <class See>
   void for_each(See see) const {
     for (std::size_t at = begin_; at != end_;) {
-      if (begin_ > end_ && at >= begin_ && at == wrapped_at_) {
+      if (is_wrapped() && at >= begin_ && at == wrapped_at_) {
         at = 0;
         continue;
       }
@@ -87,15 +88,22 @@ class KeptPackets {
   static constexpr std::size_t record_bytes(std::size_t length) noexcept {
     return sizeof(Record) + (length + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record);
   }
-  [[nodiscard]] bool wrap() noexcept;
+  /// The newest packets are at the beginning of the memory, and the oldest up to `wrapped_at_`.
+  [[nodiscard]] bool is_wrapped() const noexcept { return begin_ > end_; }
+  /// Of what may be written; with a wrap a byte less than all, so that `begin_` and `end_` are the same when there is nothing.
+  void set_limit() noexcept { limit_ = is_wrapped() ? begin_ - 1 : size_; }
+  [[nodiscard]] bool make_room() noexcept;
+  [[nodiscard]] bool grow() noexcept;
+  void move_to(std::unique_ptr<std::byte[]> larger, std::size_t size) noexcept;
 
   std::unique_ptr<std::byte[]> memory_;
   std::size_t size_ = 0;
+  std::size_t limit_ = 0;
   std::size_t begin_ = 0;  ///< of the oldest
   std::size_t end_ = 0;    ///< behind the newest
   std::size_t wrapped_at_ = 0;
   std::uint32_t batches_before_ = 0;  ///< under way since before there was memory
-  std::vector<std::size_t> ends_;     ///< of the others, a ring
+  std::vector<std::uint32_t> ends_;   ///< of the others, a ring
   std::size_t first_end_ = 0;
   std::size_t ends_count_ = 0;
   const std::size_t most_;

@@ -133,11 +133,6 @@ class PacketPath {
     }
     return fragment;
   }
-  /// Somebody has got none, shortly before: messages wait in the upper layer, which sends the next of them whenever it is told that
-  /// one has gone. Otherwise it tries them all after each call of progress(), and a flood takes time that grows with its square.
-  [[nodiscard]] bool is_short_of_buffers() const noexcept {
-    return short_of_buffers_.load(std::memory_order_relaxed) != 0;
-  }
 
   /// An atomic that has come as a message.
   [[nodiscard]] AtomicReply execute(const AtomicMessage& message) noexcept {
@@ -223,6 +218,11 @@ class PacketPath {
 
   int progress_everything() noexcept;
   int poll(ibv_cq* queue) noexcept;
+  /// Somebody has got none, shortly before: messages wait in the upper layer, which sends the next of them whenever it is told that
+  /// one has gone. Otherwise it tries them all after each call of progress(), and a flood takes time that grows with its square.
+  [[nodiscard]] bool is_short_of_buffers() const noexcept {
+    return short_of_buffers_.load(std::memory_order_relaxed) != 0;
+  }
   int poll_all() noexcept;
   int poll_for_buffers() noexcept;
   int take_batch() noexcept;
@@ -262,11 +262,11 @@ class PacketPath {
   std::vector<SendQueue*> borrowers_;
   std::size_t next_to_give_back_ = 0;  ///< of those
   std::uint64_t epoch_ = 0;
-  static constexpr unsigned kShortFor = 2;      ///< calls of progress(): the next one, and one in which nobody misses any
+  static constexpr unsigned kShortFor = 2;  ///< calls of progress(): the next one, and one in which nobody misses any
   std::atomic<unsigned> short_of_buffers_ = 0;  ///< that many calls more. Set without a lock
-  unsigned depth_ = 0;                ///< of calls, within each other, that call whoever asks
-  bool is_more_to_do_ = false;        ///< for one of the next two, or both
-  bool shared_queues_short_ = false;  ///< of buffers
+  unsigned depth_ = 0;                          ///< of calls, within each other, that call whoever asks
+  bool is_more_to_do_ = false;                  ///< for one of the next two, or both
+  bool shared_queues_short_ = false;            ///< of buffers
   EagerRdma eager_rdma_;
   bool is_lost_ = false;       ///< its device is gone (lost_device.h)
   std::vector<Link*> ringed_;  ///< whose rings are polled; has room for all

@@ -147,8 +147,9 @@ int PacketPath::poll_all() noexcept {
 /// tries all of them again after each call of progress(): better few calls in which much happens. Ends when the peers are silent
 /// for a moment.
 [[gnu::noinline]] int PacketPath::poll_for_buffers() noexcept {
-  constexpr int kMost = 8192;     // completions: others have messages too
-  constexpr int kPatience = 256;  // times that nothing has come: microseconds. Trying thousands of messages takes longer
+  constexpr int kMost = 8192;  // completions: others have messages too
+  constexpr int kPatience =
+      256;  // times that nothing has come: microseconds. Trying thousands of messages takes longer
   int total = 0;
   for (int silent = 0; silent < kPatience && total < kMost && is_short_of_buffers();) {
     const int more = (ringed_.empty() ? 0 : poll_rings()) + poll_all();

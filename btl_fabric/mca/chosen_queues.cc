@@ -51,7 +51,7 @@ Result<ChosenQueues> ChosenQueues::read() {
   return made;
 }
 
-void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& wishes, bool may_xrc) {
+void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& wishes, Xrc xrc) {
   const std::int64_t on_each = contexts();
   const auto modules = static_cast<std::uint64_t>(on_each) * ports.size();
   longest_ = longest_wanted(wishes);
@@ -66,11 +66,11 @@ void ChosenQueues::choose(std::span<const UsablePort> ports, const LimitWishes& 
   std::string shortfall;
   if (level_ != kListGiven) {
     cpc::QueueChoice choice = cpc::choose_level_of_all(rooms);
-    if (choice.is_cached && may_xrc) {
+    if (xrc == Xrc::kOnly || (xrc == Xrc::kToo && choice.is_cached)) {
       for (std::size_t i = 0; i < ports.size(); ++i) {
         rooms[i].has_xrc = ports[i].address.link != Transport::kIwarp && open_xrc_domain(ports[i]).has_value();
       }
-      choice = cpc::choose_level_of_all(rooms);
+      choice = xrc == Xrc::kOnly ? cpc::choose_xrc(rooms) : cpc::choose_level_of_all(rooms);
     }
     level_ = choice.level;
     list_ = cpc::queues_of_level(level_);

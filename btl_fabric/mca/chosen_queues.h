@@ -25,8 +25,9 @@ class ChosenQueues {
   [[nodiscard]] static Result<ChosenQueues> read();
 
   /// Chooses, where that is asked for, by what all ports have room for, and tells the user. Once, before on() and subsets().
-  /// `may_xrc`: the user allows the method that connects X queues.
-  void choose(std::span<const UsablePort> ports, const LimitWishes& wishes, bool may_xrc);
+  /// Whether the user allows the method that connects X queues.
+  enum class Xrc { kNever, kToo, kOnly };
+  void choose(std::span<const UsablePort> ports, const LimitWishes& wishes, Xrc xrc);
 
   [[nodiscard]] const ReceiveQueues& list() const noexcept { return list_; }
   /// What the choice has followed, or that there was none.

@@ -205,7 +205,11 @@ Status Component::open_ports(PortChoice choice) {
   }
   const auto paths = static_cast<unsigned>(params().paths);
   const std::vector<UsablePort> ports = with_paths(scan.ports, paths);
-  queues_.choose(ports, wishes_, (cpcs_ & cpc::set_of(cpc::kXoob.kind)) != 0);
+  const auto xoob = cpc::set_of(cpc::kXoob.kind);
+  queues_.choose(ports, wishes_,
+                 cpcs_ == xoob         ? ChosenQueues::Xrc::kOnly
+                 : (cpcs_ & xoob) != 0 ? ChosenQueues::Xrc::kToo
+                                       : ChosenQueues::Xrc::kNever);
   if (ports.front().paths < paths) {
     report_fewer_paths(ports.front().paths);
   }

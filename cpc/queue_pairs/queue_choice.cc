@@ -232,6 +232,19 @@ QueueChoice choose_level_of_all(std::span<const QueueRoom> rooms) {
   return all;
 }
 
+QueueChoice choose_xrc(std::span<const QueueRoom> rooms) {
+  if (!std::all_of(rooms.begin(), rooms.end(), [](const QueueRoom& room) { return room.has_xrc; })) {
+    return choose_level_of_all(rooms);
+  }
+  QueueChoice choice;
+  choice.level = kXrcLevel;
+  choice.why = "only a method that connects X queues is allowed";
+  for (const QueueRoom& room : rooms) {
+    choice.shortfall = choice.shortfall.empty() ? shortfall(queues_of_level(kXrcLevel), room) : choice.shortfall;
+  }
+  return choice;
+}
+
 ReceiveQueues within_memory(const ReceiveQueues& queues, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(queues, room.link, room.settings);
   const std::uint64_t shared = demand.shared.sum();

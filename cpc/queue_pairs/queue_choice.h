@@ -88,6 +88,9 @@ struct QueueChoice {
 /// room, and XRC.
 [[nodiscard]] QueueChoice choose_level_of_all(std::span<const QueueRoom> rooms);
 
+/// The same if only X queues can be connected: those, if every port has XRC. If not, what is chosen cannot be used.
+[[nodiscard]] QueueChoice choose_xrc(std::span<const QueueRoom> rooms);
+
 /// Fewer connections than these are of no use.
 inline constexpr std::int64_t kFewestConnections = 2;
 

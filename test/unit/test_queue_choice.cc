@@ -178,6 +178,22 @@ START_TEST(x_queues_where_nothing_else_has_room) {
 END_TEST
 
 /// Never over a limit, with or without XRC, and X queues only where there is no room otherwise.
+/// Even where there is room for others.
+START_TEST(x_queues_are_chosen_where_nothing_else_can_be_connected) {
+  const QueueRoom with_xrc = xrc_room(2, 4, 1000);
+  ck_assert_uint_eq(choose({with_xrc}).level, 0);
+  const QueueChoice choice = choose_xrc(std::vector{with_xrc, with_xrc});
+  ck_assert_uint_eq(choice.level, kXrcLevel);
+  ck_assert(choice.shortfall.empty() && !choice.is_cached);
+  QueueRoom without = with_xrc;
+  without.has_xrc = false;
+  ck_assert_uint_eq(choose_xrc(std::vector{with_xrc, without}).level, 0);
+  QueueRoom small = with_xrc;
+  small.memory = 1;
+  ck_assert(!choose_xrc(std::vector{with_xrc, small, with_xrc}).shortfall.empty());
+}
+END_TEST
+
 START_TEST(x_queues_fit) {
   int chosen = 0;
   int cached = 0;
@@ -221,5 +237,6 @@ int main() {
   return fabric::test::run_suite(
       "queue_choice", {each_level_has_some_of_the_queues_before, a_message_has_a_place_in_every_subset,
                        few_peers_have_receives_of_their_own, what_is_chosen_fits, long_messages_keep_their_queue,
-                       two_processes_have_the_same_queues, x_queues_where_nothing_else_has_room, x_queues_fit});
+                       two_processes_have_the_same_queues, x_queues_where_nothing_else_has_room,
+                       x_queues_are_chosen_where_nothing_else_can_be_connected, x_queues_fit});
 }

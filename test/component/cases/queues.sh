@@ -106,6 +106,11 @@ case_queues_auto_takes_x_queues() {
     of_many 8 --set max_qps=24 -- "$check" $small && says 'make room for others' && says_not "$share_pairs" && # X queues have no room either
     of_many 8 --set max_qps=40 -- --mca osc rdma "$check" --rma --max 65536 && says "the 8 $share_pairs"
 }
+case_queues_auto_takes_x_queues_for_xoob_alone() { # which connects nothing else
+  need_xrc
+  fabric 4 --mca btl_base_verbose 1 --mca btl_fabric_cpc_include xoob "$check" $small && says 'checks passed' &&
+    says 'only a method that connects X queues is allowed'
+}
 case_queues_auto_takes_x_queues_by_two_ports() {
   need_xrc
   of_many 8 --devices 2 --set max_qps=40 -- "$check" $small && says "the 8 $share_pairs"

@@ -243,14 +243,13 @@ class PathBench final : private PathEvents {
   /// Buffers of a queue that can be had now, if there is a limit.
   [[nodiscard]] unsigned buffers_left(std::size_t queue = 0) {
     std::vector<Fragment*> all;
-    while (Fragment* one = path->get_send(queue)) {
+    FragmentPool& pool = *path->queues().send_pools[queue];  // the path itself would take note that there are none left
+    while (Fragment* one = pool.get()) {
       all.push_back(one);
     }
     for (Fragment* one : all) {
       put_back(one);
     }
-    path->progress();
-    path->progress();  // it has forgotten by now that somebody got none
     return static_cast<unsigned>(all.size());
   }
 

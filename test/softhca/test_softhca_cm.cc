@@ -182,6 +182,15 @@ START_TEST(test_killed_peer) {
 }
 END_TEST
 
+// PATH_GIVEN: what the subnet manager's paths have: service level, and whether the LIDs of both ports are their second.
+void check_path(const ibv_ah_attr& way) {
+  if (!is("ib")) return;
+  const char* const path = getenv("PATH_GIVEN");
+  const std::string is_now =
+      std::to_string(way.sl) + ' ' + std::to_string(way.src_path_bits) + ' ' + std::to_string(way.dlid & 1U);
+  ck_assert_str_eq(is_now.c_str(), path != nullptr ? path : is_now.c_str());
+}
+
 START_TEST(test_without_a_qp_on_the_id) {
   // The user makes and moves the QPs, with what rdma_init_qp_attr says, and completes the connection himself.
   if (is("iwarp")) return;
@@ -199,6 +208,7 @@ START_TEST(test_without_a_qp_on_the_id) {
       a.qp_state = state;
       int mask = 0;
       OK(rdma_init_qp_attr(id, &a, &mask));
+      if (state == IBV_QPS_RTR) check_path(a.ah_attr);
       ck_assert_int_eq(ibv_modify_qp(qp, &a, mask), 0);
     }
   };

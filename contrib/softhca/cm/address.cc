@@ -114,6 +114,11 @@ uint32_t port_with_address(Fabric& fabric, const sockaddr* address) {
   return port_with_gid(fabric, gid);
 }
 
+uint16_t path_lid(Fabric& fabric, uint32_t port_id) {
+  const Config& config = fabric.config();
+  return static_cast<uint16_t>(lid_of(fabric, port_id) + (config.sm_path & ((1U << config.lmc) - 1)));
+}
+
 unsigned gid_index(const Config& config) {
   return config.personality == Personality::Roce ? 3 : 0;
 }

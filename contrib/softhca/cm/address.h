@@ -29,6 +29,9 @@ void from_bytes(sockaddr_storage* address, int family, const uint8_t bytes[16], 
 // The port of the fabric that has this address; 0: none.
 uint32_t port_with_address(Fabric& fabric, const sockaddr* address);
 
+// InfiniBand: the LID of a port that its subnet manager's paths have.
+uint16_t path_lid(Fabric& fabric, uint32_t port_id);
+
 // The entry of the GID table that connections use: RoCE v2 over IPv4.
 unsigned gid_index(const Config& config);
 

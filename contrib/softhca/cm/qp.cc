@@ -201,7 +201,9 @@ void fill_address_vector(Id& id, ibv_ah_attr* ah) {
   *ah = {};
   ah->port_num = id.port_num;
   if (f.config().personality == Personality::Ib) {
-    ah->dlid = lid_of(f, id.peer_port_id);
+    ah->dlid = path_lid(f, id.peer_port_id);
+    ah->src_path_bits = static_cast<uint8_t>(path_lid(f, id.port_id) - lid_of(f, id.port_id));
+    ah->sl = static_cast<uint8_t>(f.config().sm_sl);
     return;
   }
   ah->is_global = 1;

@@ -117,28 +117,15 @@ int resolve_locked(Id& id, const sockaddr* src, const sockaddr* dst, int timeout
   return 0;
 }
 
-int route_locked(Id& id, int timeout_ms) {
-  if (id.state != State::AddrResolved) return EINVAL;
-  ibv_port_attr attr{};
-  if (const int error = ibv_query_port(id.verbs, id.port_num, &attr)) return error;
-  // The subnet manager knows no path to or from a port that is down; Ethernet does not ask anybody.
-  if (fabric().config().personality == Personality::Ib &&
-      (!port_up(fabric(), id.port_id) || !port_up(fabric(), id.peer_port_id))) {
-    id.state = State::RouteQuery;
-    arm(id, milliseconds(timeout_ms), [](Id& i) {
-      i.state = State::AddrResolved;
-      push(i, RDMA_CM_EVENT_ROUTE_ERROR, -ETIMEDOUT);
-    });
-    return 0;
-  }
-  id.path_mtu = static_cast<uint8_t>(attr.active_mtu);
+void give_route(Id& id) {
   if (!iwarp()) {
     ibv_sa_path_rec& path = id.path;
     path = {};
     path.sgid = id.route.addr.addr.ibaddr.sgid;
     path.dgid = id.route.addr.addr.ibaddr.dgid;
-    path.slid = htons(lid_of(fabric(), id.port_id));
-    path.dlid = htons(lid_of(fabric(), id.peer_port_id));
+    path.slid = htons(path_lid(fabric(), id.port_id));
+    path.dlid = htons(path_lid(fabric(), id.peer_port_id));
+    path.sl = static_cast<uint8_t>(fabric().config().personality == Personality::Ib ? fabric().config().sm_sl : 0);
     path.hop_limit = fabric().config().personality == Personality::Roce ? 64 : 0;
     path.traffic_class = id.tos;
     path.reversible = 1;
@@ -153,6 +140,30 @@ int route_locked(Id& id, int timeout_ms) {
   }
   id.state = State::RouteResolved;
   push(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+int route_locked(Id& id, int timeout_ms) {
+  if (id.state != State::AddrResolved) return EINVAL;
+  ibv_port_attr attr{};
+  if (const int error = ibv_query_port(id.verbs, id.port_num, &attr)) return error;
+  id.path_mtu = static_cast<uint8_t>(attr.active_mtu);
+  const Config& config = fabric().config();
+  const uint64_t answer =
+      config.personality == Personality::Ib ? config.sm_us * 1000 : 0;  // Ethernet does not ask anybody
+  // The subnet manager knows no path to or from a port that is down.
+  if (config.personality == Personality::Ib &&
+      (answer >= milliseconds(timeout_ms) || !port_up(fabric(), id.port_id) || !port_up(fabric(), id.peer_port_id))) {
+    id.state = State::RouteQuery;
+    arm(id, milliseconds(timeout_ms), [](Id& i) {
+      i.state = State::AddrResolved;
+      push(i, RDMA_CM_EVENT_ROUTE_ERROR, -ETIMEDOUT);
+    });
+  } else if (answer != 0) {
+    id.state = State::RouteQuery;
+    arm(id, answer, [](Id& i) { give_route(i); });
+  } else {
+    give_route(id);
+  }
   return 0;
 }
 

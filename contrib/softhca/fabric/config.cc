@@ -36,6 +36,7 @@ struct Option {
 constexpr const char* kPersonalities[] = {"ib", "roce", "iwarp"};
 constexpr uint64_t kAnySeed = UINT64_MAX;
 constexpr uint64_t kMaxLmc = 3;
+constexpr uint64_t kMaxServiceLevel = 15;
 constexpr uint64_t kMinute = 60'000'000;
 
 const Option kOptions[] = {
@@ -70,6 +71,12 @@ const Option kOptions[] = {
     {"odp", "yes|no", "memory may be registered on demand, without being there yet (no)", &Config::odp},
     {"sm_lid", nullptr, "LID of the subnet manager that InfiniBand ports report, whoever reaches whom (1)",
      Quantity{&Config::sm_lid, Unit::Lid}},
+    {"sm_sl", nullptr, "service level of the paths that the subnet manager of InfiniBand gives (0)",
+     Number{&Config::sm_sl, 0, kMaxServiceLevel}},
+    {"sm_path", nullptr, "which of the LIDs of both ports these paths have, of lmc (0)",
+     Number{&Config::sm_path, 0, (1U << kMaxLmc) - 1}},
+    {"sm_us", nullptr, "microseconds until it gives one (0); whoever does not wait for so long gets none",
+     Number{&Config::sm_us, 0, kMinute}},
     {"max_message", nullptr, "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
 };
 

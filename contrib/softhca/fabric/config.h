@@ -41,6 +41,9 @@ struct Config {
   unsigned lmc = 0;                 // InfiniBand: a port has 2^lmc LIDs
   bool odp = false;                 // memory may be registered on demand (on-demand paging)
   PerPort sm_lid;                   // InfiniBand: what a port says is the LID of its subnet manager; 0: 1
+  unsigned sm_sl = 0;               // InfiniBand: service level of the paths that the subnet manager gives
+  unsigned sm_path = 0;             // and which of the 2^lmc LIDs of both ports they have
+  uint64_t sm_us = 0;               // how long it takes for one
 };
 
 // Sets one option. What is wrong with it, and what would be right; empty: nothing.

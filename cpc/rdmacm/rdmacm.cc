@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpc/rdmacm/rdmacm.h"
 
-#include <fcntl.h>
 #include <infiniband/ib.h>
 #include <netinet/in.h>
 
@@ -23,28 +22,6 @@ namespace {
 constexpr int kBacklog = 1 << 16;
 /// Port numbers tried from RdmaCmSettings::first_port on: a node has as many processes.
 constexpr unsigned kPortsTried = 1024;
-
-CmEvent to_value(const rdma_cm_event& event) noexcept {
-  CmEvent value;
-  value.type = event.event;
-  value.status = event.status;
-  value.id = event.id;
-  switch (event.event) {
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
-    case RDMA_CM_EVENT_CONNECT_RESPONSE:
-    case RDMA_CM_EVENT_ESTABLISHED:
-    case RDMA_CM_EVENT_REJECTED:
-      if (event.param.conn.private_data != nullptr) {
-        value.private_size = event.param.conn.private_data_len;
-        std::memcpy(value.private_bytes.data(), event.param.conn.private_data, value.private_size);
-      }
-      value.peer_qpn = event.param.conn.qp_num & 0xffffff;
-      break;
-    default:
-      break;
-  }
-  return value;
-}
 
 /// True if an id is bound to a port of ours.
 bool leads_to(const rdma_cm_id& id, const PortContext& port) noexcept {
@@ -93,30 +70,18 @@ Status RdmaCm::start(const CpcContext& context) {
   context_ = context;
   throttle_.emplace(context.loop, context.settings->connect_limit);
   environment_ = {context.loop, nullptr, &*throttle_, &traits(), native_, settings_.resolve_timeout_ms};
-  return open_events();
+  if (Status opened = events_.open(context.loop); !opened) {
+    return opened;
+  }
+  environment_.events = events_.channel();
+  return {};
 }
 
 void RdmaCm::stop() noexcept {
   arrivals_.clear();
   listeners_.clear();
-  watch_.reset();
-  events_.reset();
+  events_.close();
   throttle_.reset();
-}
-
-Status RdmaCm::open_events() {
-  events_.reset(rdma_create_event_channel());
-  if (!events_) {
-    return verbs_failure("the kernel's communication manager cannot be opened (is the module rdma_ucm loaded?)", errno);
-  }
-  const int flags = fcntl(events_->fd, F_GETFL);
-  if (flags < 0 || fcntl(events_->fd, F_SETFL, flags | O_NONBLOCK) < 0) {
-    return verbs_failure("making the communication manager's events non-blocking", errno);
-  }
-  environment_.events = events_.get();
-  watch_ = std::make_unique<Watch>(environment_.loop, events_->fd, Watch::For::kReading, [this] { on_readable(); });
-  watch_->start();
-  return {};
 }
 
 // ---- Listening
@@ -176,7 +141,7 @@ std::optional<InterfaceAddress> RdmaCm::find_ip(const PortContext& port) const {
 Result<CmId> RdmaCm::bound_id(CmEventHandler* context, CmSocketAddress address) const {
   const rdma_port_space space = native_ ? RDMA_PS_IB : RDMA_PS_TCP;
   rdma_cm_id* made = nullptr;
-  if (rdma_create_id(events_.get(), &made, context, space) != 0) {
+  if (rdma_create_id(events_.channel(), &made, context, space) != 0) {
     return verbs_failure("creating an id of the communication manager", errno);
   }
   CmId id(made);
@@ -234,23 +199,6 @@ Result<std::unique_ptr<Channel>> RdmaCm::open(const ChannelIdentity& identity, c
 }
 
 // ---- Events
-
-void RdmaCm::on_readable() {
-  rdma_cm_event* event = nullptr;
-  while (rdma_get_cm_event(events_.get(), &event) == 0) {
-    const CmEvent value = to_value(*event);
-    const rdma_cm_id* const concerned = event->listen_id != nullptr ? event->listen_id : event->id;
-    auto* const handler = static_cast<CmEventHandler*>(concerned->context);
-    // Before anything that may throw or destroy an id, which waits until the id's events are acknowledged.
-    rdma_ack_cm_event(event);
-    handler->on_event(value);
-  }
-  if (errno == ENOMEM) {
-    report_no_memory();  // the events wait in the kernel for the next turn
-  } else if (errno != EAGAIN && errno != EINTR) {
-    watch_->stop();  // it is gone, and would stay readable
-  }
-}
 
 void RdmaCm::on_listener_event(Listener& listener, const CmEvent& event) {
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) {

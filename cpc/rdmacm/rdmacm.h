@@ -13,8 +13,9 @@
 #include <string>
 #include <tuple>
 
+#include "cpc/cm/cm_events.h"
+#include "cpc/cm/cm_ids.h"
 #include "cpc/core/cpc_interface.h"
-#include "cpc/rdmacm/cm_ids.h"
 #include "cpc/rdmacm/rdmacm_channel.h"
 
 namespace fabric::cpc {
@@ -62,8 +63,6 @@ class RdmaCm final : public Cpc, private ChannelHandler {
   };
   using ArrivalKey = std::tuple<ProcessName, std::uint16_t, std::uint16_t, std::uint32_t, std::uint32_t>;
 
-  [[nodiscard]] Status open_events();
-  void on_readable();
   void on_listener_event(Listener& listener, const CmEvent& event);
   void admit(Listener& listener, CmId id, const CmMessage& request, std::uint32_t peer_qpn);
   [[nodiscard]] Status check(const Listener& listener, const CmMessage& request) const;
@@ -82,8 +81,7 @@ class RdmaCm final : public Cpc, private ChannelHandler {
   CpcContext context_;
   std::optional<ConnectThrottle> throttle_;
   CmEnvironment environment_;
-  CmEventChannel events_;
-  std::unique_ptr<Watch> watch_;
+  CmEvents events_;
   std::map<std::uint16_t, std::unique_ptr<Listener>> listeners_;  ///< by port index; ids go before events_
   std::map<ArrivalKey, Arrival> arrivals_;
 };

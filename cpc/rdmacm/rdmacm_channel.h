@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "cpc/cm/cm_ids.h"
 #include "cpc/core/channel.h"
 #include "cpc/loop/connect_throttle.h"
 #include "cpc/loop/event_loop.h"
-#include "cpc/rdmacm/cm_ids.h"
 #include "cpc/rdmacm/cm_message.h"
 
 namespace fabric::cpc {

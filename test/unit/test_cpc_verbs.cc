@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "cpc/cm/cm_ids.h"
 #include "cpc/core/unknown_peers.h"
-#include "cpc/rdmacm/cm_ids.h"
 #include "cpc/rdmacm/rdmacm_channel.h"
 #include "test/unit/verbs_side.h"
 

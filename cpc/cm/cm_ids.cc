@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpc/rdmacm/cm_ids.h"
+#include "cpc/cm/cm_ids.h"
 
 #include <infiniband/ib.h>
 #include <netinet/in.h>

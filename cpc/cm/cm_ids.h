@@ -16,7 +16,6 @@
 #include "common/base/result.h"
 #include "common/ports/gid_choice.h"
 #include "common/ports/process_info.h"
-#include "cpc/rdmacm/cm_message.h"
 
 namespace fabric::cpc {
 

@@ -50,7 +50,7 @@ Status bring_up(const PortContext& port, const QueuePair& own, const QueuePair& 
   attributes.dest_qp_num = other->qp_num;
   attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(std::clamp(port.limits.max_qp_rd_atom, 0, kReadsGranted));
   attributes.min_rnr_timer = port.settings.min_rnr_timer;
-  attributes.ah_attr = path_to(port, port.address);
+  attributes.ah_attr = published_path_to(port, port.address);
   if (Status done = modify(own, attributes,
                            IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                IBV_QP_MIN_RNR_TIMER,

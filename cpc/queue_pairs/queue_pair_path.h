@@ -36,9 +36,9 @@ namespace fabric::cpc {
   return {};
 }
 
-/// The way from `port` to the peer's: on InfiniBand by LID, within the subnet, and by GID too if the port asks for that;
-/// on RoCE by GID.
-[[nodiscard]] inline ibv_ah_attr path_to(const PortContext& port, const PortAddress& peer) {
+/// The way from `port` to the peer's as both have published it: on InfiniBand by LID, within the subnet, and by GID too if the
+/// port asks for that; on RoCE by GID.
+[[nodiscard]] inline ibv_ah_attr published_path_to(const PortContext& port, const PortAddress& peer) {
   constexpr std::uint8_t kHopLimit = 64;
   ibv_ah_attr path{};
   path.port_num = port.port_num;
@@ -56,6 +56,44 @@ namespace fabric::cpc {
     path.grh.flow_label = port.flow_label;
   }
   return path;
+}
+
+/// Null if the subnet administrator was not asked, or has not answered. Progress thread only.
+[[nodiscard]] inline const PathRecord* path_record(const PortContext& port, const Gid& peer) {
+  return port.path_table != nullptr ? port.path_table->find(peer) : nullptr;
+}
+
+/// The same with what the subnet administrator says of our side, as far as it does. A service level that the user has set goes
+/// before. Progress thread only.
+[[nodiscard]] inline ibv_ah_attr path_to(const PortContext& port, const PortAddress& peer) {
+  ibv_ah_attr path = published_path_to(port, peer);
+  if (const PathRecord* const record = path_record(port, peer.gid); record != nullptr) {
+    path.sl = path.sl != 0 ? path.sl : record->service_level;
+    path.static_rate = record->rate;
+    if (!port.path_table->has_own_lids()) {
+      path.src_path_bits = record->path_bits;
+    }
+  }
+  return path;
+}
+
+/// What the peer has to know of the way, as an address of ours that it is told: a queue pair takes only packets that come from
+/// the LID that it sends to, in the packet size that it sends in. Progress thread only.
+[[nodiscard]] inline PortAddress address_for(const PortContext& port, const Gid& peer) {
+  PortAddress address = port.address;
+  if (const PathRecord* const record = path_record(port, peer); record != nullptr) {
+    address.mtu = record->mtu != 0 ? std::min(address.mtu, record->mtu) : address.mtu;
+    if (!port.path_table->has_own_lids()) {
+      address.lid = static_cast<std::uint16_t>(address.lid - port.path_bits + record->path_bits);
+    }
+  }
+  return address;
+}
+
+/// The largest packets that go all the way: the same number on both sides, if the peer has said address_for(). Progress thread
+/// only.
+[[nodiscard]] inline ibv_mtu mtu_to(const PortContext& port, const PortAddress& peer) {
+  return static_cast<ibv_mtu>(std::min(peer.mtu, address_for(port, peer.gid).mtu));
 }
 
 }  // namespace fabric::cpc

@@ -20,6 +20,7 @@
 #include "common/ports/gid_choice.h"
 #include "common/ports/port_address.h"
 #include "cpc/queue_pairs/handshake_slab.h"
+#include "cpc/queue_pairs/path_table.h"
 #include "cpc/queue_pairs/queue_pair_budget.h"
 
 namespace fabric::cpc {
@@ -65,6 +66,8 @@ struct PortContext {
       0;  ///< names it: equal in processes that have it open, different otherwise; travels in xoob's offer
   QueuePairSettings settings;
   QueuePairBudget* budget = nullptr;  ///< of RC queue pairs, the progress thread's; null: there is no limit
+  /// What the subnet administrator says of paths from the port, the progress thread's; null: it is not asked.
+  PathTable* path_table = nullptr;
 };
 
 /// The subset of so many queues that are not X queues; null if there is none.

@@ -287,7 +287,7 @@ Status RcQueuePairs::bring_up(std::size_t index, const TransitionAttributes& att
 Status RcQueuePairs::to_ready_to_receive(ibv_qp* queue_pair, const PortAddress& peer, const QueuePairEnd& end) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, port_.address.mtu));
+  attributes.path_mtu = mtu_to(port_, peer);
   attributes.dest_qp_num = end.qpn;
   attributes.rq_psn = end.psn;
   attributes.max_dest_rd_atomic = clamp_reads(port_.limits.max_qp_rd_atom, kReadsGranted);

@@ -41,7 +41,7 @@ Status to_init(const PortContext& port, ibv_qp* queue_pair, MemoryRoles roles) {
 /// The way to the peer's queue pair, for RTR.
 ibv_qp_attr path_attributes(const PortContext& port, const PortAddress& peer, const QueuePairEnd& end) {
   ibv_qp_attr attributes{};
-  attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, port.address.mtu));
+  attributes.path_mtu = mtu_to(port, peer);
   attributes.dest_qp_num = end.qpn;
   attributes.rq_psn = end.psn;
   attributes.ah_attr = path_to(port, peer);

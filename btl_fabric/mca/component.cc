@@ -217,6 +217,10 @@ int Component::progress_all() noexcept {
       handle(*shortage);
       continue;
     }
+    if (const auto* remark = std::get_if<cpc::Remark>(&upcall)) {
+      report_idle_setting(remark->text);
+      continue;
+    }
     if (std::holds_alternative<cpc::KeepAliveDue>(upcall)) {
       for (const auto& module : modules_) {
         module->endpoints().handle(upcall);

@@ -112,6 +112,7 @@ struct PeerTarget {
   std::uint8_t subset = 0;       ///< the queues of a connection with it: which of PortContext::subsets
   bool was_there = false;        ///< it has been connected before: where nobody listens any more, it is not waited for
   unsigned retry_time_ms = 0;    ///< for as long it is tried again, if that is longer than Settings::retry_time_ms
+  Gid gid{};                     ///< of the peer's port
 };
 
 // ---- main -> progress
@@ -223,6 +224,10 @@ struct Shortage {
   std::string reason;  ///< for a user
   bool is_fatal = false;
 };
+/// Something did not go as the user's parameters want, and the connection comes about all the same. Said once by each CPC.
+struct Remark {
+  std::string text;  ///< for a user
+};
 /// So many connections wait until the port has queue pairs for them, or another port of its device: give idle ones up. Said
 /// whenever the number changes.
 struct RoomWanted {
@@ -233,7 +238,7 @@ struct RoomWanted {
 /// are there. Said again only when it has been taken.
 struct KeepAliveDue {};
 using Upcall = std::variant<PostReceives, Connected, Linked, PeerLeft, Failed, Flushing, QueuePairsGone, AsyncEvent,
-                            Shortage, RoomWanted, KeepAliveDue>;
+                            Shortage, RoomWanted, KeepAliveDue, Remark>;
 
 }  // namespace fabric::cpc
 

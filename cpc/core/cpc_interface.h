@@ -28,6 +28,7 @@ struct CpcContext {
   const ConnectionSettings* settings = nullptr;
   OnRequest on_request;                                 ///< takes the channels that peers open
   std::function<void(std::string reason)> on_shortage;  ///< see Shortage in cpc.h
+  std::function<void(std::string text)> on_remark;      ///< see Remark in cpc.h
 };
 
 /// Progress thread only, except for what says otherwise.

@@ -139,7 +139,8 @@ Status ConnectionManager::Impl::set_up(event_base* loop) {
                    [this](std::unique_ptr<Channel> channel, Message request) {
                      connections_.on_request(std::move(channel), std::move(request));
                    },
-                   [this](std::string reason) { upcalls.push(Shortage{std::move(reason)}); }});
+                   [this](std::string reason) { upcalls.push(Shortage{std::move(reason)}); },
+                   [this](std::string text) { upcalls.push(Remark{std::move(text)}); }});
   return {};
 }
 

@@ -9,6 +9,7 @@ namespace fabric::cpc {
 Result<OobSettings> OobSettings::read(std::string_view name, const CpcParameters& parameters) {
   OobSettings settings;
   settings.priority = parameters.number(std::string(name) + "_priority");
+  settings.resolve_timeout_ms = static_cast<unsigned>(parameters.number("rdmacm_resolve_timeout"));
   const char* const include = parameters.text("oob_if_include");
   const char* const exclude = parameters.text("oob_if_exclude");
   if (include != nullptr && exclude != nullptr) {
@@ -36,7 +37,7 @@ std::string OobSettings::remark() const {
 
 Status Oob::start(const CpcContext& context) {
   remark_ = settings_.remark();
-  auto service = TcpService::start(context, traits(), settings_.addresses);
+  auto service = TcpService::start(context, traits(), settings_.addresses, settings_.resolve_timeout_ms);
   if (!service) {
     return tl::unexpected(std::move(service).error());
   }
@@ -45,13 +46,15 @@ Status Oob::start(const CpcContext& context) {
 }
 
 Status Oob::serve(const PortContext& port) {
-  return port.address.link == Transport::kIwarp
-             ? Status(failure("it connects queue pairs by their numbers, which iWARP does not have"))
-             : Status();
+  if (port.address.link == Transport::kIwarp) {
+    return failure("it connects queue pairs by their numbers, which iWARP does not have");
+  }
+  service_->serve(port);
+  return {};
 }
 
 Result<std::unique_ptr<Channel>> Oob::open(const ChannelIdentity& identity, const PeerTarget& target, Message request) {
-  return service_->open(identity, target.offer, target.same_node, std::move(request));
+  return service_->open(identity, target.offer, target, std::move(request));
 }
 
 Result<std::unique_ptr<Cpc>> make_oob(const CpcParameters& parameters) {

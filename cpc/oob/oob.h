@@ -17,9 +17,10 @@ inline constexpr CpcTraits kOob{CpcKind{1}, "oob", false, false, true};
 /// Of oob and xoob.
 struct OobSettings {
   int priority = 50;
-  AddressFilter addresses;  ///< those of this host that are used
+  unsigned resolve_timeout_ms = 2000;  ///< for a path that the subnet administrator is asked for (path_questions.h)
+  AddressFilter addresses;             ///< those of this host that are used
 
-  /// From NAME_priority, oob_if_include and oob_if_exclude.
+  /// From NAME_priority, rdmacm_resolve_timeout, oob_if_include and oob_if_exclude.
   [[nodiscard]] static Result<OobSettings> read(std::string_view name, const CpcParameters& parameters);
 
   /// Names what the include list has and this host has not, also if nothing is left then. See Cpc.

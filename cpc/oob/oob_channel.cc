@@ -19,9 +19,10 @@ constexpr unsigned kLongestPauseMilliseconds = 8000;
 }  // namespace
 
 OobChannel::OobChannel(OobStreams& streams, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
-                       Message request)
+                       const Gid& to, Message request)
     : streams_(streams),
       opener_(true),
+      to_(to),
       peer_token_(identity.token),
       addresses_(std::move(addresses)),
       request_(std::move(request)) {
@@ -30,10 +31,11 @@ OobChannel::OobChannel(OobStreams& streams, const ChannelIdentity& identity, std
   join();
 }
 
-OobChannel::OobChannel(OobStreams& streams, const JobToken& token, const MessageHeader& request)
-    : streams_(streams), opener_(false) {
-  identity_ = {token,           request.target,     request.sender, request.target_port, request.sender_port,
-               request.attempt, request.incarnation};
+OobChannel::OobChannel(OobStreams& streams, const JobToken& token, const Message& request)
+    : streams_(streams), opener_(false), to_(request.address.gid) {
+  const MessageHeader& header = request.header;
+  identity_ = {token,          header.target,     header.sender, header.target_port, header.sender_port,
+               header.attempt, header.incarnation};
 }
 
 OobChannel::~OobChannel() {
@@ -46,9 +48,29 @@ const CpcTraits& OobChannel::cpc() const noexcept {
   return streams_.environment().cpc;
 }
 
+/// By the time that the peer answers, the path to it is known: nothing else waits for it here.
 void OobChannel::join() {
+  if (PathQuestions* const questions = streams_.environment().questions; questions != nullptr) {
+    asked_ = questions->ask(identity_.self_port, to_, [this] { join_stream(); });
+    if (asked_ != nullptr) {
+      return;
+    }
+  }
+  join_stream();
+}
+
+void OobChannel::join_stream() {
+  asked_.reset();
+  fill_in_address(request_);
   joined_ = std::chrono::steady_clock::now();
   streams_.join(*this, identity_.peer, peer_token_, addresses_);
+}
+
+/// The path is known, if it is ever to be.
+void OobChannel::fill_in_address(Message& message) const {
+  if (const PathQuestions* const questions = streams_.environment().questions; questions != nullptr) {
+    questions->fill_in(identity_.self_port, to_, message.address);
+  }
 }
 
 void OobChannel::on_joined(OobStream& stream, bool is_open) noexcept {
@@ -81,6 +103,7 @@ void OobChannel::send(Message message) {
   }
   const MessageType type = message.header.type;
   message.header = header(type);
+  fill_in_address(message);
   stream_->send(std::move(message));
   confirm_sent_ |= type == MessageType::kConfirm;
   has_answered_ |= type == MessageType::kReply || type == MessageType::kRefuse;

@@ -13,6 +13,7 @@
 #include "cpc/core/message.h"
 #include "cpc/loop/event_loop.h"
 #include "cpc/oob/oob_addresses.h"
+#include "cpc/oob/path_questions.h"
 
 namespace fabric::cpc {
 
@@ -22,13 +23,14 @@ class OobStreams;
 /// Progress thread only. Destroying it closes it; what was sent before is still delivered.
 class OobChannel final : public Channel {
  public:
-  /// A channel that we open: `request` goes over a stream to the peer that is there, or over one to the first of `addresses`
-  /// that answers. While the peer's main thread computes and others wait for the stream's place (PAUSE), it leaves the
-  /// stream and asks again later: the same request once more is the same request (connection_table.h).
-  OobChannel(OobStreams& streams, const ChannelIdentity& identity, std::vector<SocketAddress> addresses,
+  /// A channel that we open: once the path to the port of the peer that has GID `to` is known, `request` goes over a stream to the peer that is
+  /// there, or over one to the first of `addresses` that answers. While the peer's main thread computes and others wait for the
+  /// stream's place (PAUSE), it leaves the stream and asks again later: the same request once more is the same request
+  /// (connection_table.h).
+  OobChannel(OobStreams& streams, const ChannelIdentity& identity, std::vector<SocketAddress> addresses, const Gid& to,
              Message request);
-  /// A channel that a peer has opened by a request with this header.
-  OobChannel(OobStreams& streams, const JobToken& token, const MessageHeader& request);
+  /// A channel that a peer has opened by this request.
+  OobChannel(OobStreams& streams, const JobToken& token, const Message& request);
   ~OobChannel() override;
 
   [[nodiscard]] const CpcTraits& cpc() const noexcept override;
@@ -63,6 +65,8 @@ class OobChannel final : public Channel {
 
  private:
   void join();
+  void join_stream();
+  void fill_in_address(Message& message) const;
   void come_back_later();
   void leave_quietly() noexcept;
 
@@ -76,12 +80,14 @@ class OobChannel final : public Channel {
   bool has_answered_ = false;  ///< of a channel that a peer has opened: REPLY or REFUSE was sent
   bool confirm_sent_ = false;
   bool confirm_read_ = false;
+  const Gid to_;  ///< of the peer's port
   // Of a channel that we open
   JobToken peer_token_{};
   std::vector<SocketAddress> addresses_;
   Message request_;
-  std::unique_ptr<Timer> pause_;  ///< after a PAUSE of the peer's
-  unsigned pauses_ = 0;           ///< how often
+  std::unique_ptr<PathQuestions::Wait> asked_;  ///< while the path is not known
+  std::unique_ptr<Timer> pause_;                ///< after a PAUSE of the peer's
+  unsigned pauses_ = 0;                         ///< how often
   std::chrono::steady_clock::time_point joined_;
   unsigned tried_ms_ = 0;
   bool nobody_listens_ = false;

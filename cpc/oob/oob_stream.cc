@@ -389,7 +389,7 @@ void OobStream::dispatch(Message message) {
 
 /// A peer opens a channel. Over a connection that we have made it takes one of our turns.
 void OobStream::begin(Message request) {
-  auto channel = std::make_unique<OobChannel>(all_, token_, request.header);
+  auto channel = std::make_unique<OobChannel>(all_, token_, request);
   if (!peer_) {
     peer_ = request.header.sender;
     all_.on_known(*this);

@@ -13,6 +13,7 @@
 #include "common/base/identity.h"
 #include "cpc/core/channel.h"
 #include "cpc/oob/oob_stream.h"
+#include "cpc/oob/path_questions.h"
 
 namespace fabric::cpc {
 
@@ -28,7 +29,8 @@ class OobStreams {
     ProcessName self;
     /// How long one without channels stays: links of a pair of processes come about one soon after the other.
     std::chrono::milliseconds idle{1000};
-    OnRequest on_request;  ///< takes the channels that peers open
+    OnRequest on_request;                ///< takes the channels that peers open
+    PathQuestions* questions = nullptr;  ///< of the channels that we open; outlives them. Null: none are asked
   };
   explicit OobStreams(Environment environment);
   ~OobStreams();

@@ -9,9 +9,9 @@
 namespace fabric::cpc {
 
 Result<std::unique_ptr<TcpService>> TcpService::start(const CpcContext& context, const CpcTraits& traits,
-                                                      const AddressFilter& addresses) {
+                                                      const AddressFilter& addresses, unsigned resolve_timeout_ms) {
   assert_on_progress_thread();
-  std::unique_ptr<TcpService> service(new TcpService(context, traits));
+  std::unique_ptr<TcpService> service(new TcpService(context, traits, resolve_timeout_ms));
   auto used = service->choose_addresses(addresses);
   if (!used) {
     return tl::unexpected(std::move(used).error());
@@ -49,18 +49,18 @@ Result<std::vector<HostAddress>> TcpService::choose_addresses(const AddressFilte
 }
 
 Result<std::unique_ptr<Channel>> TcpService::open(const ChannelIdentity& identity, std::span<const std::byte> offer,
-                                                  bool same_node, Message request) {
+                                                  const PeerTarget& target, Message request) {
   assert_on_progress_thread();
   const Result<OobOffer> published = decode_oob_offer(offer);
   if (!published) {
     return tl::unexpected(published.error());
   }
-  std::vector<SocketAddress> addresses = addresses_to_try(*published, local_addresses_, same_node);
+  std::vector<SocketAddress> addresses = addresses_to_try(*published, local_addresses_, target.same_node);
   if (!addresses.empty() && identity.attempt > 0) {
     const std::size_t first = (identity.attempt - 1) % addresses.size();
     std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(first), addresses.end());
   }
-  return std::make_unique<OobChannel>(*streams_, identity, std::move(addresses), std::move(request));
+  return std::make_unique<OobChannel>(*streams_, identity, std::move(addresses), target.gid, std::move(request));
 }
 
 }  // namespace fabric::cpc

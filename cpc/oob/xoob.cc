@@ -21,12 +21,13 @@ Status Xoob::serve(const PortContext& port) {
     return failure("the device has no XRC domain");
   }
   if (!service_) {
-    auto service = TcpService::start(context_, traits(), settings_.addresses);
+    auto service = TcpService::start(context_, traits(), settings_.addresses, settings_.resolve_timeout_ms);
     if (!service) {
       return tl::unexpected(std::move(service).error());
     }
     service_ = std::move(*service);
   }
+  service_->serve(port);
   ports_.push_back({port.index, {port.xrc_domain, port.address.lid, port.address.gid}});
   return {};
 }
@@ -44,7 +45,7 @@ Result<std::unique_ptr<Channel>> Xoob::open(const ChannelIdentity& identity, con
   if (!offer) {
     return tl::unexpected(offer.error());
   }
-  return service_->open(identity, offer->listener, target.same_node, std::move(request));
+  return service_->open(identity, offer->listener, target, std::move(request));
 }
 
 Result<std::unique_ptr<Cpc>> make_xoob(const CpcParameters& parameters) {

@@ -104,7 +104,7 @@ void Process::say(cpc::Upcall upcall) {
 const char* Process::next_upcall() const {
   static constexpr std::array kNames{"PostReceives", "Connected",  "Linked",         "PeerLeft",
                                      "Failed",       "Flushing",   "QueuePairsGone", "AsyncEvent",
-                                     "Shortage",     "RoomWanted", "KeepAliveDue"};
+                                     "Shortage",     "RoomWanted", "KeepAliveDue",   "Remark"};
   static_assert(kNames.size() == std::variant_size_v<cpc::Upcall>);
   return kNames[upcalls_.front().index()];
 }

@@ -303,6 +303,7 @@ class Node {
   }
   void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::Shortage& upcall) { shortages.push_back(upcall.reason); }
+  void on(const cpc::Remark&) {}
   void on(const cpc::RoomWanted& upcall) { room_wanted = upcall.connections; }
   void on(const cpc::KeepAliveDue&) {}
   void on(const cpc::AsyncEvent&) { ck_abort_msg("a fake device has no events"); }

@@ -213,6 +213,7 @@ class VerbsSide : private VerbsPort {
   void on(const cpc::QueuePairsGone&) {}
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
+  void on(const cpc::Remark&) {}
   void on(const cpc::RoomWanted&) {}
   void on(const cpc::KeepAliveDue&) {}
 

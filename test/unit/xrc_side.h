@@ -184,6 +184,7 @@ class XrcSide : private VerbsPort {
   }
   void on(const cpc::AsyncEvent&) {}
   void on(const cpc::Shortage&) {}
+  void on(const cpc::Remark&) {}
   void on(const cpc::RoomWanted&) {}
   void on(const cpc::KeepAliveDue&) {}
 

@@ -56,6 +56,7 @@ struct Params {
   int free_list_inc = 0;
   int pkey = 0;
   int service_level = 0;
+  int path_records = 0;
   int traffic_class = 0;
   int timeout = 0;
   int retry_count = 0;
@@ -288,6 +289,11 @@ inline constexpr std::array kParamTable = {
     number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
                  "Partition key, without regard to the membership bit; 0 uses the first of the port's table"),
     number_param("service_level", &Params::service_level, 0, 0, 15, 4, "InfiniBand service level"),
+    number_param(
+        "path_records", &Params::path_records, 0, 0, 1, 4,
+        "1: connections over TCP between InfiniBand ports take service level (if service_level is 0), LIDs, MTU and rate of the "
+        "path that the subnet administrator gives, which the kernel's communication manager asks once for each pair of "
+        "ports. 0: nobody is asked"),
     number_param(
         "traffic_class", &Params::traffic_class, -1, -1, 255, 4,
         "Traffic class of packets with a global header: on RoCE v2 the IP type of service (DSCP * 4). -1: on RoCE what the "

@@ -233,6 +233,10 @@ void Module::fill_context(const PathQueues& queues, const ChosenQueues& chosen) 
     budget_.emplace(chosen.queue_pairs(port_), each, each * (std::int64_t{job_size()} - 1));
     context_.budget = &*budget_;
   }
+  if (params().path_records != 0 && port_.address.link == Transport::kInfiniBand) {
+    path_table_.emplace(port_.paths > 1);
+    context_.path_table = &*path_table_;
+  }
 }
 
 }  // namespace fabric

@@ -111,6 +111,7 @@ class Module final : public mca_btl_base_module_t {
   std::span<const std::unique_ptr<Module>> family_;
   const cpc::QueueFit fit_;
   std::optional<cpc::QueuePairBudget> budget_;
+  std::optional<cpc::PathTable> path_table_;
   cpc::PortContext context_;
   std::uint64_t max_message_ = 0;
   ProtocolLimits limits_;

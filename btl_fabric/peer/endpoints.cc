@@ -86,6 +86,9 @@ Endpoint* Endpoints::add(opal_proc_t* proc, const cpc::ConnectionKey& key, const
   const cpc::CpcTraits& cpc = *cpc::find_cpc(offer.kind);
   const std::uint8_t subset = cpc.one_way ? std::uint8_t{0} : peer.subset;
   cpc::PeerTarget target{cpc, offer.blob, peer.info.token, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags), subset};
+  if (key.remote_port < peer.info.ports.size()) {
+    target.gid = peer.info.ports[key.remote_port].gid;
+  }
   std::unique_ptr<Endpoint> endpoint;
   if (first != nullptr) {
     endpoint = std::make_unique<Endpoint>(*this, key, std::move(target), *first);

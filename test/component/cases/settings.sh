@@ -136,6 +136,74 @@ case_queue_pairs_are_as_set() {
     "${options[@]}" "$check" $small && says 'checks passed' || return 1
   grep -q 'to rtr' verbs.0 && ! grep 'to rtr' verbs.* | grep -v " $rtr\$" && ! grep 'to rts' verbs.* | grep -v " $rts\$"
 }
+# ways FIELD : the different values that all queue pairs of the last job have, in order.
+ways() { sed -nE "s/^to rtr: .*\b$1 ([0-9]+) .*/\1/p" "$work"/verbs.* | sort -nu | tr '\n' ' '; }
+# have FIELD VALUES
+have() { [ "$(ways "$1")" = "$2 " ] || { echo "$1 is not $2: $(ways "$1")"; return 1; }; }
+# What the subnet manager says of paths, for queue pairs of one process to another and shared ones.
+case_path_records() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has a subnet administrator'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a subnet manager that can be told what to say'; exit 77 ;; esac
+  local on='--mca btl_fabric_path_records 1' queues dlid
+  new_fabric --devices 2 --set sm_sl=5 --set lmc=1 --set sm_path=1
+  for queues in P,4096,64:S,65536,256 X,4096,256:X,65536,64; do
+    watched 2 --mca btl_fabric_receive_queues $queues "$check" $small && says 'checks passed' && have sl 0 && have path_bits 0 || return 1
+    watched 4 $on --mca btl_fabric_receive_queues $queues --mca btl_base_verbose 5 "$check" $small && says 'checks passed' &&
+      says_not 'subnet administrator' && have sl 5 && have path_bits 1 || return 1
+    for dlid in $(ways dlid); do
+      [ $((dlid % 2)) -eq 1 ] || { echo "LIDs of peers: $(ways dlid)"; return 1; }
+    done
+  done
+  watched 2 $on --mca btl_fabric_service_level 3 "$check" $small && says 'checks passed' && have sl 3 && have path_bits 1 || return 1
+  watched 2 $on --mca btl_fabric_paths 2 "$check" $small && says 'checks passed' && have sl 5 && have path_bits '0 1'
+}
+# Only one process has asked: its service level and its LID are others than its peer's, and each sends to where the other sends from.
+case_path_records_on_one_side() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has a subnet administrator'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a subnet manager that can be told what to say'; exit 77 ;; esac
+  new_fabric --devices 1 --set sm_sl=5 --set lmc=1 --set sm_path=1
+  stock watch_verbs.so || return 1
+  rm -f verbs.*
+  # shellcheck disable=SC2016 # for the other bash
+  fabric 2 bash -c 'export LD_PRELOAD=$0${LD_PRELOAD:+:$LD_PRELOAD} WATCH_VERBS=$1 OMPI_MCA_btl_fabric_path_records=$OMPI_COMM_WORLD_RANK
+    exec "${@:2}"' "$programs/watch_verbs.so" "$work/verbs" "$check" $small && says 'checks passed' || return 1
+  # The two ports are one.
+  [ "$(sed -nE 's/^to rtr: .*path_bits ([0-9]) .* sl ([0-9]+) .*/\1 \2/p' verbs.0 | sort -u)" = '0 0' ] &&
+    [ "$(sed -nE 's/^to rtr: .*path_bits ([0-9]) .* sl ([0-9]+) .*/\1 \2/p' verbs.1 | sort -u)" = '1 5' ] &&
+    [ "$(sed -nE 's/^to rtr: .*dlid ([0-9]+) .*/\1/p' verbs.0 | sort -u)" -eq $(($(sed -nE 's/^to rtr: .*dlid ([0-9]+) .*/\1/p' verbs.1 | sort -u) + 1)) ] ||
+    { grep 'to rtr' verbs.*; return 1; }
+}
+case_path_records_elsewhere() {
+  [ "$link" != ib ] || { echo 'SKIP on InfiniBand somebody is asked'; exit 77; }
+  watched 2 --mca btl_fabric_path_records 1 --mca btl_base_verbose 5 "$check" $small && says 'checks passed' &&
+    says_not 'subnet administrator' || return 1
+  [ "$link" = iwarp ] || have sl 0
+}
+# There is no communication manager, no AF_IB, or no answer, at once or after some time: connections come about as they did.
+case_path_records_without_an_answer() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has a subnet administrator'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has faults by rule'; exit 77 ;; esac
+  local on='--mca btl_fabric_path_records 1 --mca btl_fabric_cpc_include oob' why call
+  for why in 'rdma_create_event_channel ENODEV' 'rdma_resolve_addr EAFNOSUPPORT' 'rdma_resolve_route ETIMEDOUT'; do
+    read -r call why <<< "$why"
+    echo "fail call=$call errno=$why" > faults
+    new_fabric --devices 2 --set sm_sl=5 --faults faults
+    watched 4 $on "$check" $small && says 'checks passed' && have sl 0 || return 1
+    says 'the subnet administrator gives no path to a peer' || return 1
+    [ "$(grep -c 'the subnet administrator gives no path' out)" -eq 1 ] || { echo 'not said once'; return 1; }
+  done
+  new_fabric --devices 2 --set sm_sl=5 --set sm_us=10000000
+  watched 4 $on --mca btl_fabric_rdmacm_resolve_timeout 300 "$check" $small && says 'checks passed' && have sl 0 &&
+    says 'the subnet administrator gives no path to a peer (RDMA_CM_EVENT_ROUTE_ERROR'
+}
+# While an answer takes its time, processes fork, and jobs end.
+case_path_records_slowly() {
+  [ "$link" = ib ] || { echo 'SKIP only InfiniBand has a subnet administrator'; exit 77; }
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a subnet manager that can be told what to say'; exit 77 ;; esac
+  new_fabric --devices 2 --set sm_sl=5 --set sm_us=200000
+  export OMPI_MCA_btl_fabric_path_records=1
+  watched 8 "$check" --max 4096 --flood 100 && says 'checks passed' && have sl 5 && forks exec && leaves abort 5 && leaves exit 5
+}
 # registered MASK [MASK] : regions that have one of the first flags, and then all of the second.
 registered() {
   cat verbs.* | awk '$1 == "mr:" { print $3 }' | while read -r access; do

@@ -34,8 +34,9 @@ Reply respond(const Message& message);
 // The same for UD; it never fails, except for what is wrong here.
 Reply send_datagram(const Message& message);
 
-// iWARP: a QP that fails, or is closed, takes the other side's with it (Qp::sq_mutex held).
-void close_connection(Fabric& fabric, Qp& qp);
+// iWARP: a QP that fails, or is closed, takes the other side's with it, which gets `events` (QpEventBits) besides. Qp::sq_mutex
+// held.
+void close_connection(Fabric& fabric, Qp& qp, uint32_t events = 0);
 
 // FETCH_ADD and CMP_SWAP on an address in the owner's memory; *before: what was there.
 [[nodiscard]] Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,

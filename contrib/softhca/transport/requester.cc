@@ -140,8 +140,7 @@ void succeed(Qp& qp) {
   (void)retire_first(qp, IBV_WC_SUCCESS);
 }
 
-// `lost`: what becomes of it where the responder's last answer does not arrive.
-void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_status lost = IBV_WC_SUCCESS) {
+void execute(Fabric& fabric, Qp& qp, SendEntry& entry) {
   iovec list[kMaxPieces];
   unsigned count = 0;
   if (entry.opcode == IBV_WR_BIND_MW) {
@@ -151,7 +150,7 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
   if (entry.opcode == IBV_WR_LOCAL_INV)
     return invalidate_own_key(qp, entry.imm_or_rkey) == 0 ? succeed(qp) : fail_first(qp, IBV_WC_MW_BIND_ERR);
   if (!gather_local(fabric, qp, entry, list, &count)) return fail_first(qp, IBV_WC_LOC_PROT_ERR);
-  const Message message{fabric, qp, entry, {list, count}, packets_of(*qp.shared, entry.length), kill_at};
+  const Message message{fabric, qp, entry, {list, count}, packets_of(*qp.shared, entry.length), entry.fate.kill_at};
   const Reply reply = connected(qp) ? respond(message) : send_datagram(message);
   if (reply.kind == Reply::Error &&
       (acknowledged(qp) || reply.status == IBV_WC_LOC_PROT_ERR || reply.status == IBV_WC_LOC_QP_OP_ERR))
@@ -161,7 +160,7 @@ void execute(Fabric& fabric, Qp& qp, SendEntry& entry, KillAt kill_at, ibv_wc_st
   qp.sq.psn = (qp.sq.psn + message.packets) & kPsnMask;
   const bool takes = entry.opcode == IBV_WR_RDMA_READ;
   fabric.self().sent[qp.index].count(takes ? entry.length : 0, takes ? 0 : entry.length);
-  lost == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, lost);
+  entry.fate.lost == IBV_WC_SUCCESS ? succeed(qp) : fail_first(qp, entry.fate.lost);
 }
 
 // What a fault rule does to the request instead of, or before, executing it.
@@ -170,7 +169,7 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
   entry.started = 1;
   switch (verdict.action) {
     case faults::Verdict::None:
-      return execute(fabric, qp, entry, KillAt::Nowhere);
+      return execute(fabric, qp, entry);
     case faults::Verdict::Drop:
       if (!acknowledged(qp)) return succeed(qp);
       entry.started = 0;  // the next try may be lost as well
@@ -179,16 +178,23 @@ void execute_with_faults(Fabric& fabric, Qp& qp, SendEntry& entry) {
       return succeed(qp);
     case faults::Verdict::Rnr:
       if (!acknowledged(qp)) return succeed(qp);
+      if (fabric.config().personality == Personality::Iwarp) {
+        // It cannot ask for another try (responder.cc has the same where there is no receive request).
+        close_connection(fabric, qp, kQpFatal);
+        return fail_first(qp, IBV_WC_REM_OP_ERR);
+      }
       entry.started = 0;
       return wait_for_receiver(fabric, qp, entry, qp.shared->min_rnr_timer);
     case faults::Verdict::Delay:
       return wait_until(qp, SendWait::Delayed, Fabric::now_ns() + verdict.delay_us * kUs);
     case faults::Verdict::Error:
-      if (verdict.executed) return execute(fabric, qp, entry, KillAt::Nowhere, verdict.status);
-      return fail_first(qp, verdict.status);
+      if (!verdict.executed) return fail_first(qp, verdict.status);
+      entry.fate.lost = verdict.status;
+      return execute(fabric, qp, entry);
     case faults::Verdict::Kill:
       if (verdict.kill_at == KillAt::Before) kill_this_process();
-      return execute(fabric, qp, entry, verdict.kill_at);
+      entry.fate.kill_at = verdict.kill_at;
+      return execute(fabric, qp, entry);
   }
 }
 
@@ -313,7 +319,7 @@ void run_now(Fabric& fabric, Qp& qp) {
     if (entry.started == 0 && faults::active.load(std::memory_order_relaxed)) [[unlikely]]
       execute_with_faults(fabric, qp, entry);
     else
-      execute(fabric, qp, entry, KillAt::Nowhere);
+      execute(fabric, qp, entry);
     if (sq.wait != SendWait::None) return;
   }
   if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_SQD) drained(qp);

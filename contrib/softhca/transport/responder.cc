@@ -240,7 +240,7 @@ void kill_this_process() {
   for (;;) pause();
 }
 
-void close_connection(Fabric& fabric, Qp& qp) {
+void close_connection(Fabric& fabric, Qp& qp, uint32_t events) {
   const SendQueue& sq = qp.sq;
   if (sq.peer == nullptr || !fabric.believed_alive(sq.peer_slot, sq.peer_incarnation)) return;
   QpShared& dest = sq.peer->qps[index_of_qpn(qp.shared->dest_qpn)];
@@ -249,7 +249,7 @@ void close_connection(Fabric& fabric, Qp& qp) {
   const uint32_t state = dest.state.load(std::memory_order_relaxed);
   if (!responds(state)) return;
   dest.state.store(IBV_QPS_ERR, std::memory_order_release);
-  tell_owner(fabric, sq.peer_slot, *sq.peer, dest, kQpFlush);
+  tell_owner(fabric, sq.peer_slot, *sq.peer, dest, kQpFlush | events);
 }
 
 Reply respond(const Message& m) {

@@ -156,6 +156,7 @@ int append(Qp& qp, const ibv_send_wr& wr) {
   entry.attempts = 0;
   entry.rnr_attempts = 0;
   entry.started = 0;
+  entry.fate = {KillAt::Nowhere, IBV_WC_SUCCESS};
   choose_start(fabric, qp, sq.posted++, entry);
   ++sq.tail;
   return 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "fabric/layout.h"
+#include "faults/kill_at.h"
 #include "transport/send_ring.h"
 
 namespace softhca {
@@ -16,6 +17,13 @@ enum : uint32_t {
   kNotDelayed = 0,
   kDelayed,  // Config::async_us
   kOnLink,   // link/link.h: it has not arrived, or its answer has not
+};
+
+// What a fault rule has decided about a request that is executed. It holds for every further try.
+struct Fate {
+  KillAt kill_at;  // where this process dies
+  ibv_wc_status
+      lost;  // how the request completes, since the responder's last answer does not arrive; IBV_WC_SUCCESS: it does
 };
 
 struct SendEntry {
@@ -45,6 +53,7 @@ struct SendEntry {
   uint32_t attempts;  // transport retries so far
   uint32_t rnr_attempts;
   uint32_t started;  // it was looked at before: delays and faults are decided once
+  Fate fate;
   uint32_t delayed;  // kDelayed or kOnLink: it may not start, or complete, before `start_ns`
   uint64_t start_ns;
   uint64_t data[];  // num_sge x Sge, or inline bytes

@@ -25,6 +25,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/nearest.cc \
 	contrib/softhca/fabric/nearest.h \
 	contrib/softhca/fabric/quantity.cc \
+	contrib/softhca/fabric/qp_state.h \
 	contrib/softhca/fabric/quantity.h \
 	contrib/softhca/fabric/robust_lock.cc \
 	contrib/softhca/fabric/robust_lock.h \

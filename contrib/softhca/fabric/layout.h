@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fabric/qp_state.h"
 #include "fabric/robust_lock.h"
 #include "fabric/traffic.h"
 
@@ -177,11 +178,13 @@ enum QpEventBits : uint32_t {  // what peers, or this process's own data path, w
 // First what seldom changes, then what peers write with every message, then the RQ: no cache line is written by both sides.
 struct alignas(256) QpShared {
   std::atomic<uint32_t> qp_num;  // 0: no such QP
-  std::atomic<uint32_t> state;   // ibv_qp_state; a peer that meets an error writes IBV_QPS_ERR
   uint32_t type;                 // ibv_qp_type
-  uint32_t port_id;              // PortId, where this QP is reachable (from INIT on)
-  uint32_t dest_port_id;         // connected types: where it accepts messages from (from RTR on)
-  uint32_t dest_qpn;             // connected types: from whom
+  // A peer that meets an error writes IBV_QPS_ERR. The owner changes what is above and below, to `srq`, before a store to this, all
+  // under `lock`.
+  QpState state;
+  uint32_t port_id;       // PortId, where this QP is reachable (from INIT on)
+  uint32_t dest_port_id;  // connected types: where it accepts messages from (from RTR on)
+  uint32_t dest_qpn;      // connected types: from whom
   uint32_t pd;
   uint32_t access;  // ibv_access_flags of qp_access_flags
   uint32_t qkey;    // UD
@@ -193,7 +196,6 @@ struct alignas(256) QpShared {
   uint8_t comm_established;      // peers: a message has arrived
   uint32_t recv_cq;              // index in the slot
   uint32_t srq;                  // index in the slot + 1; 0: it has an RQ of its own
-  uint32_t xrcd;                 // XRC target: index in the hub
   std::atomic<uint32_t> events;  // QpEventBits
   // iWARP: 1 on the passive side until something has arrived: it must not send before. Written by both.
   std::atomic<uint32_t> must_wait;
@@ -205,6 +207,7 @@ struct alignas(256) QpShared {
   std::atomic<uint32_t> taken_valid;
   uint64_t taken_wr_id;
   uint32_t creator;  // XRC target: slot | incarnation << 16 of who made it
+  uint32_t xrcd;     // XRC target: index in the hub
   RecvRing rq;
 };
 static_assert(sizeof(QpShared) == 256);

@@ -112,7 +112,6 @@ bool publish(Qp& qp) {
     return false;
   RobustGuard guard(shared.lock, fabric.stamp());
   if (!make_receive_ring(fabric, shared.rq, qp.cap.max_recv_wr, qp.cap.max_recv_sge)) return false;
-  shared.state.store(IBV_QPS_RESET, std::memory_order_relaxed);
   shared.type = qp.qp_base.qp_type;
   shared.port_id = shared.dest_port_id = shared.dest_qpn = 0;
   shared.pd = static_cast<Pd*>(qp.qp_base.pd)->id;
@@ -124,6 +123,7 @@ bool publish(Qp& qp) {
   shared.events.store(0, std::memory_order_relaxed);
   shared.must_wait.store(0, std::memory_order_relaxed);
   shared.comm_established = 0;
+  shared.state.begin(IBV_QPS_RESET, fabric.incarnation());
   qp.shared = &shared;
   shared.qp_num.store(qp.qp_base.qp_num, std::memory_order_release);
   return true;

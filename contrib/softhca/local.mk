@@ -77,6 +77,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/arrival.cc \
 	contrib/softhca/transport/arrival.h \
 	contrib/softhca/transport/atomics.cc \
+	contrib/softhca/transport/completing.h \
 	contrib/softhca/transport/completion.cc \
 	contrib/softhca/transport/copy_service.cc \
 	contrib/softhca/transport/copy_service.h \
@@ -101,6 +102,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/send_queue.cc \
 	contrib/softhca/transport/send_queue.h \
 	contrib/softhca/transport/send_ring.h \
+	contrib/softhca/transport/short_route.cc \
+	contrib/softhca/transport/short_route.h \
 	contrib/softhca/transport/short_send.cc \
 	contrib/softhca/transport/taking.h \
 	contrib/softhca/transport/transport.h \

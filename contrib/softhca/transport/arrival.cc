@@ -115,7 +115,7 @@ Delivery deliver(Fabric& fabric, const Owner& owner, QpShared& qp, const Arrival
     Sge sge = arrival.sge[count];
     if (sge.length > left) sge.length = static_cast<uint32_t>(left);
     uint64_t addr = 0;
-    if (!receive_key_allows(*owner.slot, owner.pd, qp.qp_num.load(std::memory_order_relaxed), sge, &addr))
+    if (!receive_key_allows(*owner.slot, owner.pd, user_of(qp.qp_num.load(std::memory_order_relaxed)), sge, &addr))
       return fail(IBV_WC_LOC_PROT_ERR, Delivery::ReceiverFault);
     buffers[count] = {reinterpret_cast<void*>(addr), sge.length};
     left -= sge.length;

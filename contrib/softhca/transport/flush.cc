@@ -95,6 +95,7 @@ void drop_requests(Qp& qp) {
   sq.wait = SendWait::None;
   sq.peer = nullptr;
   sq.short_opcodes = 0;
+  sq.route = {};
   sq.flushed = false;
   if (!qp.target) {
     RobustGuard guard(qp.shared->lock, fabric->stamp());

@@ -46,12 +46,12 @@ inline bool local_entry_allows(const MrEntry& entry, uint32_t pd, const Sge& sge
   if (sge.lkey == 0 || entry.key.load(std::memory_order_acquire) != sge.lkey) return false;
   return local_entry_allows(entry, pd, sge, access, addr);
 }
-// The same for one of a receive request, for a message that came through the QP `qpn` of the owner.
-[[nodiscard]] inline bool receive_key_allows(Slot& owner, uint32_t pd, uint32_t qpn, const Sge& sge, uint64_t* addr) {
+// The same for one of a receive request, for a message that came through a QP of the owner: `user` is user_of() it.
+[[nodiscard]] inline bool receive_key_allows(Slot& owner, uint32_t pd, uint32_t user, const Sge& sge, uint64_t* addr) {
   *addr = sge.addr;
   if (sge.length == 0) return true;
   MrEntry& entry = entry_of_key(owner, sge.lkey);
-  return holds(entry, sge.lkey, user_of(qpn)) && local_entry_allows(entry, pd, sge, IBV_ACCESS_LOCAL_WRITE, addr);
+  return holds(entry, sge.lkey, user) && local_entry_allows(entry, pd, sge, IBV_ACCESS_LOCAL_WRITE, addr);
 }
 
 // What a message names, checked against PD, bounds and rights: *addr is where it lies in the owner's memory. `qpn` is the QP

@@ -7,7 +7,7 @@
 
 #include "faults/faults.h"
 #include "link/link.h"
-#include "transport/adding.h"
+#include "transport/completing.h"
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/keys.h"
@@ -231,52 +231,21 @@ bool waits(Qp& qp, SendEntry& entry) {
   return false;
 }
 
-void fill(CqEntry& completion, const Qp& qp, const Executed& request, ibv_wc_status status) {
-  clear_header(completion);
-  completion.wr_id = request.wr_id;
-  completion.byte_len = request.length;
-  completion.qp_num = qp.qp_base.qp_num;
-  completion.status = static_cast<uint8_t>(status);
-  completion.opcode = static_cast<uint8_t>(request.opcode);
-  completion.retires = static_cast<uint16_t>(qp.sq.unretired);
-}
-
-// Adds it to a completion queue of this process. False: there was no room.
-bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_status status) {
-  const Cq& queue = *Cq::of(qp.qp_base.send_cq);
-  CqShared& cq = *queue.shared;
-  {
-    RobustGuard guard(cq.lock, fabric.stamp());
-    finish_adding(fabric.self(), cq);
-    const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
-    // The queue is this process's, and there as long as the QP: nothing about it is to be checked.
-    if (full(cq, tail)) return false;
-    CqEntry& to = own_entry_at(fabric, cq, tail);
-    fill(to, qp, request, status);
-    if (cq.stamped != 0) to.timestamp_ns = Fabric::now_ns();
-    cq.tail.store(tail + 1, std::memory_order_seq_cst);
-  }
-  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
-  if (wants_event(armed, status != IBV_WC_SUCCESS)) announce(fabric, fabric.slot(), fabric.self(), queue.index, armed);
-  return true;
-}
-
 }  // namespace
 
-bool complete_request(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status) {
-  SendQueue& sq = qp.sq;
-  ++sq.unretired;
-  if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (request.flags & IBV_SEND_SIGNALED) == 0) return true;
-  bool added = add(fabric, qp, request, status);
-  if (!added) [[unlikely]] {  // it has overrun: the owner is told
-    CqEntry completion;
-    fill(completion, qp, request, status);
-    added = complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion) == Added::Yes;
-  }
-  sq.unretired = 0;
-  if (added) return true;
+bool overrun(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status) {
+  CqEntry completion;
+  fill(completion, qp, request, status);
+  const bool added =
+      complete(fabric, fabric.slot(), fabric.self(), Cq::of(qp.base()->send_cq)->index, completion) == Added::Yes;
+  qp.sq.unretired = 0;
+  if (added) return true;  // there is room by now
   if (qp.shared->state.load(std::memory_order_relaxed) != IBV_QPS_ERR) fail_qp(qp, kQpFatal);
   return false;
+}
+
+bool complete_request(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status) {
+  return complete_now(fabric, qp, request, status);
 }
 
 bool retire_first(Qp& qp, ibv_wc_status status) {
@@ -294,11 +263,13 @@ bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status) {
 void find_peer(Qp& qp) {
   Fabric& fabric = *Fabric::get();
   SendQueue& sq = qp.sq;
+  sq.route = {};
   sq.peer_slot = slot_of_qpn(qp.shared->dest_qpn);
   sq.peer = fabric.peer(sq.peer_slot);
   if (sq.peer == nullptr || sq.peer_slot == kHubSlot) return;
   sq.peer_incarnation = sq.peer->header.incarnation.load(std::memory_order_acquire);
   sq.short_opcodes = short_opcodes(fabric.config(), qp);
+  sq.short_bytes = static_cast<uint32_t>(std::min<uint64_t>(fabric.config().landing, fabric.config().max_message));
   engine::watch(sq.peer_slot, sq.peer_incarnation);
   try_kernel_copy(fabric, *sq.peer);
 }

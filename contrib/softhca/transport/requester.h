@@ -20,6 +20,8 @@ struct Executed {
 };
 // Completes it, if it wants that or has failed. false: there was no room for the completion, and the QP has failed.
 bool complete_request(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status);
+// The same where the queue has no room: who owns it is told.
+[[gnu::cold, gnu::noinline]] bool overrun(Fabric& fabric, Qp& qp, const Executed& request, ibv_wc_status status);
 // The same for an entry of the queue, the oldest of those that have left it.
 bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status);
 // The first request is done: it leaves the queue and is completed. false: as above.

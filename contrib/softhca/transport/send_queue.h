@@ -9,6 +9,7 @@
 #include "fabric/layout.h"
 #include "faults/kill_at.h"
 #include "transport/send_ring.h"
+#include "transport/short_route.h"
 
 namespace softhca {
 
@@ -86,6 +87,8 @@ struct SendQueue {
   uint32_t peer_incarnation{0};
   // Bits of opcodes that may take the short way (short_send.cc): none where something is set or done that is not for it.
   uint32_t short_opcodes{0};
+  uint32_t short_bytes{0};  // the most of their payload
+  ShortRoute route;
   // Where the next short message will look, if all goes on as before (short_send.cc): only ever fetched ahead.
   const uint8_t* next_request{nullptr};
   const uint8_t* next_entry{nullptr};

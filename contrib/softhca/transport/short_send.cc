@@ -6,6 +6,7 @@
 
 #include "faults/faults.h"
 #include "transport/adding.h"
+#include "transport/completing.h"
 #include "transport/gather.h"
 #include "transport/keys.h"
 #include "transport/landing.h"
@@ -21,10 +22,11 @@ constexpr unsigned kMostPieces = 4;
 constexpr uint32_t kPsnMask = 0xffffff;
 
 struct Payload {
-  iovec pieces[kMostPieces];
-  unsigned count = 0;
+  const uint8_t* only = nullptr;  // where it is in one piece
   uint32_t length = 0;
+  unsigned count = 0;  // else: so many pieces
 };
+using Pieces = iovec[kMostPieces];
 
 // The request may go this way, and next.
 bool may_go(const Qp& qp, const ibv_send_wr& wr) {
@@ -36,7 +38,8 @@ bool may_go(const Qp& qp, const ibv_send_wr& wr) {
          qp.shared->must_wait.load(std::memory_order_acquire) == 0;
 }
 
-bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload) {
+[[gnu::noinline]] bool collect_pieces(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload,
+                                      Pieces& pieces) {
   const auto count = static_cast<unsigned>(wr.num_sge);
   if (count > kMostPieces || count > qp.sq.max_sge) return false;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
@@ -46,28 +49,42 @@ bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& paylo
     uint64_t addr = from->addr;
     if (!inlined && !own_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from->length, from->lkey}, 0, &addr))
       return false;
-    payload.pieces[payload.count++] = {reinterpret_cast<void*>(addr), from->length};
+    pieces[payload.count++] = {reinterpret_cast<void*>(addr), from->length};
     length += from->length;
   }
   payload.length = static_cast<uint32_t>(length);
-  if (inlined && length > qp.sq.max_inline) return false;
-  const Config& config = fabric.config();
-  return length <= config.landing && length <= config.max_message;
+  return length <= qp.sq.short_bytes && (!inlined || length <= qp.sq.max_inline);
 }
 
-// Most are in one piece, and many have 8 to 16 bytes: two words, which overlap, and no call.
-void copy(const Payload& payload, uint8_t* to) {
-  if (payload.count != 1) [[unlikely]]
-    return gather({payload.pieces, payload.count}, to);
-  const auto* from = static_cast<const uint8_t*>(payload.pieces[0].iov_base);
+// Most are in one piece.
+bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload, Pieces& pieces) {
+  if (wr.num_sge != 1 || wr.sg_list->length == 0) [[unlikely]]
+    return collect_pieces(fabric, qp, wr, payload, pieces);
+  const ibv_sge& from = *wr.sg_list;
+  uint64_t addr = from.addr;
+  payload.length = from.length;
+  if (payload.length > qp.sq.short_bytes) return false;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    if (payload.length > qp.sq.max_inline) return false;
+  } else if (!own_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from.length, from.lkey}, 0, &addr)) {
+    return false;
+  }
+  payload.only = reinterpret_cast<const uint8_t*>(addr);
+  return true;
+}
+
+// Many have 8 to 16 bytes: two words, which overlap, and no call.
+void copy(const Payload& payload, const Pieces& pieces, uint8_t* to) {
+  if (payload.only == nullptr) [[unlikely]]
+    return gather({pieces, payload.count}, to);
   constexpr uint32_t kWord = sizeof(uint64_t);
   if (payload.length - kWord > kWord) {
-    std::memcpy(to, from, payload.length);
+    std::memcpy(to, payload.only, payload.length);
     return;
   }
   uint64_t words[2];
-  std::memcpy(&words[0], from, kWord);
-  std::memcpy(&words[1], from + payload.length - kWord, kWord);
+  std::memcpy(&words[0], payload.only, kWord);
+  std::memcpy(&words[1], payload.only + payload.length - kWord, kWord);
   std::memcpy(to, &words[0], kWord);
   std::memcpy(to + payload.length - kWord, &words[1], kWord);
 }
@@ -99,38 +116,59 @@ void fetch_ahead(const SendQueue& sq, const QpShared& dest) {
   __builtin_prefetch(sq.next_request);
 }
 
+// The next receive request, which has this number and one element; nullptr: there is no such.
+const RecvEntry* next_single_request(const ShortRoute& route, const RecvRing& ring, uint32_t number) {
+  const uint32_t left = ring.posted.load(std::memory_order_acquire) - number;
+  if (left - 1 > route.request_mask) return nullptr;
+  const uint8_t* at = route.requests + size_t{number & route.request_mask} * route.request_stride;
+  const auto* request = reinterpret_cast<const RecvEntry*>(at);
+  return request->num_sge == 1 ? request : nullptr;
+}
+
+// The entry of a number in the receiver's completion queue, whose lock is held; nullptr: there is no room, or no ring.
+CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) {
+  if (cq.offset != route.entries_offset || cq.capacity != route.entries_capacity) [[unlikely]]
+    if (!look_at_entries(owner, route)) return nullptr;
+  if (full(cq, tail)) [[unlikely]]
+    return nullptr;
+  return route.entries + (tail & (route.entries_capacity - 1));
+}
+
 // At the destination, whose lock is held. False: nothing has happened.
-bool land(Fabric& fabric, Qp& qp, const ibv_send_wr& wr, const Payload& payload, QpShared& dest) {
+[[gnu::always_inline]] inline bool land(Fabric& fabric, Qp& qp, const ibv_send_wr& wr, const Payload& payload,
+                                        const Pieces& pieces, QpShared& dest) {
   SendQueue& sq = qp.sq;
-  const QpShared& own = *qp.shared;
+  ShortRoute& route = sq.route;
   Slot& owner = *sq.peer;
-  SrqShared* srq = dest.srq != 0 ? &owner.srqs[(dest.srq - 1) % kSrqsPerSlot] : nullptr;
-  if (srq != nullptr && srq->in_use.load(std::memory_order_acquire) == 0) return false;
-  RecvRing& ring = srq != nullptr ? srq->ring : dest.rq;
-  MaybeGuard taking(srq != nullptr ? &srq->ring.lock : nullptr, fabric.stamp());
+  SrqShared* srq = route.srq;
+  RecvRing& ring = *route.ring;
+  MaybeGuard taking(srq != nullptr ? &ring.lock : nullptr, fabric.stamp());
   finish_taking(owner, ring);
   const uint32_t number = ring.taken.load(std::memory_order_relaxed);
-  const RecvEntry* request = next_request(owner, ring, number);
-  if (request == nullptr || request->num_sge != 1) return false;
+  const RecvEntry* request = next_single_request(route, ring, number);
+  if (request == nullptr) [[unlikely]]
+    return false;
   Sge sink = request->sge[0];
   const uint64_t wr_id = request->wr_id;
   uint64_t addr = 0;
   if (sink.length < payload.length) return false;
   sink.length = payload.length;
-  if (!receive_key_allows(owner, dest.pd, own.dest_qpn, sink, &addr)) return false;
+  if (!receive_key_allows(owner, route.pd, route.user, sink, &addr)) [[unlikely]]
+    return false;
 
-  const uint32_t index = dest.recv_cq % kCqsPerSlot;
-  CqShared& cq = owner.cqs[index];
+  CqShared& cq = *route.cq;
   const bool solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
   {
     RobustGuard adding(cq.lock, fabric.stamp());
     finish_adding(owner, cq);
     const uint32_t tail = cq.tail.load(std::memory_order_relaxed);
-    CqEntry* entry = next_entry(owner, cq, tail);
-    if (entry == nullptr) return false;
+    CqEntry* entry = entry_for(owner, route, cq, tail);
+    if (entry == nullptr) [[unlikely]]
+      return false;
     Landed where{};
     uint8_t* landing = entry->landing;
-    if (payload.length > kLandingBytes) {
+    const bool in_ring = payload.length > kLandingBytes;
+    if (in_ring) {
       if (!find_landing(cq, tail, payload.length, where)) return false;
       landing = landing_at(owner, cq, where.begin, payload.length);
       if (landing == nullptr) return false;
@@ -139,40 +177,31 @@ bool land(Fabric& fabric, Qp& qp, const ibv_send_wr& wr, const Payload& payload,
     if (srq != nullptr) raise_limit(owner, *srq);
     taking.release();
 
+    std::memcpy(static_cast<void*>(entry), route.header, sizeof route.header);
     entry->wr_id = wr_id;
     entry->landing_addr = addr;
-    entry->timestamp_ns = 0;
     entry->byte_len = payload.length;
-    entry->qp_num = own.dest_qpn;
-    entry->src_qp = own.qp_num.load(std::memory_order_relaxed);
     entry->imm_or_rkey = wr.imm_data;
-    entry->vendor_err = entry->srqn = 0;
     entry->landing_len = static_cast<uint16_t>(payload.length);
-    entry->slid = 0;
-    entry->pkey_index = dest.pkey_index;
-    entry->retires = 0;
-    entry->status = IBV_WC_SUCCESS;
-    entry->opcode = static_cast<uint8_t>(IBV_WC_RECV);
     entry->wc_flags = wr.opcode == IBV_WR_SEND_WITH_IMM ? uint8_t{IBV_WC_WITH_IMM} : uint8_t{0};
-    entry->sl = 0;
     entry->solicited = solicited;
-    entry->in_ring = 0;
-    if (payload.length > kLandingBytes) {
+    if (in_ring) {
       keep_landing(cq, where);
       entry->in_ring = 1;
       std::memcpy(entry->landing, &where, sizeof where);
     }
-    copy(payload, landing);
-    sq.next_request = reinterpret_cast<const uint8_t*>(request) + ring.stride;
+    copy(payload, pieces, landing);
+    sq.next_request = reinterpret_cast<const uint8_t*>(request) + route.request_stride;
     sq.next_entry = reinterpret_cast<const uint8_t*>(entry) + sizeof *entry;
-    if (cq.stamped != 0) entry->timestamp_ns = Fabric::now_ns();
-    cq.adding.store(uint64_t{tail} << 32 | (index_of_qpn(own.dest_qpn) + 1), std::memory_order_release);
+    if (cq.stamped != 0) [[unlikely]]
+      entry->timestamp_ns = Fabric::now_ns();
+    cq.adding.store(uint64_t{tail} << 32 | route.user, std::memory_order_release);
     cq.tail.store(tail + 1, std::memory_order_seq_cst);
     dest.taken_valid.store(0, std::memory_order_release);
     cq.adding.store(0, std::memory_order_release);
   }
   const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
-  if (wants_event(armed, solicited)) announce(fabric, sq.peer_slot, owner, index, armed);
+  if (wants_event(armed, solicited)) announce(fabric, sq.peer_slot, owner, route.cq_index, armed);
   return true;
 }
 
@@ -186,28 +215,35 @@ uint32_t short_opcodes(const Config& config, const Qp& qp) {
 
 bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr) {
   Payload payload;
-  if (!may_go(qp, wr) || !collect(fabric, qp, wr, payload)) return false;
+  Pieces pieces;
+  if (!may_go(qp, wr) || !collect(fabric, qp, wr, payload, pieces)) return false;
   SendQueue& sq = qp.sq;
-  const QpShared& own = *qp.shared;
-  if (!link_up(fabric, own.port_id) || !link_up(fabric, own.dest_port_id)) return false;
+  ShortRoute& route = sq.route;
+  if (route.dest == nullptr) [[unlikely]]
+    if (!find_destination(fabric, qp)) return false;
+  if (route.port_down->load(std::memory_order_acquire) != 0 ||
+      route.dest_port_down->load(std::memory_order_acquire) != 0)
+    return false;
   if (!Fabric::believed_alive(*sq.peer, sq.peer_incarnation)) return false;
-  QpShared& dest = sq.peer->qps[index_of_qpn(own.dest_qpn)];
+  QpShared& dest = *route.dest;
   fetch_ahead(sq, dest);
   {
     RobustGuard guard(dest.lock, fabric.stamp());
-    // The first message has more to do.
-    if (!accepts(qp, own, dest) || dest.comm_established == 0 || dest.must_wait.load(std::memory_order_relaxed) != 0)
+    if (dest.state.look(std::memory_order_acquire) != route.dest_state) [[unlikely]]
+      if (!look_at_destination(qp)) return false;
+    if (dest.expected_psn.load(std::memory_order_relaxed) != sq.psn ||
+        dest.must_wait.load(std::memory_order_relaxed) != 0)
       return false;
-    if (!land(fabric, qp, wr, payload, dest)) return false;
-    sq.psn = (sq.psn + packets_of(own, payload.length)) & kPsnMask;
+    if (!land(fabric, qp, wr, payload, pieces, dest)) return false;
+    sq.psn = (sq.psn + packets_of(*qp.shared, payload.length)) & kPsnMask;
     dest.expected_psn.store(sq.psn, std::memory_order_relaxed);
     dest.arrived.count(payload.length, 0);
   }
-  fabric.self().sent[qp.index].count(0, payload.length);
+  route.sent->count(0, payload.length);
   ++sq.posted;
   ++sq.tail;
   leave_first(sq);
-  (void)complete_request(fabric, qp, {wr.wr_id, payload.length, wr.send_flags, IBV_WC_SEND}, IBV_WC_SUCCESS);
+  (void)complete_now(fabric, qp, {wr.wr_id, payload.length, wr.send_flags, IBV_WC_SEND}, IBV_WC_SUCCESS);
   return true;
 }
 

@@ -148,6 +148,7 @@ int modify_qp_internal(Qp& qp, const ibv_qp_attr& attr, int mask) {
     show(qp, to, mask);
   }
   qp.qp_base.state = to;
+  qp.sq.route = {};
   if ((mask & IBV_QP_DEST_QPN) != 0) find_peer(qp);
   if ((mask & IBV_QP_SQ_PSN) != 0) qp.sq.psn = qp.attr.sq_psn;
   if (!qp.target) act(qp, from, to);

@@ -263,6 +263,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
+	test/softhca/test_softhca_routes \
 	test/softhca/test_softhca_sizes \
 	test/softhca/test_softhca_states \
 	test/softhca/test_softhca_tables \
@@ -333,6 +334,9 @@ test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_requests_SOURCES = test/softhca/test_softhca_requests.cc $(softhca_test_headers)
 test_softhca_test_softhca_requests_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_requests_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_routes_SOURCES = test/softhca/test_softhca_routes.cc test/softhca/two_processes.h $(softhca_test_headers)
+test_softhca_test_softhca_routes_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_routes_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_sizes_SOURCES = test/softhca/test_softhca_sizes.cc $(softhca_test_headers)
 test_softhca_test_softhca_sizes_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_sizes_LDADD = $(softhca_test_ldadd)

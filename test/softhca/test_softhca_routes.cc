@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A queue pair that has sent short messages knows where they went. What is there now may be something else: a queue of another size, a
+// queue pair that has failed, is connected to another, has gone, or that has the number of one that has gone, in the same process or
+// in another. Below softhca-run; it looks into the fabric's file.
+#include <cstdlib>
+#include <string>
+
+#include "fabric/layout.h"
+#include "test/softhca/two_processes.h"
+
+namespace {
+
+using namespace verbs_test;
+
+constexpr uint32_t kBytesOf[] = {8, 1000};  // in a completion, and in the ring of the queue
+constexpr uint32_t kSent = 2;               // the first message of a connection goes another way than all others
+constexpr size_t kSink = 4096;              // where receive requests are in the memory, each of this
+constexpr uint32_t kSlice = 1024;
+
+/// In two halves of runs: with messages of both lengths, and with a receive queue of its own or a shared one.
+struct Run {
+  uint32_t length;
+  bool shared;
+  explicit Run(int i) : length(kBytesOf[i % 2]), shared(i / 2 != 0) {}
+};
+constexpr int kRuns = 4;
+
+/// `a` has sent to `b`, and knows the way. What b receives completes in `received`.
+struct Known {
+  const World w;
+  const Run run;
+  ibv_cq* received = make_cq();
+  ibv_srq* srq = run.shared ? make_srq() : nullptr;
+  ibv_qp* a = w.make_qp();
+  ibv_qp* b = make_receiver(received, srq);
+  uint64_t next = 0;
+
+  explicit Known(int which) : run(which) {
+    connect(a, b->qp_num, kPsn);
+    connect(b, a->qp_num, kPsn);
+    for (uint32_t i = 0; i < kSent; ++i) arrives(b, srq, received);
+  }
+  [[nodiscard]] ibv_cq* make_cq(int entries = 64) const {
+    ibv_cq* cq = ibv_create_cq(w.context, entries, nullptr, nullptr, 0);
+    ck_assert_ptr_nonnull(cq);
+    return cq;
+  }
+  [[nodiscard]] ibv_srq* make_srq() const {
+    ibv_srq_init_attr attr{nullptr, {16, 1, 0}};
+    ibv_srq* made = ibv_create_srq(w.pd, &attr);
+    ck_assert_ptr_nonnull(made);
+    return made;
+  }
+  [[nodiscard]] ibv_qp* make_receiver(ibv_cq* into, ibv_srq* queue) const {
+    ibv_qp_init_attr attr = w.qp_attributes();
+    attr.recv_cq = into;
+    attr.srq = queue;
+    ibv_qp* qp = ibv_create_qp(w.pd, &attr);
+    ck_assert_ptr_nonnull(qp);
+    return qp;
+  }
+  /// Both directions begin with that packet.
+  void connect(ibv_qp* qp, uint32_t to, uint32_t psn) const {
+    w.to_init(qp);
+    ibv_qp_attr rtr = w.rtr_attributes(to);
+    rtr.rq_psn = psn;
+    ck_assert_int_eq(ibv_modify_qp(qp, &rtr, kRtrMask), 0);
+    ibv_qp_attr rts = World::rts_attributes();
+    rts.sq_psn = psn;
+    ck_assert_int_eq(ibv_modify_qp(qp, &rts, kRtsMask), 0);
+  }
+  /// What a packet's number is after all that `a` has sent.
+  [[nodiscard]] uint32_t psn() const { return kPsn + kSent; }
+
+  void post_recv(ibv_qp* qp, ibv_srq* queue, uint64_t wr_id) const {
+    const size_t at = kSink + wr_id % 8 * kSlice;
+    std::fill_n(w.memory.begin() + static_cast<long>(at), kSlice, uint8_t{0xaa});
+    ck_assert_int_eq(queue != nullptr ? w.post_srq_recv(queue, wr_id, at, kSlice) : w.post_recv(qp, wr_id, at, kSlice),
+                     0);
+  }
+  void send(ibv_qp* from, uint64_t wr_id) const {
+    std::fill_n(w.memory.begin(), run.length, static_cast<uint8_t>(wr_id));
+    ck_assert_int_eq(w.post_send(from, wr_id, 0, run.length), 0);
+  }
+  void expect_received(ibv_cq* from, uint64_t wr_id, const ibv_qp* by) const {
+    const ibv_wc wc = World::next(from);
+    ck_assert_uint_eq(wc.wr_id, wr_id);
+    ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(wc.qp_num, by->qp_num);
+    ck_assert_uint_eq(wc.byte_len, run.length);
+    const auto at = w.memory.begin() + static_cast<long>(kSink + wr_id % 8 * kSlice);
+    ck_assert(std::all_of(at, at + run.length, [&](uint8_t byte) { return byte == static_cast<uint8_t>(wr_id); }));
+    ck_assert(std::all_of(at + run.length, at + kSlice, [](uint8_t byte) { return byte == 0xaa; }));
+  }
+  /// The next message of `a` comes to that queue pair.
+  void arrives(ibv_qp* to, ibv_srq* queue, ibv_cq* into) {
+    post_recv(to, queue, ++next);
+    send(a, next);
+    w.expect(next, IBV_WC_SUCCESS);
+    expect_received(into, next, to);
+  }
+  /// It does not come to anybody.
+  void is_lost() {
+    send(a, ++next);
+    w.expect(next, IBV_WC_RETRY_EXC_ERR);
+  }
+  [[nodiscard]] static bool nothing_in(ibv_cq* cq) {
+    ibv_wc wc{};
+    return ibv_poll_cq(cq, 1, &wc) == 0;
+  }
+  /// A queue pair with the number of one that has gone, as there are no more others.
+  [[nodiscard]] ibv_qp* make_again(uint32_t number, ibv_cq* into, ibv_srq* queue) const {
+    for (unsigned i = 0; i < softhca::kQpsPerSlot; ++i) {
+      ibv_qp* qp = make_receiver(into, queue);
+      if (qp->qp_num == number) return qp;
+      ck_assert_int_eq(ibv_destroy_qp(qp), 0);
+    }
+    ck_abort_msg("the number %#x does not come again", number);
+  }
+};
+
+START_TEST(a_queue_of_another_size) {
+  Known k(_i);
+  // What a ring was is something else then.
+  for (const int entries : {1000, 16, 300, 64}) {
+    k.post_recv(k.b, k.srq, 1);
+    k.send(k.a, 1);
+    ck_assert_int_eq(ibv_resize_cq(k.received, entries), 0);
+    ibv_cq* other = k.make_cq(entries / 2);
+    for (uint64_t n = 2; n < 6; ++n) {
+      k.post_recv(k.b, k.srq, n);
+      k.send(k.a, n);
+    }
+    for (uint64_t n = 1; n < 6; ++n) {
+      k.w.expect(n, IBV_WC_SUCCESS);
+      const ibv_wc wc = World::next(k.received);
+      ck_assert(wc.wr_id == n && wc.status == IBV_WC_SUCCESS && wc.byte_len == k.run.length);
+    }
+    ck_assert(Known::nothing_in(k.received) && Known::nothing_in(other));
+    ck_assert_int_eq(ibv_destroy_cq(other), 0);
+  }
+}
+END_TEST
+
+START_TEST(one_that_has_failed) {
+  Known k(_i);
+  ck_assert_int_eq(World::set_state(k.b, IBV_QPS_ERR), 0);
+  k.is_lost();
+  ck_assert(Known::nothing_in(k.received));
+}
+END_TEST
+
+START_TEST(one_that_is_connected_to_another) {
+  Known k(_i);
+  ibv_qp* c = k.w.make_qp();
+  ck_assert_int_eq(World::set_state(k.b, IBV_QPS_RESET), 0);
+  k.connect(k.b, c->qp_num, k.psn());
+  k.connect(c, k.b->qp_num, k.psn());
+  k.post_recv(k.b, k.srq, 7);
+  k.is_lost();
+  ck_assert(Known::nothing_in(k.received));
+  k.send(c, 7);
+  k.w.expect(7, IBV_WC_SUCCESS);
+  k.expect_received(k.received, 7, k.b);
+}
+END_TEST
+
+START_TEST(one_that_has_gone) {
+  Known k(_i);
+  ck_assert_int_eq(ibv_destroy_qp(k.b), 0);
+  k.is_lost();
+  ck_assert(Known::nothing_in(k.received));
+}
+END_TEST
+
+/// The number of the one that has gone is another's, who expects messages of another.
+START_TEST(one_with_its_number) {
+  Known k(_i);
+  const uint32_t number = k.b->qp_num;
+  ck_assert_int_eq(ibv_destroy_qp(k.b), 0);
+  ibv_cq* other = k.make_cq();
+  ibv_srq* queue = k.run.shared ? k.make_srq() : nullptr;
+  ibv_qp* same = k.make_again(number, other, queue);
+  ibv_qp* c = k.w.make_qp();
+  k.connect(same, c->qp_num, k.psn());
+  k.connect(c, number, k.psn());
+  k.post_recv(same, queue, 7);
+  k.is_lost();
+  ck_assert(Known::nothing_in(k.received) && Known::nothing_in(other));
+  k.send(c, 7);
+  k.w.expect(7, IBV_WC_SUCCESS);
+  k.expect_received(other, 7, same);
+}
+END_TEST
+
+/// The same, but it expects the next message of that sender: who does not know that it is another has no reason to stop.
+START_TEST(one_that_takes_its_place) {
+  Known k(_i);
+  const uint32_t number = k.b->qp_num;
+  ck_assert_int_eq(ibv_destroy_qp(k.b), 0);
+  if (k.srq != nullptr) ck_assert_int_eq(ibv_destroy_srq(k.srq), 0);
+  ibv_cq* other = k.make_cq();
+  ibv_srq* queue = k.run.shared ? k.make_srq() : nullptr;
+  ibv_qp* same = k.make_again(number, other, queue);
+  k.connect(same, k.a->qp_num, k.psn());
+  for (int i = 0; i < 3; ++i) k.arrives(same, queue, other);
+  ck_assert(Known::nothing_in(k.received));
+}
+END_TEST
+
+/// It is the sender that is connected to another.
+START_TEST(another_that_the_sender_is_connected_to) {
+  Known k(_i);
+  ibv_cq* other = k.make_cq();
+  ibv_srq* queue = k.run.shared ? k.make_srq() : nullptr;
+  ibv_qp* c = k.make_receiver(other, queue);
+  k.post_recv(k.b, k.srq, 7);  // it would still take what comes
+  ck_assert_int_eq(World::set_state(k.a, IBV_QPS_RESET), 0);
+  k.connect(k.a, c->qp_num, k.psn());
+  k.connect(c, k.a->qp_num, k.psn());
+  for (int i = 0; i < 3; ++i) k.arrives(c, queue, other);
+  ck_assert(Known::nothing_in(k.received));
+}
+END_TEST
+
+// --- In another process
+
+/// The place of the next process that joins.
+void choose_slot(unsigned slot) {
+  const int fd = open((std::string(getenv("SOFTHCA_DIR")) + "/slots").c_str(), O_RDWR);
+  ck_assert_int_ge(fd, 0);
+  const uint32_t next = slot - 1;
+  ck_assert_int_eq(pwrite(fd, &next, sizeof next, offsetof(softhca::Slot, arena) + offsetof(softhca::Hub, next_slot)),
+                   sizeof next);
+  close(fd);
+}
+
+/// Receives what is sent to it, from that packet on, at the place `step` of the play.
+int be_receiver(const Stage& stage, int step, uint32_t psn, uint32_t messages) {
+  stage.await(step);
+  const World w;
+  ibv_qp* qp = w.make_qp();
+  stage.board->peer_qpn = qp->qp_num;
+  stage.reach(step + 1);
+  stage.await(step + 2);
+  w.to_init(qp);
+  for (uint64_t n = 1; n <= kSent; ++n) ck_assert_int_eq(w.post_recv(qp, n, kSink + n * kSlice, kSlice), 0);
+  ibv_qp_attr rtr = w.rtr_attributes(stage.board->sender_qpn);
+  rtr.rq_psn = psn;
+  ck_assert_int_eq(ibv_modify_qp(qp, &rtr, kRtrMask), 0);
+  World::to_rts(qp);
+  stage.reach(step + 3);
+  for (uint64_t n = 1; n <= messages; ++n) w.expect(n, IBV_WC_SUCCESS);
+  stage.reach(step + 4);
+  stage.await(step + 5);
+  return w.is_empty() ? 0 : 1;
+}
+
+/// The process has died, and a newcomer in its place has a queue pair with the same number, which expects the next message.
+START_TEST(a_newcomer_in_its_place) {
+  constexpr int kFirst = 1;
+  constexpr int kSecond = 10;
+  const Stage stage;
+  const pid_t first = play([&] { return be_receiver(stage, kFirst, kPsn, kSent); });
+  const pid_t second = play([&] { return be_receiver(stage, kSecond, kPsn + kSent, 0); });
+  const World w;
+  ibv_qp* a = w.make_qp();
+  stage.board->sender_qpn = a->qp_num;
+  stage.reach(kFirst);
+  stage.await(kFirst + 1);
+  const uint32_t number = stage.board->peer_qpn;
+  w.to_init(a);
+  w.to_rtr(a, number);
+  World::to_rts(a);
+  stage.reach(kFirst + 2);
+  stage.await(kFirst + 3);
+  for (uint64_t n = 1; n <= kSent; ++n) {
+    ck_assert_int_eq(w.post_send(a, n, 0, kBytesOf[_i]), 0);
+    w.expect(n, IBV_WC_SUCCESS);
+  }
+  stage.await(kFirst + 4);
+  kill(first, SIGKILL);
+  end_of(first);
+  choose_slot(softhca::slot_of_qpn(number));
+  stage.reach(kSecond);
+  stage.await(kSecond + 1);
+  ck_assert_uint_eq(stage.board->peer_qpn, number);
+  stage.reach(kSecond + 2);
+  stage.await(kSecond + 4);
+  ck_assert_int_eq(w.post_send(a, 9, 0, kBytesOf[_i]), 0);
+  w.expect(9, IBV_WC_RETRY_EXC_ERR);
+  stage.reach(kSecond + 5);
+  ck_assert_int_eq(end_of(second), 0);
+}
+END_TEST
+
+}  // namespace
+
+int main() {
+  if (!verbs_test::have_device()) return 77;
+  return fabric::test::run_suite("softhca_routes", {{a_queue_of_another_size, kRuns},
+                                                    {one_that_has_failed, kRuns},
+                                                    {one_that_is_connected_to_another, kRuns},
+                                                    {one_that_has_gone, kRuns},
+                                                    {one_with_its_number, kRuns},
+                                                    {one_that_takes_its_place, kRuns},
+                                                    {another_that_the_sender_is_connected_to, kRuns},
+                                                    {a_newcomer_in_its_place, 2}});
+}

@@ -14,15 +14,28 @@ struct Traffic {
   std::atomic<uint64_t> bytes_out;
 
   void count(uint64_t in, uint64_t out) { add(1, in, out); }
+  void count_in(uint64_t in) {
+    increase(messages, 1);
+    increase(bytes_in, in);
+  }
+  void count_out(uint64_t out) {
+    increase(messages, 1);
+    increase(bytes_out, out);
+  }
   void add(uint64_t count, uint64_t in, uint64_t out) {
-    messages.store(messages.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
-    bytes_in.store(bytes_in.load(std::memory_order_relaxed) + in, std::memory_order_relaxed);
-    bytes_out.store(bytes_out.load(std::memory_order_relaxed) + out, std::memory_order_relaxed);
+    increase(messages, count);
+    increase(bytes_in, in);
+    increase(bytes_out, out);
   }
   void clear() {
     messages.store(0, std::memory_order_relaxed);
     bytes_in.store(0, std::memory_order_relaxed);
     bytes_out.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static void increase(std::atomic<uint64_t>& sum, uint64_t by) {
+    sum.store(sum.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 };
 

@@ -7,7 +7,8 @@
 
 namespace softhca {
 
-inline void fill(CqEntry& completion, const Qp& qp, const Executed& request, ibv_wc_status status) {
+[[gnu::always_inline]] inline void fill(CqEntry& completion, const Qp& qp, const Executed& request,
+                                        ibv_wc_status status) {
   clear_header(completion);
   completion.wr_id = request.wr_id;
   completion.byte_len = request.length;
@@ -18,7 +19,7 @@ inline void fill(CqEntry& completion, const Qp& qp, const Executed& request, ibv
 }
 
 // Adds it to a completion queue of this process. False: there was no room.
-inline bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_status status) {
+[[gnu::always_inline]] inline bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_status status) {
   const Cq& queue = *Cq::of(qp.qp_base.send_cq);
   CqShared& cq = *queue.shared;
   {
@@ -46,7 +47,7 @@ inline bool add(Fabric& fabric, const Qp& qp, const Executed& request, ibv_wc_st
   ++sq.unretired;
   if (status == IBV_WC_SUCCESS && !qp.sq_sig_all && (request.flags & IBV_SEND_SIGNALED) == 0) return true;
   if (!add(fabric, qp, request, status)) [[unlikely]]
-    return overrun(fabric, qp, request, status);
+    return overrun(fabric, qp, Executed(request), status);
   sq.unretired = 0;
   return true;
 }

@@ -28,8 +28,6 @@ bool complete_request(Qp& qp, const SendEntry& entry, ibv_wc_status status);
 bool retire_first(Qp& qp, ibv_wc_status status);
 // What SendQueue::short_opcodes is of a queue pair that has a peer.
 uint32_t short_opcodes(const Config& config, const Qp& qp);
-// Executes a request that was not appended, if it can be done at once and on the shortest way. False: nothing has happened.
-bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr);
 // All that are left complete with IBV_WC_WR_FLUSH_ERR.
 void flush_sends(Qp& qp);
 

@@ -162,24 +162,4 @@ int append(Qp& qp, const ibv_send_wr& wr) {
   return 0;
 }
 
-int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
-  Qp& qp = *Qp::of(base);
-  Fabric* fabric = Fabric::get();
-  int error = fabric == nullptr ? EPERM : qp.owner->fatal.load(std::memory_order_relaxed) ? EIO : 0;
-  if (error != 0) {
-    *bad = wr;
-    return error;
-  }
-  std::lock_guard guard(qp.sq_mutex);
-  for (; wr != nullptr; wr = wr->next) {
-    if (send_short(*fabric, qp, *wr)) continue;
-    if ((error = append(qp, *wr)) != 0) {
-      *bad = wr;
-      break;
-    }
-  }
-  if (qp.sq.head != qp.sq.tail) run_send_queue(qp);
-  return error;
-}
-
 }  // namespace softhca

@@ -2,7 +2,9 @@
 // The most frequent request, in one go: a SEND of a reliable connection, with nothing before it in its queue, whose payload travels
 // through shared memory to a receive request of one element. It does what append, run_send_queue, respond and complete do
 // one after the other, with the same stores in the same order, and in a third of the instructions.
+#include <cerrno>
 #include <mutex>
+#include <utility>
 
 #include "faults/faults.h"
 #include "transport/adding.h"
@@ -22,61 +24,62 @@ constexpr unsigned kMostPieces = 4;
 constexpr uint32_t kPsnMask = 0xffffff;
 
 struct Payload {
-  const uint8_t* only = nullptr;  // where it is in one piece
-  uint32_t length = 0;
-  unsigned count = 0;  // else: so many pieces
+  const uint8_t* only;  // where it is in one piece; nullptr: in several
+  uint32_t length;
 };
-using Pieces = iovec[kMostPieces];
+constexpr uint32_t kNotShort = UINT32_MAX;  // a length: it cannot go this way
+struct Pieces {
+  iovec list[kMostPieces];
+  unsigned count = 0;
+};
 
 // The request may go this way, and next.
 bool may_go(const Qp& qp, const ibv_send_wr& wr) {
   const SendQueue& sq = qp.sq;
+  const QpShared& own = *qp.shared;
   return static_cast<uint32_t>(wr.opcode) < 32 && (sq.short_opcodes >> wr.opcode & 1) != 0 &&
          !faults::active.load(std::memory_order_relaxed) && sq.head == sq.tail &&
          sq.tail - sq.reaped.load(std::memory_order_acquire) < qp.cap.max_send_wr &&
-         qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
-         qp.shared->must_wait.load(std::memory_order_acquire) == 0;
+         own.state.load(std::memory_order_acquire) == IBV_QPS_RTS && own.must_wait.load(std::memory_order_acquire) == 0;
 }
 
-[[gnu::noinline]] bool collect_pieces(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload,
-                                      Pieces& pieces) {
+// Gives the length of all.
+[[gnu::noinline]] uint32_t collect_pieces(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Pieces& pieces) {
   const auto count = static_cast<unsigned>(wr.num_sge);
-  if (count > kMostPieces || count > qp.sq.max_sge) return false;
+  if (count > kMostPieces || count > qp.sq.max_sge) return kNotShort;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   uint64_t length = 0;
   for (const ibv_sge *from = wr.sg_list, *end = from + count; from != end; ++from) {
     if (from->length == 0) continue;
     uint64_t addr = from->addr;
     if (!inlined && !own_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from->length, from->lkey}, 0, &addr))
-      return false;
-    pieces[payload.count++] = {reinterpret_cast<void*>(addr), from->length};
+      return kNotShort;
+    pieces.list[pieces.count++] = {reinterpret_cast<void*>(addr), from->length};
     length += from->length;
   }
-  payload.length = static_cast<uint32_t>(length);
-  return length <= qp.sq.short_bytes && (!inlined || length <= qp.sq.max_inline);
+  if (length > qp.sq.short_bytes || (inlined && length > qp.sq.max_inline)) return kNotShort;
+  return static_cast<uint32_t>(length);
 }
 
 // Most are in one piece.
-bool collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Payload& payload, Pieces& pieces) {
+[[gnu::always_inline]] inline Payload collect(Fabric& fabric, const Qp& qp, const ibv_send_wr& wr, Pieces& pieces) {
   if (wr.num_sge != 1 || wr.sg_list->length == 0) [[unlikely]]
-    return collect_pieces(fabric, qp, wr, payload, pieces);
+    return {nullptr, collect_pieces(fabric, qp, wr, pieces)};
   const ibv_sge& from = *wr.sg_list;
   uint64_t addr = from.addr;
-  payload.length = from.length;
-  if (payload.length > qp.sq.short_bytes) return false;
+  if (from.length > qp.sq.short_bytes) return {nullptr, kNotShort};
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
-    if (payload.length > qp.sq.max_inline) return false;
+    if (from.length > qp.sq.max_inline) return {nullptr, kNotShort};
   } else if (!own_key_allows(fabric.self(), qp.shared->pd, Sge{addr, from.length, from.lkey}, 0, &addr)) {
-    return false;
+    return {nullptr, kNotShort};
   }
-  payload.only = reinterpret_cast<const uint8_t*>(addr);
-  return true;
+  return {reinterpret_cast<const uint8_t*>(addr), from.length};
 }
 
 // Many have 8 to 16 bytes: two words, which overlap, and no call.
-void copy(const Payload& payload, const Pieces& pieces, uint8_t* to) {
+[[gnu::always_inline]] inline void copy(const Payload& payload, const Pieces& pieces, uint8_t* to) {
   if (payload.only == nullptr) [[unlikely]]
-    return gather({pieces, payload.count}, to);
+    return gather({pieces.list, pieces.count}, to);
   constexpr uint32_t kWord = sizeof(uint64_t);
   if (payload.length - kWord > kWord) {
     std::memcpy(to, payload.only, payload.length);
@@ -89,22 +92,24 @@ void copy(const Payload& payload, const Pieces& pieces, uint8_t* to) {
   std::memcpy(to + payload.length - kWord, &words[1], kWord);
 }
 
-// Holds a lock if there is one.
-class MaybeGuard {
+// Holds a lock, or has nothing to do with it.
+template <bool kHolds>
+class GuardIf {
  public:
-  MaybeGuard(RobustLock* lock, RobustLock::Stamp me) : lock_(lock) {
-    if (lock_ != nullptr) lock_->lock(me);
+  GuardIf(RobustLock& lock, RobustLock::Stamp me) : lock_(lock) {
+    if constexpr (kHolds) lock.lock(me);
   }
-  ~MaybeGuard() { release(); }
-  MaybeGuard(const MaybeGuard&) = delete;
-  MaybeGuard& operator=(const MaybeGuard&) = delete;
+  ~GuardIf() { release(); }
+  GuardIf(const GuardIf&) = delete;
+  GuardIf& operator=(const GuardIf&) = delete;
   void release() {
-    if (lock_ != nullptr) lock_->unlock();
-    lock_ = nullptr;
+    if constexpr (kHolds)
+      if (std::exchange(held_, false)) lock_.unlock();
   }
 
  private:
-  RobustLock* lock_;
+  RobustLock& lock_;
+  bool held_ = true;
 };
 
 // What the receiver has written last comes from its processor's cache: all at once, and not one after the other.
@@ -126,7 +131,7 @@ const RecvEntry* next_single_request(const ShortRoute& route, const RecvRing& ri
 }
 
 // The entry of a number in the receiver's completion queue, whose lock is held; nullptr: there is no room, or no ring.
-CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) {
+[[gnu::always_inline]] inline CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) {
   if (cq.offset != route.entries_offset || cq.capacity != route.entries_capacity) [[unlikely]]
     if (!look_at_entries(owner, route)) return nullptr;
   if (full(cq, tail)) [[unlikely]]
@@ -134,15 +139,16 @@ CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) 
   return route.entries + (tail & (route.entries_capacity - 1));
 }
 
-// At the destination, whose lock is held. False: nothing has happened.
+// At the destination, whose lock is held, and whose receive requests are those of a shared queue or its own. False: nothing has
+// happened.
+template <bool kShared>
 [[gnu::always_inline]] inline bool land(Fabric& fabric, Qp& qp, const ibv_send_wr& wr, const Payload& payload,
                                         const Pieces& pieces, QpShared& dest) {
   SendQueue& sq = qp.sq;
   ShortRoute& route = sq.route;
   Slot& owner = *sq.peer;
-  SrqShared* srq = route.srq;
   RecvRing& ring = *route.ring;
-  MaybeGuard taking(srq != nullptr ? &ring.lock : nullptr, fabric.stamp());
+  GuardIf<kShared> taking(ring.lock, fabric.stamp());
   finish_taking(owner, ring);
   const uint32_t number = ring.taken.load(std::memory_order_relaxed);
   const RecvEntry* request = next_single_request(route, ring, number);
@@ -173,8 +179,8 @@ CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) 
       landing = landing_at(owner, cq, where.begin, payload.length);
       if (landing == nullptr) return false;
     }
-    take_request(dest, ring, number, wr_id, srq != nullptr, srq != nullptr ? taking_for(dest, number) : 0);
-    if (srq != nullptr) raise_limit(owner, *srq);
+    take_request(dest, ring, number, wr_id, kShared, kShared ? taking_for(dest, number) : 0);
+    if constexpr (kShared) raise_limit(owner, *route.srq);
     taking.release();
 
     std::memcpy(static_cast<void*>(entry), route.header, sizeof route.header);
@@ -184,7 +190,7 @@ CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) 
     entry->imm_or_rkey = wr.imm_data;
     entry->landing_len = static_cast<uint16_t>(payload.length);
     entry->wc_flags = wr.opcode == IBV_WR_SEND_WITH_IMM ? uint8_t{IBV_WC_WITH_IMM} : uint8_t{0};
-    entry->solicited = solicited;
+    entry->solicited = static_cast<uint8_t>(wr.send_flags & IBV_SEND_SOLICITED);
     if (in_ring) {
       keep_landing(cq, where);
       entry->in_ring = 1;
@@ -205,6 +211,11 @@ CqEntry* entry_for(Slot& owner, ShortRoute& route, CqShared& cq, uint32_t tail) 
   return true;
 }
 
+[[gnu::noinline]] bool land_in_shared(Fabric& fabric, Qp& qp, const ibv_send_wr& wr, const Payload& payload,
+                                      const Pieces& pieces, QpShared& dest) {
+  return land<true>(fabric, qp, wr, payload, pieces, dest);
+}
+
 }  // namespace
 
 uint32_t short_opcodes(const Config& config, const Qp& qp) {
@@ -213,10 +224,14 @@ uint32_t short_opcodes(const Config& config, const Qp& qp) {
   return config.personality == Personality::Iwarp ? kSend : kSend | 1U << IBV_WR_SEND_WITH_IMM;
 }
 
-bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr) {
-  Payload payload;
+namespace {
+
+// Executes a request that was not appended, if it can be done at once and on the shortest way. False: nothing has happened.
+[[gnu::always_inline]] inline bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr) {
+  if (!may_go(qp, wr)) return false;
   Pieces pieces;
-  if (!may_go(qp, wr) || !collect(fabric, qp, wr, payload, pieces)) return false;
+  const Payload payload = collect(fabric, qp, wr, pieces);
+  if (payload.length == kNotShort) return false;
   SendQueue& sq = qp.sq;
   ShortRoute& route = sq.route;
   if (route.dest == nullptr) [[unlikely]]
@@ -234,17 +249,42 @@ bool send_short(Fabric& fabric, Qp& qp, const ibv_send_wr& wr) {
     if (dest.expected_psn.load(std::memory_order_relaxed) != sq.psn ||
         dest.must_wait.load(std::memory_order_relaxed) != 0)
       return false;
-    if (!land(fabric, qp, wr, payload, pieces, dest)) return false;
+    if (route.srq == nullptr ? !land<false>(fabric, qp, wr, payload, pieces, dest)
+                             : !land_in_shared(fabric, qp, wr, Payload(payload), pieces, dest))
+      return false;
     sq.psn = (sq.psn + packets_of(*qp.shared, payload.length)) & kPsnMask;
     dest.expected_psn.store(sq.psn, std::memory_order_relaxed);
-    dest.arrived.count(payload.length, 0);
+    dest.arrived.count_in(payload.length);
   }
-  route.sent->count(0, payload.length);
+  route.sent->count_out(payload.length);
   ++sq.posted;
   ++sq.tail;
   leave_first(sq);
   (void)complete_now(fabric, qp, {wr.wr_id, payload.length, wr.send_flags, IBV_WC_SEND}, IBV_WC_SUCCESS);
   return true;
+}
+
+}  // namespace
+
+// Here, and not beside append(), so that nothing lies between it and send_short().
+int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp& qp = *Qp::of(base);
+  Fabric* fabric = Fabric::get();
+  int error = fabric == nullptr ? EPERM : qp.owner->fatal.load(std::memory_order_relaxed) ? EIO : 0;
+  if (error != 0) {
+    *bad = wr;
+    return error;
+  }
+  std::lock_guard guard(qp.sq_mutex);
+  for (; wr != nullptr; wr = wr->next) {
+    if (send_short(*fabric, qp, *wr)) continue;
+    if ((error = append(qp, *wr)) != 0) {
+      *bad = wr;
+      break;
+    }
+  }
+  if (qp.sq.head != qp.sq.tail) run_send_queue(qp);
+  return error;
 }
 
 }  // namespace softhca

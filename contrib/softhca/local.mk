@@ -202,6 +202,7 @@ softhca_tests = \
 	test/softhca/exports.test \
 	test/softhca/join.test \
 	test/softhca/kill.test \
+	test/softhca/instructions.test \
 	test/softhca/link.test \
 	test/softhca/manuals.test \
 	test/softhca/messages.test \

@@ -12,7 +12,7 @@ packages_for() { # PART...
   local packages=("${build_packages[@]}" ccache) part vm=no
   for part in "$@"; do
     case $part in
-      unit) packages+=(rpm clang-format-14 python3) ;;
+      unit) packages+=(rpm clang-format-14 python3 valgrind) ;;
       asan | dist) packages+=(gcc xz-utils) ;;
       fuzz) packages+=(clang libclang-rt-14-dev) ;;
       softhca) packages+=(valgrind iproute2 elfutils python3-matplotlib "${stock_packages[@]}") ;;

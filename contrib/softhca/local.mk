@@ -55,6 +55,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/memory_region.h \
 	contrib/softhca/verbs/memory_window.cc \
 	contrib/softhca/verbs/objects.h \
+	contrib/softhca/verbs/on_demand.cc \
 	contrib/softhca/verbs/pd.cc \
 	contrib/softhca/verbs/port_events.cc \
 	contrib/softhca/verbs/port_events.h \
@@ -200,6 +201,7 @@ softhca_tests = \
 	test/softhca/dlopen.test \
 	test/softhca/ends.test \
 	test/softhca/exports.test \
+	test/softhca/features.test \
 	test/softhca/join.test \
 	test/softhca/kill.test \
 	test/softhca/instructions.test \
@@ -262,6 +264,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_landing_ring \
 	test/softhca/test_softhca_link \
 	test/softhca/test_softhca_objects \
+	test/softhca/test_softhca_on_demand \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -329,6 +332,9 @@ test_softhca_test_softhca_link_LDADD = contrib/softhca/libsofthca_objects.la $(C
 test_softhca_test_softhca_objects_SOURCES = test/softhca/test_softhca_objects.cc $(softhca_test_headers)
 test_softhca_test_softhca_objects_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_on_demand_SOURCES = test/softhca/test_softhca_on_demand.cc $(softhca_test_headers)
+test_softhca_test_softhca_on_demand_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_on_demand_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

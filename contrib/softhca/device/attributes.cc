@@ -17,6 +17,20 @@ int limit(unsigned configured, unsigned built_in) {
   return static_cast<int>(configured != 0 && configured < built_in ? configured : built_in);
 }
 
+// Every copy looks for its pages when it is made: whatever a QP can do, it can do with memory on demand.
+void add_on_demand(ibv_device_attr_ex& a, const Config& config, unsigned device) {
+  constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr uint32_t kReliable = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  auto& transports = a.odp_caps.per_transport_caps;
+  a.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  transports.rc_odp_caps = kReliable;
+  if (config.personality == Personality::Iwarp) return;
+  transports.rc_odp_caps |= IBV_ODP_SUPPORT_ATOMIC;
+  transports.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
+  transports.ud_odp_caps = kMessages;
+  if (has_xrc(config, device)) a.xrc_odp_caps = transports.rc_odp_caps;
+}
+
 }  // namespace
 
 bool has_xrc(const Config& config, unsigned device) {
@@ -65,12 +79,7 @@ ibv_device_attr_ex device_attributes_ex(const Config& config, unsigned node, uns
   a.completion_timestamp_mask = UINT64_MAX;
   a.hca_core_clock = 1'000'000;  // kHz: the clock counts nanoseconds
   a.phys_port_cnt_ex = config.ports;
-  if (config.odp) {
-    a.odp_caps.general_caps = IBV_ODP_SUPPORT;
-    a.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-                                                IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV;
-    if (config.personality != Personality::Iwarp) a.odp_caps.per_transport_caps.rc_odp_caps |= IBV_ODP_SUPPORT_ATOMIC;
-  }
+  if (config.odp) add_on_demand(a, config, device);
   return a;
 }
 

@@ -59,6 +59,7 @@ void set_operations(verbs_context& vctx) {
   vctx.query_port = query_port;
   vctx.query_device_ex = query_device_ex;
   vctx.query_rt_values = query_rt_values;
+  vctx.advise_mr = advise_mr;
   vctx.create_cq_ex = create_cq_ex;
   vctx.modify_cq = modify_cq;
   vctx.create_qp_ex = create_qp_ex;

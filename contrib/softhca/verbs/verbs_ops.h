@@ -15,6 +15,9 @@ namespace softhca {
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* mw);
 
+// verbs/on_demand.cc
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* list, uint32_t count);
+
 // verbs/cq_ex.cc
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);

@@ -47,6 +47,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/context.cc \
 	contrib/softhca/verbs/cq_ex.cc \
 	contrib/softhca/verbs/device_list.cc \
+	contrib/softhca/verbs/device_memory.cc \
+	contrib/softhca/verbs/device_memory.h \
 	contrib/softhca/verbs/event_fd.h \
 	contrib/softhca/verbs/export.h \
 	contrib/softhca/verbs/index_pool.h \
@@ -265,6 +267,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_link \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_on_demand \
+	test/softhca/test_softhca_device_memory \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -335,6 +338,9 @@ test_softhca_test_softhca_objects_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_on_demand_SOURCES = test/softhca/test_softhca_on_demand.cc $(softhca_test_headers)
 test_softhca_test_softhca_on_demand_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_on_demand_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_device_memory_SOURCES = test/softhca/test_softhca_device_memory.cc $(softhca_test_headers)
+test_softhca_test_softhca_device_memory_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_device_memory_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

@@ -79,6 +79,7 @@ ibv_device_attr_ex device_attributes_ex(const Config& config, unsigned node, uns
   a.completion_timestamp_mask = UINT64_MAX;
   a.hca_core_clock = 1'000'000;  // kHz: the clock counts nanoseconds
   a.phys_port_cnt_ex = config.ports;
+  a.max_dm_size = kDeviceMemoryBytes;
   if (config.odp) add_on_demand(a, config, device);
   return a;
 }

@@ -10,6 +10,7 @@ namespace softhca {
 
 constexpr unsigned kMaxSge = 16;
 constexpr unsigned kMaxRdAtomic = 16;
+constexpr uint64_t kDeviceMemoryBytes = 256 << 10;  // of a process
 
 // Whether that device of each node has XRC.
 bool has_xrc(const Config& config, unsigned device);

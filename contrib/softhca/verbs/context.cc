@@ -60,6 +60,9 @@ void set_operations(verbs_context& vctx) {
   vctx.query_device_ex = query_device_ex;
   vctx.query_rt_values = query_rt_values;
   vctx.advise_mr = advise_mr;
+  vctx.alloc_dm = alloc_dm;
+  vctx.free_dm = free_dm;
+  vctx.reg_dm_mr = reg_dm_mr;
   vctx.create_cq_ex = create_cq_ex;
   vctx.modify_cq = modify_cq;
   vctx.create_qp_ex = create_qp_ex;
@@ -82,6 +85,8 @@ ibv_context* open_device(ibv_device* device) {
   auto context = std::make_unique<Context>();
   if (context->async.fd() < 0) return nullptr;
   context->device = reinterpret_cast<Device*>(device);
+  context->config = &fabric->config();
+  context->node = fabric->node();
 
   verbs_context& vctx = context->vctx;
   vctx.priv = reinterpret_cast<verbs_ex_private*>(context.get());

@@ -8,6 +8,7 @@
 
 #include "transport/transport.h"
 #include "verbs/call.h"
+#include "verbs/device_memory.h"
 #include "verbs/index_pool.h"
 
 #undef ibv_reg_mr
@@ -16,7 +17,6 @@
 namespace softhca {
 namespace {
 
-constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
@@ -45,7 +45,7 @@ int check_range(uint64_t addr, uint64_t length, uint64_t iova, unsigned access) 
 int check_access(unsigned access) {
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   if ((access & ~kAccess) != 0) return EINVAL;
-  if ((access & kNeedLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if (!writes_at_home(access)) return EINVAL;
   // No window is bound to memory on demand, as with mlx5.
   const bool can = Fabric::get()->config().odp && (access & IBV_ACCESS_MW_BIND) == 0;
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && !can ? EOPNOTSUPP : 0;
@@ -59,31 +59,9 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   const auto addr = reinterpret_cast<uint64_t>(address);
   if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
   if (const int error = check_range(addr, length, iova, access)) return fail(error);
-
-  auto mr = make<Mr>();
-  const uint32_t key = mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(context).max_mr) : 0;
-  if (key == 0) return fail(ENOMEM);
-  MrEntry& entry = entry_of_key(Fabric::get()->self(), key);
-  entry.pd = static_cast<Pd*>(pd)->id;
-  entry.access = access;
-  entry.qpn = 0;
-  entry.region = 0;
-  entry.iova = iova;
-  entry.length = length;
-  entry.addr = addr;
-  entry.users.store(0, std::memory_order_relaxed);
-  entry.key.store(key, std::memory_order_seq_cst);
-
-  static_cast<Pd*>(pd)->users.fetch_add(1);
-  mr->index = key >> 8;
-  mr->context = pd->context;
-  mr->pd = pd;
-  mr->addr = address;
-  mr->length = length;
-  mr->handle = mr->index;
-  mr->lkey = key;
-  mr->rkey = key;
-  return mr.release();
+  Mr* mr = make_region(pd, addr, length, iova, access);
+  if (mr != nullptr) mr->addr = address;
+  return mr;
 }
 
 uint64_t page_size() {
@@ -113,6 +91,33 @@ ibv_mr* register_file(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
 }
 
 }  // namespace
+
+Mr* make_region(ibv_pd* pd, uint64_t addr, size_t length, uint64_t iova, unsigned access) {
+  auto mr = make<Mr>();
+  const uint32_t key =
+      mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(*Context::of(pd->context)).max_mr) : 0;
+  if (key == 0) return fail(ENOMEM);
+  MrEntry& entry = entry_of_key(Fabric::get()->self(), key);
+  entry.pd = static_cast<Pd*>(pd)->id;
+  entry.access = access;
+  entry.qpn = 0;
+  entry.region = 0;
+  entry.iova = iova;
+  entry.length = length;
+  entry.addr = addr;
+  entry.users.store(0, std::memory_order_relaxed);
+  entry.key.store(key, std::memory_order_seq_cst);
+
+  static_cast<Pd*>(pd)->users.fetch_add(1);
+  mr->index = key >> 8;
+  mr->context = pd->context;
+  mr->pd = pd;
+  mr->length = length;
+  mr->handle = mr->index;
+  mr->lkey = key;
+  mr->rkey = key;
+  return mr.release();
+}
 
 uint32_t allocate_key(KeyOf kind, int limit) {
   static std::atomic<uint32_t> variant{0};
@@ -183,6 +188,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
       changes_access ? static_cast<unsigned>(access) : Fabric::get()->self().mrs[mine->index].access;
   if (moves)
     if (const int error = check_range(where, length, where, flags_then)) return refuse(error);
+  if (mine->device_memory != nullptr) return refuse(EOPNOTSUPP);
   if (has_windows(mine->index)) return refuse(EBUSY);
 
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
@@ -219,6 +225,7 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   release_key(KeyOf::kRegion, mine->index);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   if (mine->mapping != nullptr) munmap(mine->mapping, mine->mapped_bytes);
+  if (mine->device_memory != nullptr) mine->device_memory->users.fetch_sub(1);
   delete mine;
   return 0;
 }

@@ -20,6 +20,14 @@ inline MrEntry& entry_of_key(Slot& slot, uint32_t key) {
   return slot.mrs[key >> 8 & (kMrsPerSlot - 1)];
 }
 
+// A region that has been checked, without an address for the user. nullptr and errno: no key, or no memory.
+Mr* make_region(ibv_pd* pd, uint64_t addr, size_t length, uint64_t iova, unsigned access);
+// Whoever lets peers write has to let this process write.
+inline bool writes_at_home(unsigned access) {
+  constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  return (access & kNeedLocalWrite) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+}
+
 // Whether there is memory at an address of this process.
 bool mapped(uint64_t addr);
 

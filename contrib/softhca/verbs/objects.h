@@ -28,8 +28,13 @@ struct Device {
   unsigned index;
 };
 
+struct Dm;  // verbs/device_memory.h
+
 struct Context {
   Device* device;
+  // Of the process that opened it; a child has a copy.
+  const Config* config;
+  unsigned node;
   std::mutex mutex;
   std::atomic<uint32_t> objects{0};  // PDs, CQs, channels, XRC domains: what keeps close_device from succeeding
   EventFd<ibv_async_event> async;
@@ -49,6 +54,7 @@ struct Mr : ibv_mr {
   std::atomic<uint32_t> users{0};
   void* mapping = nullptr;  // of a dma-buf's file, page by page
   size_t mapped_bytes = 0;
+  Dm* device_memory = nullptr;  // whose bytes these are
 };
 
 struct Mw : ibv_mw {

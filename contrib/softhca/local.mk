@@ -58,6 +58,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/memory_window.cc \
 	contrib/softhca/verbs/objects.h \
 	contrib/softhca/verbs/on_demand.cc \
+	contrib/softhca/verbs/parent_domain.cc \
+	contrib/softhca/verbs/parent_domain.h \
 	contrib/softhca/verbs/pd.cc \
 	contrib/softhca/verbs/port_events.cc \
 	contrib/softhca/verbs/port_events.h \
@@ -268,6 +270,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_objects \
 	test/softhca/test_softhca_on_demand \
 	test/softhca/test_softhca_device_memory \
+	test/softhca/test_softhca_domains \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -341,6 +344,9 @@ test_softhca_test_softhca_on_demand_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_device_memory_SOURCES = test/softhca/test_softhca_device_memory.cc $(softhca_test_headers)
 test_softhca_test_softhca_device_memory_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_device_memory_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_domains_SOURCES = test/softhca/test_softhca_domains.cc $(softhca_test_headers)
+test_softhca_test_softhca_domains_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_domains_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

@@ -129,13 +129,13 @@ void choose_start(Fabric& fabric, const Qp& qp, uint32_t number, SendEntry& entr
 
 }  // namespace
 
-bool make_send_queue(SendQueue& sq, const ibv_qp_cap& cap) {
+size_t size_send_queue(SendQueue& sq, const ibv_qp_cap& cap) {
   sq.capacity = std::bit_ceil(std::max(cap.max_send_wr, 1U));
   sq.max_sge = cap.max_send_sge;
   sq.max_inline = cap.max_inline_data;
   const size_t data = std::max<size_t>(cap.max_send_sge * sizeof(Sge), cap.max_inline_data);
   sq.stride = static_cast<uint32_t>((sizeof(SendEntry) + data + 63) / 64 * 64);
-  return sq.ring.allocate(size_t{sq.capacity} * sq.stride);
+  return size_t{sq.capacity} * sq.stride;
 }
 
 int append(Qp& qp, const ibv_send_wr& wr) {

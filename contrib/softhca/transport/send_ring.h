@@ -39,6 +39,8 @@ class SendRing {
     *this = std::move(ring);
     return true;
   }
+  // Memory that is not the ring's own: it stays whose it is.
+  void lie_in(void* memory) { first_ = static_cast<uint8_t*>(memory); }
   uint8_t* get() const { return first_; }
 
  private:

@@ -21,8 +21,8 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 // --- Send queues
 
-// Makes the ring for these limits; false: no memory.
-bool make_send_queue(SendQueue& sq, const ibv_qp_cap& cap);
+// Sets the sizes of a queue with these limits. The bytes that its ring needs.
+size_t size_send_queue(SendQueue& sq, const ibv_qp_cap& cap);
 // Appends one request (Qp::sq_mutex held). 0 or an errno.
 int append(Qp& qp, const ibv_send_wr& wr);
 // Executes what can be executed (Qp::sq_mutex held).

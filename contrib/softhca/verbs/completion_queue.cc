@@ -152,6 +152,7 @@ SOFTHCA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
   fabric.release(offset, bytes);
   release_landings(fabric, landings);
   indices().release(mine->index);
+  if (mine->domain != nullptr) mine->domain->users.fetch_sub(1);
   Context::of(cq->context)->objects.fetch_sub(1);
   delete mine;
   return 0;

@@ -61,6 +61,9 @@ void set_operations(verbs_context& vctx) {
   vctx.query_rt_values = query_rt_values;
   vctx.advise_mr = advise_mr;
   vctx.alloc_dm = alloc_dm;
+  vctx.alloc_parent_domain = alloc_parent_domain;
+  vctx.alloc_td = alloc_td;
+  vctx.dealloc_td = dealloc_td;
   vctx.free_dm = free_dm;
   vctx.reg_dm_mr = reg_dm_mr;
   vctx.create_cq_ex = create_cq_ex;

@@ -5,6 +5,7 @@
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
+#include "verbs/parent_domain.h"
 #include "verbs/verbs_ops.h"
 
 namespace softhca {
@@ -64,14 +65,21 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   if ((attr->wc_flags & ~kWcFlags) != 0) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) != 0)
     return fail(EOPNOTSUPP);
-  // Overruns are not ignored, and there are no parent domains; single-threaded use needs nothing else.
-  if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) return fail(EOPNOTSUPP);
+  const bool in_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if (in_domain && (attr->parent_domain == nullptr || attr->parent_domain->context != context ||
+                    parent_domain(attr->parent_domain) == nullptr))
+    return fail(EINVAL);
+  // Overruns are not ignored; single-threaded use needs nothing else.
   if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
       (attr->flags & ~static_cast<uint32_t>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) != 0)
     return fail(EOPNOTSUPP);
   Cq* cq = create_completion_queue(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector);
   if (cq == nullptr) return nullptr;
   cq->wc_flags = static_cast<uint32_t>(attr->wc_flags);
+  if (in_domain) {
+    cq->domain = static_cast<Pd*>(attr->parent_domain);
+    cq->domain->users.fetch_add(1);
+  }
   cq->read_opcode = read_opcode;
   cq->read_vendor_err = read_vendor_err;
   // The others only if asked for, as the manual page has it.

@@ -45,8 +45,9 @@ struct Context {
 };
 
 struct Pd : ibv_pd {
-  uint32_t id;  // unique in the process, never 0
+  uint32_t id;  // unique in the process, never 0; a parent domain has that of the domain inside
   std::atomic<uint32_t> users{0};
+  bool is_parent{false};  // it is a ParentDomain (verbs/parent_domain.h)
 };
 
 struct Mr : ibv_mr {
@@ -90,6 +91,7 @@ struct Cq : ibv_cq_ex {
   CqEntry* current{nullptr};
   bool polling_locked{false};
   uint32_t wc_flags{0};  // of create_cq_ex
+  Pd* domain{nullptr};   // the parent domain that it was created with
 
   ibv_cq* base() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
   static Cq* of(ibv_cq* cq) { return static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
@@ -126,6 +128,7 @@ struct Qp : ibv_qp_ex {
   size_t batch_last{0};  // where in it the last request begins
   int batch_error{0};
   std::atomic<uint32_t> unacked_async{0};  // as in Cq; events_completed counts acks
+  void* given_ring{nullptr};               // of the send queue: its parent domain's allocator has it
 
   ibv_qp* base() { return &qp_base; }
   static Qp* of(ibv_qp* qp) { return static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }

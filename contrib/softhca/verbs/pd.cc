@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs/call.h"
+#include "verbs/parent_domain.h"
 
 using namespace softhca;
 
@@ -23,6 +24,9 @@ SOFTHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   auto* mine = static_cast<Pd*>(pd);
   if (mine->users.load() != 0) return EBUSY;
   Context::of(pd->context)->objects.fetch_sub(1);
-  delete mine;
+  if (ParentDomain* parent = parent_domain(pd); parent != nullptr)
+    release(*parent);
+  else
+    delete mine;
   return 0;
 }

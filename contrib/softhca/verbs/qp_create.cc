@@ -9,6 +9,7 @@
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
 #include "verbs/index_pool.h"
+#include "verbs/parent_domain.h"
 #include "verbs/qp_ex.h"
 #include "verbs/receive_ring.h"
 #include "verbs/verbs_ops.h"
@@ -168,6 +169,15 @@ ibv_qp* create_target(Context& context, const ibv_qp_init_attr_ex& attr) {
   return make_target(context, attr.qp_context, xrcd, index);
 }
 
+// In memory of the program's where the parent domain has it. False: no memory.
+bool make_send_queue(Qp& qp) {
+  const size_t bytes = size_send_queue(qp.sq, qp.cap);
+  qp.given_ring = allocate_from(qp.qp_base.pd, bytes);
+  if (qp.given_ring == nullptr) return errno == 0 && qp.sq.ring.allocate(bytes);
+  qp.sq.ring.lie_in(qp.given_ring);
+  return true;
+}
+
 ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   if (const int error = cannot_use(context)) return fail(error);
   if (const int error = SOFTHCA_FAULTY("ibv_create_qp")) return fail(error);
@@ -186,7 +196,8 @@ ibv_qp* create(Context& context, ibv_qp_init_attr_ex& attr) {
   qp->qp_base.recv_cq = receives(attr.qp_type) ? attr.recv_cq : nullptr;
   qp->qp_base.srq = attr.srq;
   qp->sq.linked = link::is_set(Fabric::get()->config());
-  if (!make_send_queue(qp->sq, qp->cap) || !publish(*qp)) {
+  if (!make_send_queue(*qp) || !publish(*qp)) {
+    give_back(attr.pd, qp->given_ring);
     indices().release(qp->index);
     return fail(ENOMEM);
   }
@@ -277,6 +288,7 @@ SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
     free_receive_ring(fabric, mine->shared->rq);
     indices().release(mine->index);
   }
+  give_back(mine->qp_base.pd, mine->given_ring);
   hold(*mine, UINT32_MAX);  // minus one
   delete mine;
   return 0;

@@ -23,6 +23,11 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsign
 // verbs/on_demand.cc
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* list, uint32_t count);
 
+// verbs/parent_domain.cc
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
+
 // verbs/cq_ex.cc
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);

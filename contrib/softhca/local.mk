@@ -51,6 +51,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/device_memory.h \
 	contrib/softhca/verbs/event_fd.h \
 	contrib/softhca/verbs/export.h \
+	contrib/softhca/verbs/import.cc \
 	contrib/softhca/verbs/index_pool.h \
 	contrib/softhca/verbs/marshal.cc \
 	contrib/softhca/verbs/memory_region.cc \
@@ -271,6 +272,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_on_demand \
 	test/softhca/test_softhca_device_memory \
 	test/softhca/test_softhca_domains \
+	test/softhca/test_softhca_import \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -347,6 +349,9 @@ test_softhca_test_softhca_device_memory_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_domains_SOURCES = test/softhca/test_softhca_domains.cc $(softhca_test_headers)
 test_softhca_test_softhca_domains_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_domains_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_import_SOURCES = test/softhca/test_softhca_import.cc $(softhca_test_headers)
+test_softhca_test_softhca_import_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_import_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Opening and closing devices. The first open makes this process a member of the fabric.
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,7 +78,7 @@ void set_operations(verbs_context& vctx) {
   vctx.close_xrcd = close_xrcd;
 }
 
-ibv_context* open_device(ibv_device* device) {
+ibv_context* open_device(Device& device) {
   Fabric* fabric = Fabric::join();
   if (fabric == nullptr) return nullptr;
   int error = start_process(*fabric);
@@ -85,17 +87,31 @@ ibv_context* open_device(ibv_device* device) {
     errno = error;
     return nullptr;
   }
+  const int file = memfd_create(device.device.name, MFD_CLOEXEC);
+  if (file < 0) return nullptr;
+  ibv_context* context = make_context(device, file);
+  if (context == nullptr) close(file);
+  return context;
+}
+
+}  // namespace
+
+ibv_context* make_context(Device& device, int cmd_fd) {
+  struct stat file {};
   auto context = std::make_unique<Context>();
-  if (context->async.fd() < 0) return nullptr;
-  context->device = reinterpret_cast<Device*>(device);
-  context->config = &fabric->config();
-  context->node = fabric->node();
+  if (context->async.fd() < 0 || fstat(cmd_fd, &file) != 0) return nullptr;
+  const Fabric& fabric = *Fabric::get();
+  context->device = &device;
+  context->config = &fabric.config();
+  context->node = fabric.node();
+  context->file = file.st_ino;
+  context->file_system = file.st_dev;
 
   verbs_context& vctx = context->vctx;
   vctx.priv = reinterpret_cast<verbs_ex_private*>(context.get());
   vctx.sz = sizeof vctx;
-  vctx.context.device = device;
-  vctx.context.cmd_fd = -1;
+  vctx.context.device = &device.device;
+  vctx.context.cmd_fd = cmd_fd;
   vctx.context.async_fd = context->async.fd();
   vctx.context.num_comp_vectors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   vctx.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -106,8 +122,6 @@ ibv_context* open_device(ibv_device* device) {
   contexts().push_back(context.get());
   return &context.release()->vctx.context;
 }
-
-}  // namespace
 
 // libibverbs keeps a pointer of its own there.
 Context* Context::of(ibv_context* context) {
@@ -123,7 +137,7 @@ void for_each_context(void (*each)(Context& context, void* argument), void* argu
 
 SOFTHCA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   try {
-    return softhca::open_device(device);
+    return softhca::open_device(*reinterpret_cast<softhca::Device*>(device));
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return nullptr;
@@ -139,6 +153,7 @@ SOFTHCA_EXPORT int ibv_close_device(ibv_context* context) {
     std::erase(softhca::contexts(), own);
   }
   pthread_mutex_destroy(&context->mutex);
+  close(context->cmd_fd);
   delete own;
   return 0;
 }

@@ -3,7 +3,10 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "verbs/call.h"
 #include "verbs/memory_region.h"
@@ -19,6 +22,15 @@ constexpr unsigned kAccess = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IB
 
 // Of all devices of this process.
 std::atomic<uint64_t> allocated{0};
+
+struct Memories {
+  std::mutex mutex;
+  std::vector<Dm*> all;
+};
+Memories& memories() {
+  static auto& memories = *new Memories;  // not destroyed: threads may still use it while the process ends
+  return memories;
+}
 
 bool inside(const Dm& dm, uint64_t offset, uint64_t length) {
   return offset <= dm.length && length <= dm.length - offset;
@@ -45,6 +57,16 @@ int copy_out(void* to, ibv_dm* dm, uint64_t offset, size_t length) {
   return 0;
 }
 
+bool remember(Dm& dm) {
+  try {
+    std::lock_guard guard(memories().mutex);
+    memories().all.push_back(&dm);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 bool reserve(uint64_t bytes) {
   uint64_t before = allocated.load(std::memory_order_relaxed);
   do
@@ -64,7 +86,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
   if (attr->length > kDeviceMemoryBytes || !reserve(attr->length)) return fail(ENOMEM);
   void* bytes = mmap(nullptr, attr->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto dm = bytes != MAP_FAILED ? make<Dm>() : nullptr;
-  if (dm == nullptr) {
+  if (dm == nullptr || !remember(*dm)) {
     if (bytes != MAP_FAILED) munmap(bytes, attr->length);
     allocated.fetch_sub(attr->length);
     return fail(ENOMEM);
@@ -82,12 +104,42 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
 
 int free_dm(ibv_dm* dm) {
   auto* mine = static_cast<Dm*>(dm);
-  if (mine->users.load() != 0) return EBUSY;
+  if (mine->imported != nullptr) return EINVAL;
+  {
+    std::lock_guard guard(memories().mutex);
+    if (mine->users.load() != 0) return EBUSY;
+    std::erase(memories().all, mine);
+  }
   munmap(mine->bytes, mine->length);
   allocated.fetch_sub(mine->length);
   Context::of(dm->context)->objects.fetch_sub(1);
   delete mine;
   return 0;
+}
+
+ibv_dm* another_handle(ibv_context* context, uint32_t handle, const std::function<bool(const Dm&)>& is_it) {
+  auto dm = make<Dm>();
+  if (dm == nullptr) return fail(ENOMEM);
+  std::lock_guard guard(memories().mutex);
+  for (Dm* one : memories().all) {
+    if (one->handle != handle || !is_it(*one)) continue;
+    static_cast<ibv_dm&>(*dm) = *one;
+    dm->context = context;
+    dm->bytes = one->bytes;
+    dm->length = one->length;
+    dm->imported = one;
+    one->users.fetch_add(1);
+    Context::of(context)->objects.fetch_add(1);
+    return dm.release();
+  }
+  return fail(EINVAL);
+}
+
+void drop_handle(ibv_dm* dm) {
+  auto* mine = static_cast<Dm*>(dm);
+  mine->imported->users.fetch_sub(1);
+  Context::of(dm->context)->objects.fetch_sub(1);
+  delete mine;
 }
 
 // The kernel wants regions of it to begin at address zero, since it has no other.
@@ -99,8 +151,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsign
   if ((access & ~kAccess) != 0 || (access & IBV_ACCESS_ZERO_BASED) == 0 || !writes_at_home(access)) return fail(EINVAL);
   Mr* mr = make_region(pd, reinterpret_cast<uint64_t>(mine.bytes + offset), length, 0, access);
   if (mr == nullptr) return nullptr;
-  mr->device_memory = &mine;
-  mine.users.fetch_add(1);
+  mr->device_memory = mine.imported != nullptr ? mine.imported : &mine;
+  mr->device_memory->users.fetch_add(1);
   return mr;
 }
 

@@ -7,13 +7,19 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace softhca {
 
 struct Dm : ibv_dm {
   uint8_t* bytes;
   size_t length;                   // as was asked for
-  std::atomic<uint32_t> users{0};  // regions
+  std::atomic<uint32_t> users{0};  // regions, and other handles
+  Dm* imported{nullptr};           // this is another handle of that
 };
+
+// Another handle of the memory of that number for which `is_it` holds. nullptr and errno: there is none.
+ibv_dm* another_handle(ibv_context* context, uint32_t handle, const std::function<bool(const Dm&)>& is_it);
+void drop_handle(ibv_dm* dm);
 
 }  // namespace softhca

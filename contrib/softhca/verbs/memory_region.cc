@@ -188,7 +188,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
       changes_access ? static_cast<unsigned>(access) : Fabric::get()->self().mrs[mine->index].access;
   if (moves)
     if (const int error = check_range(where, length, where, flags_then)) return refuse(error);
-  if (mine->device_memory != nullptr) return refuse(EOPNOTSUPP);
+  if (mine->device_memory != nullptr || mine->imported) return refuse(EOPNOTSUPP);
   if (has_windows(mine->index)) return refuse(EBUSY);
 
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
@@ -217,6 +217,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
 SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   if (const int error = in_child()) return error;
   auto* mine = static_cast<Mr*>(mr);
+  if (mine->imported) return EINVAL;
   if (has_windows(mine->index)) return EBUSY;
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
   entry.key.store(0, std::memory_order_seq_cst);

@@ -35,6 +35,9 @@ struct Context {
   // Of the process that opened it; a child has a copy.
   const Config* config;
   unsigned node;
+  // Of cmd_fd: contexts with the same file were imported from each other.
+  ino_t file = 0;
+  dev_t file_system = 0;
   std::mutex mutex;
   std::atomic<uint32_t> objects{0};  // PDs, CQs, channels, XRC domains: what keeps close_device from succeeding
   EventFd<ibv_async_event> async;
@@ -48,6 +51,7 @@ struct Pd : ibv_pd {
   uint32_t id;  // unique in the process, never 0; a parent domain has that of the domain inside
   std::atomic<uint32_t> users{0};
   bool is_parent{false};  // it is a ParentDomain (verbs/parent_domain.h)
+  Pd* imported{nullptr};  // this is another handle of that (verbs/import.cc)
 };
 
 struct Mr : ibv_mr {
@@ -56,6 +60,7 @@ struct Mr : ibv_mr {
   void* mapping = nullptr;  // of a dma-buf's file, page by page
   size_t mapped_bytes = 0;
   Dm* device_memory = nullptr;  // whose bytes these are
+  bool imported = false;        // another handle of a region (verbs/import.cc)
 };
 
 struct Mw : ibv_mw {

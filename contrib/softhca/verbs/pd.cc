@@ -1,6 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
 #include "verbs/call.h"
 #include "verbs/parent_domain.h"
+#include "verbs/verbs_ops.h"
+
+namespace softhca {
+namespace {
+
+// The protection domains of this process, for who knows their numbers.
+struct Domains {
+  std::mutex mutex;
+  std::vector<Pd*> all;
+};
+Domains& domains() {
+  static auto& domains = *new Domains;  // not destroyed: threads may still use it while the process ends
+  return domains;
+}
+
+}  // namespace
+
+Pd* hold_domain(uint32_t handle, const std::function<bool(const Pd&)>& is_it) {
+  std::lock_guard guard(domains().mutex);
+  for (Pd* pd : domains().all)
+    if (pd->handle == handle && is_it(*pd)) {
+      pd->users.fetch_add(1);
+      return pd;
+    }
+  return nullptr;
+}
+
+}  // namespace softhca
 
 using namespace softhca;
 
@@ -15,6 +47,12 @@ SOFTHCA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
   while (pd->id == 0);
   pd->context = context;
   pd->handle = pd->id;
+  try {
+    std::lock_guard guard(domains().mutex);
+    domains().all.push_back(pd.get());
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
   owner.objects.fetch_add(1);
   return pd.release();
 }
@@ -22,7 +60,12 @@ SOFTHCA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 SOFTHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   if (const int error = in_child()) return error;
   auto* mine = static_cast<Pd*>(pd);
-  if (mine->users.load() != 0) return EBUSY;
+  if (mine->imported != nullptr) return EINVAL;
+  {
+    std::lock_guard guard(domains().mutex);
+    if (mine->users.load() != 0) return EBUSY;
+    std::erase(domains().all, mine);
+  }
   Context::of(pd->context)->objects.fetch_sub(1);
   if (ParentDomain* parent = parent_domain(pd); parent != nullptr)
     release(*parent);

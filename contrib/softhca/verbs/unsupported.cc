@@ -18,15 +18,6 @@
 #define SOFTHCA_NOTHING(name) \
   SOFTHCA_EXPORT void name() {}
 
-// Objects of other processes, by number
-SOFTHCA_NO_OBJECT(ibv_import_device)
-SOFTHCA_NO_OBJECT(ibv_import_pd)
-SOFTHCA_NOTHING(ibv_unimport_pd)
-SOFTHCA_NO_OBJECT(ibv_import_mr)
-SOFTHCA_NOTHING(ibv_unimport_mr)
-SOFTHCA_NO_OBJECT(ibv_import_dm)
-SOFTHCA_NOTHING(ibv_unimport_dm)
-
 // Memory that is not the process's
 SOFTHCA_NO_OBJECT(ibv_reg_mr_ex)
 SOFTHCA_NO_OBJECT(ibv_alloc_dmah)

@@ -7,9 +7,17 @@
 // the raise functions, ibv_get_async_event and ibv_ack_async_event.
 #include <infiniband/verbs.h>
 
+#include <functional>
+
 #include "verbs/objects.h"
 
 namespace softhca {
+
+// verbs/context.cc. A context of that device, whose descriptor becomes the context's; nullptr and errno: the caller keeps it.
+ibv_context* make_context(Device& device, int cmd_fd);
+
+// verbs/pd.cc. The domain of that number for which `is_it` holds, with one user more; nullptr: there is none.
+Pd* hold_domain(uint32_t handle, const std::function<bool(const Pd&)>& is_it);
 
 // verbs/memory_window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);

@@ -93,7 +93,7 @@ ibv_port_attr port_attributes(Fabric& fabric, uint32_t port_id) {
   a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   a.phys_state = up ? kLinkUp : kDisabled;
   a.max_mtu = a.active_mtu = IBV_MTU_4096;
-  a.gid_tbl_len = static_cast<int>(gid_count(config));
+  a.gid_tbl_len = static_cast<int>(gid_table_length(config));
   a.pkey_tbl_len = static_cast<uint16_t>(pkey_count(config));
   a.max_msg_sz = config.max_message;
   a.lid = lid_of(fabric, port_id);

@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <infiniband/ib.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace softhca {
@@ -98,6 +99,10 @@ unsigned gid_count(const Config& config) {
       break;
   }
   return 4;
+}
+
+unsigned gid_table_length(const Config& config) {
+  return std::max(gid_count(config), config.gids);
 }
 
 bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid) {

@@ -19,6 +19,8 @@ namespace softhca {
 //   iwarp  0: the MAC address; 1: IPv4-mapped, which drivers do not have: softhca's addresses are on no interface where
 //          programs could look for them
 unsigned gid_count(const Config& config);
+// With the empty entries (Config::gids).
+unsigned gid_table_length(const Config& config);
 bool gid_at(Fabric& fabric, uint32_t port_id, unsigned index, ibv_gid* gid);
 // As ibv_gid_entry::gid_type: IBV_GID_TYPE_IB, _ROCE_V1, _ROCE_V2 (0 for iWARP's).
 uint32_t gid_type_at(const Config& config, unsigned index);

@@ -37,6 +37,7 @@ constexpr const char* kPersonalities[] = {"ib", "roce", "iwarp"};
 constexpr uint64_t kAnySeed = UINT64_MAX;
 constexpr uint64_t kMaxLmc = 3;
 constexpr uint64_t kMaxServiceLevel = 15;
+constexpr uint64_t kMaxGids = 256;
 constexpr uint64_t kMinute = 60'000'000;
 
 const Option kOptions[] = {
@@ -68,6 +69,8 @@ const Option kOptions[] = {
     {"max_wr", nullptr, "work requests of a queue (16384)", Number{&Config::max_wr, 1, 32768}},
     {"max_cqe", nullptr, "entries of a completion queue (65536)", Number{&Config::max_cqe, 1, 262144}},
     {"lmc", nullptr, "InfiniBand ports have 2^lmc LIDs (0)", Number{&Config::lmc, 0, kMaxLmc}},
+    {"gids", nullptr, "entries of the GID table of a port, of which the last are empty (0: none is)",
+     Number{&Config::gids, 0, kMaxGids}},
     {"odp", "yes|no", "memory may be registered on demand, without being there yet (no)", &Config::odp},
     {"sm_lid", nullptr, "LID of the subnet manager that InfiniBand ports report, whoever reaches whom (1)",
      Quantity{&Config::sm_lid, Unit::Lid}},

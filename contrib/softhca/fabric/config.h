@@ -40,6 +40,7 @@ struct Config {
   unsigned max_message = 1U << 30;  // bytes of a message
   unsigned lmc = 0;                 // InfiniBand: a port has 2^lmc LIDs
   bool odp = false;                 // memory may be registered on demand (on-demand paging)
+  unsigned gids = 0;                // entries of a port's GID table, empty ones behind the others; 0: none is empty
   PerPort sm_lid;                   // InfiniBand: what a port says is the LID of its subnet manager; 0: 1
   unsigned sm_sl = 0;               // InfiniBand: service level of the paths that the subnet manager gives
   unsigned sm_path = 0;             // and which of the 2^lmc LIDs of both ports they have

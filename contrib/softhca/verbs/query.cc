@@ -39,14 +39,15 @@ void copy_as_known(void* to, size_t size, const T& from) {
   std::memcpy(to, &from, std::min(size, sizeof from));
 }
 
-// 0 or an errno.
+// 0, ENODATA for an empty entry, or another errno.
 int gid_entry(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry& entry) {
   static const unsigned loopback = if_nametoindex("lo");
   if (const int error = unusable(context)) return error;
   Fabric& fabric = *Fabric::get();
   const uint32_t port_id = port_id_in(context, port);
   entry = {};
-  if (port_id == 0 || !gid_at(fabric, port_id, index, &entry.gid)) return EINVAL;
+  if (port_id == 0 || index >= gid_table_length(fabric.config())) return EINVAL;
+  if (!gid_at(fabric, port_id, index, &entry.gid)) return ENODATA;
   entry.gid_index = index;
   entry.port_num = port;
   entry.gid_type = gid_type_at(fabric.config(), index);
@@ -102,8 +103,8 @@ SOFTHCA_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ib
 SOFTHCA_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   ibv_gid_entry entry;
   const int error = gid_entry(context, port, static_cast<uint32_t>(index), entry);
-  if (error == 0) *gid = entry.gid;
-  return minus_one(error);
+  if (error == 0 || error == ENODATA) *gid = entry.gid;  // an empty one is zero
+  return minus_one(error == ENODATA ? 0 : error);
 }
 
 SOFTHCA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
@@ -134,8 +135,8 @@ SOFTHCA_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
 SOFTHCA_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, unsigned* type) {
   ibv_gid_entry entry;
   const int error = gid_entry(context, port, index, entry);
-  if (error == 0) *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
-  return minus_one(error);
+  if (error == 0 || error == ENODATA) *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
+  return minus_one(error == ENODATA ? 0 : error);
 }
 
 SOFTHCA_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {

@@ -274,6 +274,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_domains \
 	test/softhca/test_softhca_import \
 	test/softhca/test_softhca_gids \
+	test/softhca/test_softhca_atomic_write \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -356,6 +357,9 @@ test_softhca_test_softhca_import_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_gids_SOURCES = test/softhca/test_softhca_gids.cc $(softhca_test_headers)
 test_softhca_test_softhca_gids_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_gids_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_atomic_write_SOURCES = test/softhca/test_softhca_atomic_write.cc $(softhca_test_headers)
+test_softhca_test_softhca_atomic_write_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_atomic_write_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

@@ -48,6 +48,7 @@ uint8_t op_of(ibv_wr_opcode opcode) {
       return kOpRead;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_WRITE:
       return kOpAtomic;
     default:
       return 0;  // nothing that goes over the wire

@@ -34,4 +34,15 @@ Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const Sen
   return write_to(fabric, owner.number, owner.incarnation, {&changed, 1}, {&remote, 1}, Order::Any);
 }
 
+Copy store_word(Fabric& fabric, const Owner& owner, uint64_t addr, uint64_t word) {
+  RobustGuard guard(owner.slot->header.atomics, fabric.stamp());
+  if (owner.number == fabric.slot()) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(addr), word, __ATOMIC_SEQ_CST);
+    return Copy::Done;
+  }
+  const iovec local{&word, sizeof word};
+  const iovec remote{reinterpret_cast<void*>(addr), sizeof word};
+  return write_to(fabric, owner.number, owner.incarnation, {&local, 1}, {&remote, 1}, Order::Any);
+}
+
 }  // namespace softhca

@@ -42,6 +42,9 @@ void close_connection(Fabric& fabric, Qp& qp, uint32_t events = 0);
 [[nodiscard]] Copy execute_atomic(Fabric& fabric, const Owner& owner, uint64_t addr, const SendEntry& request,
                                   uint64_t* before);
 
+// Stores a word there, which is seen as a whole or not at all.
+[[nodiscard]] Copy store_word(Fabric& fabric, const Owner& owner, uint64_t addr, uint64_t word);
+
 void kill_this_process();
 
 inline bool responds(uint32_t state) {

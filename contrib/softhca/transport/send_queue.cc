@@ -22,7 +22,8 @@ constexpr unsigned kSends = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
 constexpr unsigned kWrites = bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
 constexpr unsigned kWindows = bit(IBV_WR_SEND_WITH_INV) | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 constexpr unsigned kReads = bit(IBV_WR_RDMA_READ);
-constexpr unsigned kAtomics = bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+constexpr unsigned kAtomics =
+    bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | bit(IBV_WR_ATOMIC_WRITE);
 constexpr unsigned kImmediates = bit(IBV_WR_SEND_WITH_IMM) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
 
 // The opcodes that a QP of this type takes.
@@ -49,6 +50,11 @@ bool has_payload(ibv_wr_opcode opcode) {
   return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW;
 }
 
+// ATOMIC WRITE always has room for its eight bytes: the extended interface knows no other way (size_send_queue).
+bool may_be_inline(const Qp& qp, ibv_wr_opcode opcode, uint64_t length) {
+  return (length <= qp.sq.max_inline && (is_send(opcode) || is_write(opcode))) || opcode == IBV_WR_ATOMIC_WRITE;
+}
+
 // Lengths and numbers; sets the entry's data.
 int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEntry& entry) {
   const bool iwarp = config.personality == Personality::Iwarp;
@@ -59,9 +65,9 @@ int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEnt
   if (iwarp && wr.opcode == IBV_WR_RDMA_READ && wr.num_sge > 1) return EINVAL;
   uint64_t length = 0;
   for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
-  if (is_atomic(wr.opcode) && length != sizeof(uint64_t)) return EINVAL;
+  if ((bit(wr.opcode) & kAtomics) != 0 && length != sizeof(uint64_t)) return EINVAL;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  if (inlined && (length > qp.sq.max_inline || !(is_send(wr.opcode) || is_write(wr.opcode)))) return EINVAL;
+  if (inlined && !may_be_inline(qp, wr.opcode, length)) return EINVAL;
   if (length > (qp.qp_base.qp_type == IBV_QPT_UD ? kUdMtu : config.max_message)) return EINVAL;
   entry.length = static_cast<uint32_t>(length);
   if (!inlined) {
@@ -133,7 +139,7 @@ size_t size_send_queue(SendQueue& sq, const ibv_qp_cap& cap) {
   sq.capacity = std::bit_ceil(std::max(cap.max_send_wr, 1U));
   sq.max_sge = cap.max_send_sge;
   sq.max_inline = cap.max_inline_data;
-  const size_t data = std::max<size_t>(cap.max_send_sge * sizeof(Sge), cap.max_inline_data);
+  const size_t data = std::max({cap.max_send_sge * sizeof(Sge), size_t{cap.max_inline_data}, sizeof(uint64_t)});
   sq.stride = static_cast<uint32_t>((sizeof(SendEntry) + data + 63) / 64 * 64);
   return size_t{sq.capacity} * sq.stride;
 }

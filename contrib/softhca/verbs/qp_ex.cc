@@ -98,6 +98,20 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t addr, uint64_t a
   wr_atomic(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
 }
 
+void wr_atomic_write(ibv_qp_ex* base, uint32_t rkey, uint64_t addr, const void* word) {
+  Qp& qp = of(base);
+  ibv_send_wr* wr = begin(base, IBV_WR_ATOMIC_WRITE);
+  if (wr == nullptr) return;
+  wr->wr.rdma.remote_addr = addr;
+  wr->wr.rdma.rkey = rkey;
+  std::byte* to = extend(qp, sizeof(uint64_t));
+  if (to == nullptr) return;
+  std::memcpy(to, word, sizeof(uint64_t));
+  Item* item = last_item(qp);
+  item->wr.send_flags |= IBV_SEND_INLINE;
+  item->inline_bytes = sizeof(uint64_t);
+}
+
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
   if (ibv_send_wr* wr = begin(qp, IBV_WR_BIND_MW)) {
     wr->bind_mw.mw = mw;
@@ -220,7 +234,8 @@ int wr_complete(ibv_qp_ex* base) {
 constexpr uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr uint64_t kWrites = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 constexpr uint64_t kKeys = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
-constexpr uint64_t kAtomics = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+constexpr uint64_t kAtomics =
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 uint64_t send_ops_of(ibv_qp_type type) {
   const bool iwarp = is_iwarp();
@@ -254,6 +269,7 @@ void set_send_ops(Qp& qp, uint64_t flags) {
   if (asked(IBV_QP_EX_WITH_RDMA_READ)) qp.wr_rdma_read = wr_rdma_read;
   if (asked(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP)) qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   if (asked(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)) qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+  if (asked(IBV_QP_EX_WITH_ATOMIC_WRITE)) qp.wr_atomic_write = wr_atomic_write;
   if (asked(IBV_QP_EX_WITH_LOCAL_INV)) qp.wr_local_inv = wr_local_inv;
   if (asked(IBV_QP_EX_WITH_BIND_MW)) qp.wr_bind_mw = wr_bind_mw;
   if (qp.qp_base.qp_type == IBV_QPT_UD) qp.wr_set_ud_addr = wr_set_ud_addr;

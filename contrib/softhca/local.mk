@@ -24,6 +24,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/fabric/life_mark.h \
 	contrib/softhca/fabric/nearest.cc \
 	contrib/softhca/fabric/nearest.h \
+	contrib/softhca/fabric/of_member.h \
 	contrib/softhca/fabric/quantity.cc \
 	contrib/softhca/fabric/qp_state.h \
 	contrib/softhca/fabric/quantity.h \
@@ -275,6 +276,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_import \
 	test/softhca/test_softhca_gids \
 	test/softhca/test_softhca_atomic_write \
+	test/softhca/test_softhca_fork \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -360,6 +362,9 @@ test_softhca_test_softhca_gids_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_atomic_write_SOURCES = test/softhca/test_softhca_atomic_write.cc $(softhca_test_headers)
 test_softhca_test_softhca_atomic_write_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_atomic_write_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_fork_SOURCES = test/softhca/test_softhca_fork.cc $(softhca_test_headers)
+test_softhca_test_softhca_fork_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_fork_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

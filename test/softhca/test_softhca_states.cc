@@ -10,7 +10,8 @@ namespace {
 using softhca::find_transition;
 using softhca::may_move;
 
-constexpr ibv_qp_type kTypes[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV};
+constexpr ibv_qp_type kTypes[] = {IBV_QPT_RC,         IBV_QPT_UC,       IBV_QPT_UD,
+                                  IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV};
 constexpr ibv_qp_state kStates[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                     IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
 constexpr int kLastAttribute = 20;  // IBV_QP_DEST_QPN is 1 << 20
@@ -86,6 +87,9 @@ START_TEST(manual_page) {
   exactly(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_QKEY);
   exactly(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE);
   exactly(IBV_QPT_UD, IBV_QPS_RTR, IBV_QPS_RTS, kUdRts);
+  exactly(IBV_QPT_RAW_PACKET, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT);
+  exactly(IBV_QPT_RAW_PACKET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE);
+  exactly(IBV_QPT_RAW_PACKET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_STATE);
   exactly(IBV_QPT_UC, IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_ACCESS_FLAGS);
   exactly(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, kUcRtr);
   exactly(IBV_QPT_UC, IBV_QPS_RTR, IBV_QPS_RTS, kUdRts);
@@ -98,7 +102,7 @@ END_TEST
 START_TEST(strange_states_and_types) {
   for (const auto to : kStates) ck_assert(!may_move(IBV_QPT_RC, IBV_QPS_UNKNOWN, to, IBV_QP_STATE));
   ck_assert(!may_move(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_UNKNOWN, IBV_QP_STATE));
-  ck_assert(!may_move(IBV_QPT_RAW_PACKET, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT));
+  ck_assert(!may_move(IBV_QPT_DRIVER, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT));
 }
 END_TEST
 

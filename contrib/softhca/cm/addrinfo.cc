@@ -176,7 +176,7 @@ SOFTHCA_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* res) {
 
 SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                                          const rdma_addrinfo* hints) {
-  return api("rdma_resolve_addrinfo", [&]() -> int {
+  return api("rdma_resolve_addrinfo", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     // There are no services in the subnet's administration.
     if (hints != nullptr && (hints->ai_flags & kLookUpInSubnet) != 0) return EOPNOTSUPP;
@@ -194,7 +194,7 @@ SOFTHCA_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const
 }
 
 SOFTHCA_EXPORT int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
-  return api("rdma_query_addrinfo", [&]() -> int {
+  return api("rdma_query_addrinfo", id, [&]() -> int {
     if (id == nullptr || info == nullptr) return EINVAL;
     Lock lock(manager().mutex);
     if (Id::of(id)->resolved == nullptr) return ENODATA;

@@ -178,13 +178,13 @@ SOFTHCA_EXPORT rdma_event_channel* rdma_create_event_channel() {
 }
 
 SOFTHCA_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
-  if (channel == nullptr || Fabric::get() == nullptr) return;
+  if (channel == nullptr || !is_own(channel)) return;
   drop_channel(*static_cast<Channel*>(channel));
   delete static_cast<Channel*>(channel);
 }
 
 SOFTHCA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
-  return api("rdma_get_cm_event", [&]() -> int {
+  return api("rdma_get_cm_event", channel, [&]() -> int {
     if (channel == nullptr || event == nullptr) return EINVAL;
     Event* next = nullptr;
     if (const int error = next_event(*static_cast<Channel*>(channel), &next)) return error;
@@ -194,7 +194,7 @@ SOFTHCA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event*
 }
 
 SOFTHCA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
-  return api("rdma_ack_cm_event", [&]() -> int {
+  return api("rdma_ack_cm_event", event != nullptr ? event->id : nullptr, [&]() -> int {
     if (event == nullptr) return EINVAL;
     acknowledge(static_cast<Event*>(event));
     return 0;
@@ -202,8 +202,9 @@ SOFTHCA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
 }
 
 SOFTHCA_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
-  return api("rdma_migrate_id",
-             [&]() -> int { return id == nullptr ? EINVAL : migrate(*Id::of(id), static_cast<Channel*>(channel)); });
+  return api("rdma_migrate_id", id, [&]() -> int {
+    return id == nullptr || !is_own(channel) ? EINVAL : migrate(*Id::of(id), static_cast<Channel*>(channel));
+  });
 }
 
 SOFTHCA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {

@@ -236,11 +236,11 @@ using namespace softhca;
 using namespace softhca::cm;
 
 SOFTHCA_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
-  return api("rdma_listen", [&]() -> int { return id == nullptr ? EINVAL : listen(*Id::of(id), backlog); });
+  return api("rdma_listen", id, [&]() -> int { return id == nullptr ? EINVAL : listen(*Id::of(id), backlog); });
 }
 
 SOFTHCA_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
-  return api("rdma_connect", [&]() -> int {
+  return api("rdma_connect", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     {
       Lock lock(manager().mutex);
@@ -251,7 +251,7 @@ SOFTHCA_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
 }
 
 SOFTHCA_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
-  return api("rdma_accept", [&]() -> int {
+  return api("rdma_accept", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     {
       Lock lock(manager().mutex);
@@ -262,7 +262,7 @@ SOFTHCA_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
 }
 
 SOFTHCA_EXPORT int rdma_reject(rdma_cm_id* id, const void* private_data, uint8_t private_data_len) {
-  return api("rdma_reject", [&]() -> int {
+  return api("rdma_reject", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     Lock lock(manager().mutex);
     return reject(*Id::of(id), private_data, private_data_len);
@@ -275,7 +275,7 @@ SOFTHCA_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* private_data, uin
 }
 
 SOFTHCA_EXPORT int rdma_establish(rdma_cm_id* id) {
-  return api("rdma_establish", [&]() -> int {
+  return api("rdma_establish", id, [&]() -> int {
     if (id == nullptr || id->qp != nullptr) return EINVAL;
     Lock lock(manager().mutex);
     Id& self = *Id::of(id);
@@ -287,7 +287,7 @@ SOFTHCA_EXPORT int rdma_establish(rdma_cm_id* id) {
 }
 
 SOFTHCA_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
-  return api("rdma_notify", [&]() -> int {
+  return api("rdma_notify", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     Lock lock(manager().mutex);
     Id& self = *Id::of(id);
@@ -304,7 +304,7 @@ SOFTHCA_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
 }
 
 SOFTHCA_EXPORT int rdma_disconnect(rdma_cm_id* id) {
-  return api("rdma_disconnect", [&]() -> int {
+  return api("rdma_disconnect", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     Id& self = *Id::of(id);
     bool event_comes = false;

@@ -99,13 +99,13 @@ SOFTHCA_EXPORT int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* res, ibv_pd* p
 }
 
 SOFTHCA_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
-  if (id == nullptr || Fabric::get() == nullptr) return;
+  if (id == nullptr || !is_own(id)) return;
   if (id->qp != nullptr) rdma_destroy_qp(id);
   if (id->srq != nullptr) rdma_destroy_srq(id);
   destroy_id(*Id::of(id));
 }
 
 SOFTHCA_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
-  return api("rdma_get_request",
+  return api("rdma_get_request", listen,
              [&]() -> int { return listen == nullptr || id == nullptr ? EINVAL : get_request(*Id::of(listen), id); });
 }

@@ -8,16 +8,21 @@
 #include "cm/address.h"
 #include "cm/listeners.h"
 #include "device/port.h"
+#include "fabric/of_member.h"
 #include "transport/engine.h"
 
 namespace softhca::cm {
 
 Manager& manager() {
-  static Manager* const instance = new Manager;  // the engine may look at it until the very end of the process
-  return *instance;
+  return of_member<Manager>();
 }
 
 namespace {
+
+struct Start {
+  std::mutex mutex;
+  bool done = false;
+};
 
 int open_devices(Manager& m) {
   int count = 0;
@@ -42,19 +47,18 @@ int open_devices(Manager& m) {
 }  // namespace
 
 int start() {
-  static std::mutex once;
-  static bool started = false;
-  std::lock_guard guard(once);
   errno = 0;
   Fabric* joined = Fabric::join();
   if (joined == nullptr) return errno != 0 ? errno : ENODEV;
-  if (started) return 0;
+  Start& all = of_member<Start>();
+  std::lock_guard guard(all.mutex);
+  if (all.done) return 0;
   Manager& m = manager();
   m.devices.reserve(kMaxDevices);
   if (const int error = open_devices(m)) return error;
   if (const int error = engine::start()) return error;
   engine::add_listener({on_mail, on_death, nullptr});
-  started = true;
+  all.done = true;
   return 0;
 }
 
@@ -95,6 +99,7 @@ Id* make_id(Channel* channel, void* context, rdma_port_space ps, ibv_qp_type typ
   id->listener = -1;
   id->service_space = static_cast<uint16_t>(ps);
   id->number = m.next_number++;
+  id->fabric = Fabric::get();
   m.ids.emplace(id->number, id.get());
   return id.release();
 }
@@ -227,7 +232,7 @@ SOFTHCA_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, 
     errno = error;
     return -1;
   }
-  return api("rdma_create_id", [&]() -> int {
+  return api("rdma_create_id", channel, [&]() -> int {
     if (id == nullptr) return EINVAL;
     if (ps == RDMA_PS_IPOIB) return EPROTONOSUPPORT;
     if (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IB) return EINVAL;
@@ -240,7 +245,7 @@ SOFTHCA_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, 
 }
 
 SOFTHCA_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
-  return api("rdma_destroy_id", [&]() -> int {
+  return api("rdma_destroy_id", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     destroy_id(*Id::of(id));
     return 0;

@@ -59,6 +59,7 @@ struct Event : rdma_cm_event {
 
 struct Channel : rdma_event_channel {
   EventFd<Event*> queue;
+  Fabric* fabric = Fabric::get();  // of who made it: a child has another, or none
 };
 
 // Who a peer is: slot << 48 | 16 bits of incarnation << 32 | number of its id.
@@ -70,6 +71,7 @@ struct Id : rdma_cm_id {
   // librdmacm's own functions (rsocket) look for their device in the word after rdma_cm_id. There is none.
   void* nothing;
   uint32_t number;  // never 0, never used again by this process
+  Fabric* fabric;   // as of a channel
   State state;
   bool sync;    // `own_channel` is its channel, and calls wait for their event
   Channel* on;  // where its events go; nullptr: the channel was destroyed
@@ -147,10 +149,23 @@ inline bool datagram(const Id& id) {
 }
 Manager::OpenDevice* device_of(const Id& id);  // nullptr: it is not bound to one
 
-// The frame of all exported functions: `call` gives 0 or an errno.
-template <typename F>
-int api(const char* name, F call) {
-  int error = Fabric::get() == nullptr ? EPERM : 0;
+// The process that an object belongs to, if there is one.
+inline Fabric* owner_of(const rdma_cm_id* id) {
+  return id != nullptr ? static_cast<const Id*>(id)->fabric : Fabric::get();
+}
+inline Fabric* owner_of(const rdma_event_channel* channel) {
+  return channel != nullptr ? static_cast<const Channel*>(channel)->fabric : Fabric::get();
+}
+// Whether it may be used: not in a child.
+template <typename Object>
+bool is_own(const Object* object) {
+  return Fabric::get() != nullptr && owner_of(object) == Fabric::get();
+}
+
+// The frame of all exported functions that are about an object: `call` gives 0 or an errno.
+template <typename Object, typename F>
+int api(const char* name, const Object* object, F call) {
+  int error = is_own(object) ? 0 : EPERM;
   if (error == 0) error = SOFTHCA_FAULTY(name);
   if (error == 0) {
     try {
@@ -162,6 +177,11 @@ int api(const char* name, F call) {
   if (error == 0) return 0;
   errno = error;
   return -1;
+}
+// The same of others.
+template <typename F>
+int api(const char* name, F call) {
+  return api(name, static_cast<const rdma_cm_id*>(nullptr), call);
 }
 
 // --- Ids (the lock is held, except where said otherwise)

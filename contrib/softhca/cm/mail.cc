@@ -9,6 +9,7 @@
 #include "cm/address.h"
 #include "cm/identifier.h"
 #include "device/port.h"
+#include "fabric/of_member.h"
 #include "transport/engine.h"
 
 namespace softhca::cm {
@@ -45,8 +46,7 @@ struct Waiting {
   Message message;
 };
 std::deque<Waiting>& waiting() {
-  static auto* const list = new std::deque<Waiting>;
-  return *list;
+  return of_member<std::deque<Waiting>>();
 }
 
 // False: there is no room.

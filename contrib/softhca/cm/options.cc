@@ -62,7 +62,7 @@ using namespace softhca;
 using namespace softhca::cm;
 
 SOFTHCA_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int optname, void* optval, size_t optlen) {
-  return api("rdma_set_option", [&]() -> int {
+  return api("rdma_set_option", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     Id& self = *Id::of(id);
     if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH) {
@@ -95,7 +95,7 @@ sockaddr* softhca_peer_addr(rdma_cm_id* id) {
 }
 
 SOFTHCA_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
-  return api("rdma_set_local_ece", [&]() -> int {
+  return api("rdma_set_local_ece", id, [&]() -> int {
     if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
       return EINVAL;
     Id::of(id)->local_ece = *ece;
@@ -104,7 +104,7 @@ SOFTHCA_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
 }
 
 SOFTHCA_EXPORT int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
-  return api("rdma_get_remote_ece", [&]() -> int {
+  return api("rdma_get_remote_ece", id, [&]() -> int {
     if (id == nullptr || id->qp != nullptr || ece == nullptr) return EINVAL;
     *ece = {};
     return 0;
@@ -112,7 +112,7 @@ SOFTHCA_EXPORT int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
 }
 
 SOFTHCA_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg) {
-  return api("rdma_write_cm_event", [&]() -> int {
+  return api("rdma_write_cm_event", id, [&]() -> int {
     if (id == nullptr || event != kUserEvent) return EINVAL;
     Lock lock(manager().mutex);
     auto written = make_event(*Id::of(id), event, status);

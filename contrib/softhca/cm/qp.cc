@@ -310,25 +310,25 @@ using namespace softhca;
 using namespace softhca::cm;
 
 SOFTHCA_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
-  return api("rdma_create_qp",
+  return api("rdma_create_qp", id,
              [&]() -> int { return id == nullptr ? EINVAL : create_qp(*Id::of(id), pd, qp_init_attr); });
 }
 
 SOFTHCA_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* qp_init_attr) {
-  return api("rdma_create_qp",
+  return api("rdma_create_qp", id,
              [&]() -> int { return id == nullptr ? EINVAL : create_qp_ex(*Id::of(id), qp_init_attr); });
 }
 
 SOFTHCA_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
-  if (id != nullptr && Fabric::get() != nullptr) destroy_qp(*Id::of(id));
+  if (id != nullptr && is_own(id)) destroy_qp(*Id::of(id));
 }
 
 SOFTHCA_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
-  return api("rdma_create_srq", [&]() -> int { return id == nullptr ? EINVAL : make_srq(*Id::of(id), attr); });
+  return api("rdma_create_srq", id, [&]() -> int { return id == nullptr ? EINVAL : make_srq(*Id::of(id), attr); });
 }
 
 SOFTHCA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
-  return api("rdma_create_srq", [&]() -> int {
+  return api("rdma_create_srq", id, [&]() -> int {
     if (id == nullptr || attr == nullptr) return EINVAL;
     ibv_srq_init_attr_ex ex{};
     ex.srq_context = attr->srq_context;
@@ -345,13 +345,13 @@ SOFTHCA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr
 }
 
 SOFTHCA_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
-  if (id == nullptr || id->srq == nullptr || Fabric::get() == nullptr) return;
+  if (id == nullptr || id->srq == nullptr || !is_own(id)) return;
   ibv_destroy_srq(std::exchange(id->srq, nullptr));
   if (id->qp == nullptr) destroy_cqs(*Id::of(id));
 }
 
 SOFTHCA_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* qp_attr, int* qp_attr_mask) {
-  return api("rdma_init_qp_attr", [&]() -> int {
+  return api("rdma_init_qp_attr", id, [&]() -> int {
     if (id == nullptr || qp_attr == nullptr || qp_attr_mask == nullptr) return EINVAL;
     Lock lock(manager().mutex);
     return init_qp_attr(*Id::of(id), qp_attr, qp_attr_mask);

@@ -190,11 +190,11 @@ using namespace softhca;
 using namespace softhca::cm;
 
 SOFTHCA_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
-  return api("rdma_bind_addr", [&]() -> int { return id == nullptr ? EINVAL : bind_address(*Id::of(id), addr); });
+  return api("rdma_bind_addr", id, [&]() -> int { return id == nullptr ? EINVAL : bind_address(*Id::of(id), addr); });
 }
 
 SOFTHCA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, int timeout_ms) {
-  return api("rdma_resolve_addr", [&]() -> int {
+  return api("rdma_resolve_addr", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     const int error = resolve_address(*Id::of(id), src_addr, dst_addr, timeout_ms);
     return error != 0 ? error : complete(*Id::of(id));
@@ -202,7 +202,7 @@ SOFTHCA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockadd
 }
 
 SOFTHCA_EXPORT int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
-  return api("rdma_resolve_route", [&]() -> int {
+  return api("rdma_resolve_route", id, [&]() -> int {
     if (id == nullptr) return EINVAL;
     const int error = resolve_route(*Id::of(id), timeout_ms);
     return error != 0 ? error : complete(*Id::of(id));

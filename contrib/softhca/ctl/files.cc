@@ -61,6 +61,7 @@ std::string make_files(const std::string& directory, const Config& config) {
       put(sys / "infiniband_verbs" / uverbs / "abi_version", "1");
       put(sys / "infiniband" / name / "node_type", config.personality == Personality::Iwarp ? "4: RNIC" : "1: CA");
       put(sys / "infiniband" / name / "device/numa_node", "-1");
+      put(sys / "infiniband" / name / "device/net/lo/type", "772");  // where its IP addresses are
       for (unsigned port = 1; port <= config.ports; ++port)
         make_port(sys / "infiniband" / name / "ports" / std::to_string(port), config);
     }

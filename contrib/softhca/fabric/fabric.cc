@@ -21,6 +21,7 @@
 
 #include "fabric/directory.h"
 #include "fabric/layout_magic.h"
+#include "fabric/of_member.h"
 #include "transport/remote_memory.h"
 
 namespace softhca {
@@ -31,7 +32,7 @@ namespace {
 
 std::mutex join_mutex;
 bool join_failed = false;  // it was tried, and said why
-bool joined = false;  // by this process, or by the one that it is a child of: that does not make it a second member
+Fabric* member = nullptr;  // this process's membership, or that of the one that it is a child of, which makes it no second member
 
 void complain(const std::string& what) {
   fprintf(stderr, "softhca: %s\n", what.c_str());
@@ -80,9 +81,10 @@ Fabric* Fabric::join() {
   if (Fabric* there = get()) return there;
   std::lock_guard guard(join_mutex);
   if (Fabric* there = get()) return there;
-  if (joined) {
-    errno = EPERM;
-    return nullptr;
+  if (member != nullptr) {
+    member->leave_nothing();
+    member = nullptr;
+    membership.fetch_add(1);
   }
   const char* directory = getenv("SOFTHCA_DIR");
   if (join_failed || directory == nullptr || *directory == '\0') {
@@ -103,16 +105,34 @@ Fabric* Fabric::join() {
     errno = error;
     return nullptr;
   }
+  prepare_once();
+  member = fabric;
+  own_.instance.store(fabric, std::memory_order_release);
+  allow_copies(*fabric);
+  return fabric;
+}
+
+// A child inherits this.
+void Fabric::prepare_once() {
+  static bool prepared = false;
+  if (prepared) return;
+  prepared = true;
   if (madvise(&own_, sizeof own_, MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, leave_in_child);
   // The kernel notices how we end. Until then other threads and other handlers may go on, and what they hold is theirs: here it
   // only is no longer counted.
   atexit([] {
-    if (Fabric* member = get()) member->uncount(member->self().header);
+    if (Fabric* own = get()) own->uncount(own->self().header);
   });
-  joined = true;
-  own_.instance.store(fabric, std::memory_order_release);
-  allow_copies(*fabric);
-  return fabric;
+}
+
+// The objects that a child has inherited point to where its parent's slots are, and the child has none there. With empty memory
+// in their place they are queues that hold nothing and queue pairs in RESET, whoever uses them; and no slot of the child's own
+// comes to lie there. Where the child has put something else meanwhile, that stays.
+void Fabric::leave_nothing() {
+  for (const std::atomic<Slot*>& base : base_)
+    if (Slot* slot = base.load(std::memory_order_relaxed); slot != nullptr)
+      mmap(slot, kSlotBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+           -1, 0);
 }
 
 bool Fabric::open() {

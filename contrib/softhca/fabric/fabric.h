@@ -22,10 +22,11 @@ namespace softhca {
 class Fabric {
  public:
   // Joins on the first call, in any thread. nullptr, with errno set, when there is no fabric ($SOFTHCA_DIR is unset), it
-  // cannot be used (the reason goes to stderr, once), all slots are taken, or this is a child of a process that had joined.
+  // cannot be used (the reason goes to stderr, once), or all slots are taken. A child of a member becomes another member: what it
+  // has inherited stays its parent's (fabric/of_member.h).
   static Fabric* join();
-  // The same without joining: nullptr before the first join() and in children, which have this process's objects and not its
-  // place in the fabric. Never fails once join() has succeeded.
+  // The same without joining: nullptr before the first join(), and in children until they join, which have this process's objects
+  // and not its place in the fabric. Never fails once join() has succeeded.
   static Fabric* get() { return own_.instance.load(std::memory_order_acquire); }
 
   const Config& config() const { return config_; }
@@ -103,6 +104,8 @@ class Fabric {
   static constexpr unsigned kCrowdedPolls = 8;  // a round over a few queues
 
   Fabric() = default;
+  static void prepare_once();
+  void leave_nothing();
   bool open();
   bool open_files();
   bool claim_slot();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "faults/rules.h"
 
 namespace softhca::faults {
@@ -23,8 +24,7 @@ struct State {
   unsigned slot = 0;
 };
 State& state() {
-  static auto* all = new State;  // the engine may outlive static destructors
-  return *all;
+  return of_member<State>();
 }
 
 // The same inputs give the same 64 bits.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "transport/engine.h"
 #include "transport/futex.h"
 #include "transport/gather.h"
@@ -30,9 +31,12 @@ struct Bounces {
   bool complained = false;
 };
 Bounces& bounces() {
-  static auto* bounces = new Bounces;  // threads may outlive static destructors
-  return *bounces;
+  return of_member<Bounces>();
 }
+
+struct Copier {
+  std::once_flag once;
+};
 
 class Bounce {
  public:
@@ -245,8 +249,7 @@ void try_kernel_copy(Fabric& fabric, Slot& peer) {
 }
 
 void start_copier(Fabric& fabric) {
-  static std::once_flag once;
-  std::call_once(once, [&fabric] {
+  std::call_once(of_member<Copier>().once, [&fabric] {
     pthread_t thread;
     start_thread(&thread, copier, &fabric);  // it says itself when it is there; without it, who polls serves
   });

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "faults/faults.h"
 #include "transport/copy_service.h"
 #include "transport/futex.h"
@@ -56,11 +57,25 @@ struct State {
   uint64_t next_question = 0;
   uint64_t grace_ns = kFirstGraceNs;
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
+  std::mutex start_mutex;
+  bool started = false;
+  // The life mark is there, or there can be none. Who is killed before it would look alive until the kernel is asked.
+  std::atomic<bool> is_marked = false;
 };
 
 State& state() {
-  static auto* state = new State;  // its thread outlives static destructors
-  return *state;
+  return of_member<State>();
+}
+
+// To whom this process is introduced: the incarnation.
+std::atomic<uint32_t> known[kSlots];
+
+// A child that begins has its parent's.
+void forget() {
+  next_qp_ns.store(kNever);
+  polled_ns.store(0);
+  for (auto& one : known) one.store(0, std::memory_order_relaxed);
+  forget_tables();
 }
 
 void poke() {
@@ -253,16 +268,13 @@ void sleep(SlotHeader& header) {
   s.sleeps_until = 0;
 }
 
-// The life mark is there, or there can be none. Who is killed before it would look alive until the kernel is asked.
-std::atomic<bool> is_marked = false;
-
 void* run(void* argument) {
   Fabric& fabric = *static_cast<Fabric*>(argument);
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   SlotHeader& header = fabric.self().header;
   hold(header.life);
-  is_marked.store(true);
-  is_marked.notify_all();
+  state().is_marked.store(true);
+  state().is_marked.notify_all();
   for (;;) {
     attend(fabric, header.attention.exchange(0, std::memory_order_seq_cst));
     learn_grace();
@@ -278,15 +290,15 @@ void* run(void* argument) {
 int start() {
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return EPERM;
-  static std::mutex mutex;
-  static bool started = false;
-  std::lock_guard guard(mutex);
-  if (started) return 0;
+  State& s = state();
+  std::lock_guard guard(s.start_mutex);
+  if (s.started) return 0;
+  if (membership.load() != 0) forget();
   if (fabric->self().header.can_copy.load() == kMayNotCopy) start_copier(*fabric);
   pthread_t thread;
   const int error = start_thread(&thread, run, fabric);
-  started = error == 0;
-  if (started) is_marked.wait(false);
+  s.started = error == 0;
+  if (s.started) s.is_marked.wait(false);
   return error;
 }
 
@@ -360,7 +372,6 @@ void watch(unsigned slot, uint32_t incarnation) {
 }
 
 void introduce(Fabric& fabric, unsigned slot_number, Slot& slot) {
-  static std::atomic<uint32_t> known[kSlots];  // to whom: the incarnation
   const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
   if (known[slot_number].load(std::memory_order_relaxed) == incarnation || slot_number == fabric.slot()) return;
   known[slot_number].store(incarnation, std::memory_order_relaxed);

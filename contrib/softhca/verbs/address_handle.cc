@@ -64,7 +64,7 @@ SOFTHCA_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(ah->context)) return error;
   static_cast<Pd*>(ah->pd)->users.fetch_sub(1);
   delete static_cast<Ah*>(ah);
   return 0;

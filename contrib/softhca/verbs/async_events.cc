@@ -94,7 +94,7 @@ using namespace softhca;
 
 SOFTHCA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   // A child must not take what the parent waits for: they share the descriptor.
-  int error = in_child();
+  int error = in_child(context);
   if (error == 0) error = Context::of(context)->async.pop(*event);
   if (error == 0) return 0;
   errno = error;

@@ -16,12 +16,15 @@ namespace softhca {
 
 // Why a call cannot be made at all, or 0: this is a child of the process that opened the device (its shared memory is not
 // here), or the device has failed. Destroying objects and taking events works on a failed device.
-inline int cannot_use(const Context& context) {
-  if (Fabric::get() == nullptr) return EPERM;
-  return context.fatal.load(std::memory_order_relaxed) ? EIO : 0;
+inline int in_child(const Context& context) {
+  return context.fabric != Fabric::get() ? EPERM : 0;
 }
-inline int in_child() {
-  return Fabric::get() == nullptr ? EPERM : 0;
+inline int in_child(ibv_context* context) {
+  return in_child(*Context::of(context));
+}
+inline int cannot_use(const Context& context) {
+  if (in_child(context) != 0) return EPERM;
+  return context.fatal.load(std::memory_order_relaxed) ? EIO : 0;
 }
 
 // For calls that give a pointer.

@@ -17,7 +17,7 @@ SOFTHCA_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(channel->context)) return error;
   if (__atomic_load_n(&channel->refcnt, __ATOMIC_ACQUIRE) != 0) return EBUSY;
   Context::of(channel->context)->objects.fetch_sub(1);
   delete static_cast<CompChannel*>(channel);
@@ -25,7 +25,7 @@ SOFTHCA_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 }
 
 SOFTHCA_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  int error = in_child();
+  int error = in_child(channel->context);
   if (error == 0) error = static_cast<CompChannel*>(channel)->events.pop(*cq);
   if (error != 0) {
     errno = error;

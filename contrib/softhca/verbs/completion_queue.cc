@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "fabric/of_member.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
@@ -13,9 +14,11 @@
 namespace softhca {
 namespace {
 
+struct Indices {
+  IndexPool<kCqsPerSlot> pool{1};
+};
 IndexPool<kCqsPerSlot>& indices() {
-  static IndexPool<kCqsPerSlot> pool(1);
-  return pool;
+  return of_member<Indices>().pool;
 }
 
 // The ring, and the half that others see; false: no memory.
@@ -47,15 +50,18 @@ bool publish(Cq& cq, uint32_t cqe) {
 
 // A process with more queues than this has no need for all of them to be fast.
 constexpr unsigned kMostLandingRings = 32;
-unsigned landing_rings = 0;
-std::mutex landing_rings_mutex;  // also of LandingRing::offset, which only the owner writes
+struct LandingRings {
+  std::mutex mutex;  // also of LandingRing::offset, which only the owner writes
+  unsigned count = 0;
+};
 
 // Nobody has the queue any more.
 void release_landings(Fabric& fabric, uint64_t offset) {
   if (offset == 0) return;
-  const std::lock_guard mine(landing_rings_mutex);
+  auto& rings = of_member<LandingRings>();
+  const std::lock_guard mine(rings.mutex);
   fabric.release(offset, kLandingRingBytes);
-  --landing_rings;
+  --rings.count;
 }
 
 }  // namespace
@@ -63,12 +69,13 @@ void release_landings(Fabric& fabric, uint64_t offset) {
 void prepare_to_receive(Cq& cq) {
   Fabric& fabric = *Fabric::get();
   CqShared& shared = *cq.shared;
-  const std::lock_guard mine(landing_rings_mutex);
-  if (fabric.config().landing <= kLandingBytes || shared.landings.offset != 0 || landing_rings == kMostLandingRings)
+  auto& rings = of_member<LandingRings>();
+  const std::lock_guard mine(rings.mutex);
+  if (fabric.config().landing <= kLandingBytes || shared.landings.offset != 0 || rings.count == kMostLandingRings)
     return;
   const uint64_t offset = fabric.has_plenty(kLandingRingBytes) ? fabric.allocate(kLandingRingBytes) : 0;
   if (offset == 0) return;
-  ++landing_rings;
+  ++rings.count;
   RobustGuard guard(shared.lock, fabric.stamp());
   shared.landings.offset = offset;
 }
@@ -125,7 +132,7 @@ SOFTHCA_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(cq->context)) return error;
   Cq* mine = Cq::of(cq);
   if (mine->users.load() != 0) return EBUSY;
   Fabric& fabric = *Fabric::get();

@@ -13,6 +13,7 @@
 #include <new>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "faults/faults.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -25,23 +26,26 @@
 namespace softhca {
 namespace {
 
-std::mutex contexts_mutex;  // held while a context is visited: a context that is closing waits for that
-std::vector<Context*>& contexts() {
-  static auto* all = new std::vector<Context*>;  // the engine may outlive static destructors
-  return *all;
-}
+struct Contexts {
+  std::mutex mutex;  // held while a context is visited: a context that is closing waits for that
+  std::vector<Context*> all;
+};
+
+struct Start {
+  std::mutex mutex;
+  bool done = false;
+};
 
 // What every process does once. 0 or an errno.
 int start_process(Fabric& fabric) {
-  static std::mutex mutex;
-  static bool started = false;
-  std::lock_guard guard(mutex);
-  if (started) return 0;
+  Start& start = of_member<Start>();
+  std::lock_guard guard(start.mutex);
+  if (start.done) return 0;
   if (const std::string errors = faults::load(fabric); !errors.empty())
     fprintf(stderr, "softhca: %s/faults: %s", fabric.directory().c_str(), errors.c_str());
   port_events::start(fabric);
   const int error = engine::start();
-  started = error == 0;
+  start.done = error == 0;
   return error;
 }
 
@@ -100,10 +104,8 @@ ibv_context* make_context(Device& device, int cmd_fd) {
   struct stat file {};
   auto context = std::make_unique<Context>();
   if (context->async.fd() < 0 || fstat(cmd_fd, &file) != 0) return nullptr;
-  const Fabric& fabric = *Fabric::get();
   context->device = &device;
-  context->config = &fabric.config();
-  context->node = fabric.node();
+  context->fabric = Fabric::get();
   context->file = file.st_ino;
   context->file_system = file.st_dev;
 
@@ -118,8 +120,9 @@ ibv_context* make_context(Device& device, int cmd_fd) {
   pthread_mutex_init(&vctx.context.mutex, nullptr);
   set_operations(vctx);
 
-  std::lock_guard guard(contexts_mutex);
-  contexts().push_back(context.get());
+  auto& contexts = of_member<Contexts>();
+  std::lock_guard guard(contexts.mutex);
+  contexts.all.push_back(context.get());
   return &context.release()->vctx.context;
 }
 
@@ -129,8 +132,9 @@ Context* Context::of(ibv_context* context) {
 }
 
 void for_each_context(void (*each)(Context& context, void* argument), void* argument) {
-  std::lock_guard guard(contexts_mutex);
-  for (Context* context : contexts()) each(*context, argument);
+  auto& contexts = of_member<Contexts>();
+  std::lock_guard guard(contexts.mutex);
+  for (Context* context : contexts.all) each(*context, argument);
 }
 
 }  // namespace softhca
@@ -148,9 +152,10 @@ SOFTHCA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 SOFTHCA_EXPORT int ibv_close_device(ibv_context* context) {
   softhca::Context* own = softhca::Context::of(context);
   {
-    std::lock_guard guard(softhca::contexts_mutex);
+    auto& contexts = softhca::of_member<softhca::Contexts>();
+    std::lock_guard guard(contexts.mutex);
     if (own->objects.load() != 0) return 0;  // as with kernel drivers; what is left goes with the process
-    std::erase(softhca::contexts(), own);
+    std::erase(contexts.all, own);
   }
   pthread_mutex_destroy(&context->mutex);
   close(context->cmd_fd);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "verbs/call.h"
 #include "verbs/memory_region.h"
 #include "verbs/verbs_ops.h"
@@ -28,8 +29,7 @@ struct Memories {
   std::vector<Dm*> all;
 };
 Memories& memories() {
-  static auto& memories = *new Memories;  // not destroyed: threads may still use it while the process ends
-  return memories;
+  return of_member<Memories>();
 }
 
 bool inside(const Dm& dm, uint64_t offset, uint64_t length) {

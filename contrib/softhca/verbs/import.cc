@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "verbs/call.h"
 #include "verbs/device_memory.h"
 #include "verbs/verbs_ops.h"
@@ -24,7 +25,7 @@ struct Unused {
 };
 
 void drop(Pd* handle) {
-  static auto& unused = *new Unused;  // not destroyed: threads may still use it while the process ends
+  auto& unused = of_member<Unused>();
   std::lock_guard guard(unused.mutex);
   try {
     if (handle != nullptr) unused.domains.push_back(handle);
@@ -91,7 +92,7 @@ SOFTHCA_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
 }
 
 SOFTHCA_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
-  if (in_child() == 0) drop(static_cast<Pd*>(pd));
+  if (in_child(pd->context) == 0) drop(static_cast<Pd*>(pd));
 }
 
 SOFTHCA_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
@@ -113,7 +114,7 @@ SOFTHCA_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
 }
 
 SOFTHCA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
-  if (in_child() != 0) return;
+  if (in_child(mr->context) != 0) return;
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   delete static_cast<Mr*>(mr);
   drop(nullptr);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "fabric/of_member.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/device_memory.h"
@@ -21,17 +22,19 @@ constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | 
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
-IndexPool<kMrsPerSlot>& keys() {
+struct Keys {
   // Processes begin at different keys, so that one process's key is seldom good in another.
-  static IndexPool<kMrsPerSlot> pool(1 + Fabric::get()->slot() % 64 * 64);
-  return pool;
+  IndexPool<kMrsPerSlot> pool{1 + Fabric::get()->slot() % 64 * 64};
+  // How many of a kind there are: windows take none of the regions that the device promises.
+  std::atomic<int> regions{0};
+  std::atomic<int> windows{0};
+};
+IndexPool<kMrsPerSlot>& keys() {
+  return of_member<Keys>().pool;
 }
-
-// How many of a kind there are: windows take none of the regions that the device promises.
 std::atomic<int>& keys_of(KeyOf kind) {
-  static std::atomic<int> regions{0};
-  static std::atomic<int> windows{0};
-  return kind == KeyOf::kRegion ? regions : windows;
+  Keys& all = of_member<Keys>();
+  return kind == KeyOf::kRegion ? all.regions : all.windows;
 }
 
 // The checks that the kernel makes before it pins memory. It looks at every page; here the first and the last must do. Memory on
@@ -215,7 +218,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
 }
 
 SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(mr->context)) return error;
   auto* mine = static_cast<Mr*>(mr);
   if (mine->imported) return EINVAL;
   if (has_windows(mine->index)) return EBUSY;

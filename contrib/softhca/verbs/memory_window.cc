@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/memory_region.h"
@@ -19,8 +20,7 @@ struct Windows {
   std::vector<Mw*> all;
 };
 Windows& windows() {
-  static auto& windows = *new Windows;  // not destroyed: threads may still use it while the process ends
-  return windows;
+  return of_member<Windows>();
 }
 
 constexpr unsigned kNeedLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -74,7 +74,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(mw->context)) return error;
   auto* mine = static_cast<Mw*>(mw);
   Slot& self = Fabric::get()->self();
   MrEntry& entry = self.mrs[mine->index];

@@ -32,9 +32,7 @@ struct Dm;  // verbs/device_memory.h
 
 struct Context {
   Device* device;
-  // Of the process that opened it; a child has a copy.
-  const Config* config;
-  unsigned node;
+  Fabric* fabric;  // of who opened it: a child has another, or none
   // Of cmd_fd: contexts with the same file were imported from each other.
   ino_t file = 0;
   dev_t file_system = 0;
@@ -154,6 +152,8 @@ struct Tables {
   std::atomic<unsigned> srqs_end;
 };
 Tables& tables();
+// Of a child that joins: the objects are its parent's.
+void forget_tables();
 // Makes `end` at least index + 1.
 void reach(std::atomic<unsigned>& end, unsigned index);
 std::mutex& lookup_mutex();

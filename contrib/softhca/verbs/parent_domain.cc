@@ -25,7 +25,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
 }
 
 int dealloc_td(ibv_td* td) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(td->context)) return error;
   auto* mine = static_cast<Td*>(td);
   if (mine->users.load() != 0) return EBUSY;
   Context::of(td->context)->objects.fetch_sub(1);

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fabric/of_member.h"
 #include "verbs/call.h"
 #include "verbs/parent_domain.h"
 #include "verbs/verbs_ops.h"
@@ -16,8 +17,7 @@ struct Domains {
   std::vector<Pd*> all;
 };
 Domains& domains() {
-  static auto& domains = *new Domains;  // not destroyed: threads may still use it while the process ends
-  return domains;
+  return of_member<Domains>();
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ SOFTHCA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 SOFTHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(pd->context)) return error;
   auto* mine = static_cast<Pd*>(pd);
   if (mine->imported != nullptr) return EINVAL;
   {

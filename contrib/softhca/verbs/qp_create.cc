@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "device/attributes.h"
+#include "fabric/of_member.h"
 #include "link/link.h"
 #include "transport/engine.h"
 #include "transport/message.h"
@@ -18,9 +19,11 @@
 namespace softhca {
 namespace {
 
+struct Indices {
+  IndexPool<kQpsPerSlot> pool{2};  // QP 0 and 1 are special on a real port
+};
 IndexPool<kQpsPerSlot>& indices() {
-  static IndexPool<kQpsPerSlot> pool(2);  // QP 0 and 1 are special on a real port
-  return pool;
+  return of_member<Indices>().pool;
 }
 
 constexpr uint32_t kMasks =
@@ -278,7 +281,7 @@ SOFTHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(qp->context)) return error;
   Qp* mine = Qp::of(qp);
   Fabric& fabric = *Fabric::get();
   unpublish(*mine);

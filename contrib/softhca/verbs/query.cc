@@ -69,7 +69,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   const Context& own = *Context::of(context);
   if (own.fatal.load(std::memory_order_relaxed)) return EIO;
   if ((input != nullptr && input->comp_mask != 0) || size < sizeof(ibv_device_attr)) return EINVAL;
-  copy_as_known(attr, size, device_attributes_ex(*own.config, own.node, own.device->index));
+  copy_as_known(attr, size, device_attributes_ex(own.fabric->config(), own.fabric->node(), own.device->index));
   return 0;
 }
 

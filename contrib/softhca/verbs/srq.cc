@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/of_member.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
@@ -10,9 +11,11 @@
 namespace softhca {
 namespace {
 
+struct Indices {
+  IndexPool<kSrqsPerSlot> pool{1};
+};
 IndexPool<kSrqsPerSlot>& indices() {
-  static IndexPool<kSrqsPerSlot> pool(1);
-  return pool;
+  return of_member<Indices>().pool;
 }
 
 // The half that others see; false: no memory.
@@ -127,7 +130,7 @@ SOFTHCA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 SOFTHCA_EXPORT int ibv_destroy_srq(ibv_srq* srq) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(srq->context)) return error;
   Srq* mine = Srq::of(srq);
   if (mine->users.load() != 0) return EBUSY;
   Fabric& fabric = *Fabric::get();

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "device/attributes.h"
+#include "fabric/of_member.h"
 #include "verbs/call.h"
 #include "verbs/verbs_ops.h"
 
@@ -20,12 +21,16 @@ struct OpenDomains {
   std::array<unsigned, kMaxXrcds> count{};
 };
 OpenDomains& open_domains() {
-  static OpenDomains domains;
-  return domains;
+  return of_member<OpenDomains>();
 }
 
+struct OpenTargets {
+  std::array<uint32_t, kMaxTargets> count{};
+};
 // How often this process has each target open; guarded by Hub::targets_lock.
-std::array<uint32_t, kMaxTargets> my_opens;
+std::array<uint32_t, kMaxTargets>& my_opens() {
+  return of_member<OpenTargets>().count;
+}
 
 uint64_t bit_of(unsigned slot) {
   return uint64_t{1} << slot % 64;
@@ -169,7 +174,7 @@ uint32_t create(Fabric& fabric, uint32_t xrcd) {
   QpShared& target = target_at(fabric, index);
   for (auto& word : hub.target_users[index].open) word.store(0, std::memory_order_relaxed);
   hub.target_users[index].open[fabric.slot() / 64].store(bit_of(fabric.slot()), std::memory_order_relaxed);
-  my_opens[index] = 1;
+  my_opens()[index] = 1;
   {
     RobustGuard target_guard(target.lock, fabric.stamp());
     target.state.store(IBV_QPS_RESET, std::memory_order_relaxed);
@@ -196,7 +201,7 @@ bool open(Fabric& fabric, uint32_t index, uint32_t xrcd) {
   QpShared& target = target_at(fabric, index);
   if (target.qp_num.load(std::memory_order_acquire) != qpn_of(kHubSlot, index) || target.xrcd != xrcd) return false;
   if (end_if_unused(fabric, index)) return false;
-  ++my_opens[index];
+  ++my_opens()[index];
   hub.target_users[index].open[fabric.slot() / 64].fetch_or(bit_of(fabric.slot()), std::memory_order_relaxed);
   return true;
 }
@@ -204,7 +209,7 @@ bool open(Fabric& fabric, uint32_t index, uint32_t xrcd) {
 void close(Fabric& fabric, uint32_t index) {
   Hub& hub = fabric.hub();
   RobustGuard guard(hub.targets_lock, fabric.stamp());
-  if (--my_opens[index] != 0) return;
+  if (--my_opens()[index] != 0) return;
   hub.target_users[index].open[fabric.slot() / 64].fetch_and(~bit_of(fabric.slot()), std::memory_order_relaxed);
   end_if_unused(fabric, index);
 }
@@ -233,7 +238,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
 }
 
 int close_xrcd(ibv_xrcd* xrcd) {
-  if (const int error = in_child()) return error;
+  if (const int error = in_child(xrcd->context)) return error;
   auto* mine = static_cast<Xrcd*>(xrcd);
   if (mine->users.load() != 0) return EBUSY;
   leave(*Fabric::get(), mine->index);

@@ -52,6 +52,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/device_memory.h \
 	contrib/softhca/verbs/event_fd.h \
 	contrib/softhca/verbs/export.h \
+	contrib/softhca/verbs/flow.cc \
 	contrib/softhca/verbs/import.cc \
 	contrib/softhca/verbs/index_pool.h \
 	contrib/softhca/verbs/marshal.cc \
@@ -100,6 +101,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/message.h \
 	contrib/softhca/transport/mutex.h \
 	contrib/softhca/transport/poll.cc \
+	contrib/softhca/transport/raw_packet.cc \
 	contrib/softhca/transport/receive.cc \
 	contrib/softhca/transport/remote_memory.cc \
 	contrib/softhca/transport/remote_memory.h \
@@ -277,6 +279,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_gids \
 	test/softhca/test_softhca_atomic_write \
 	test/softhca/test_softhca_fork \
+	test/softhca/test_softhca_raw_packet \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -365,6 +368,9 @@ test_softhca_test_softhca_atomic_write_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_fork_SOURCES = test/softhca/test_softhca_fork.cc $(softhca_test_headers)
 test_softhca_test_softhca_fork_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_fork_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_raw_packet_SOURCES = test/softhca/test_softhca_raw_packet.cc $(softhca_test_headers)
+test_softhca_test_softhca_raw_packet_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_raw_packet_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

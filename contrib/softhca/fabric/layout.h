@@ -390,6 +390,40 @@ struct CmListener {
   uint8_t address[16];  // bound IP address or GID; zero: any
 };
 
+// --- Flow steering: which frames raw packet QPs get (transport/raw_packet.cc)
+
+// What a rule can look at, as it is on the wire. Only bytes: two are compared through a third, the mask.
+struct PacketKey {
+  uint8_t dst_mac[6];
+  uint8_t src_mac[6];
+  uint8_t ether_type[2];  // behind a VLAN tag
+  uint8_t vlan[2];        // 0: no tag
+  uint8_t ip;             // 4, 6, or 0
+  uint8_t src_ip[16];     // of IPv4 the first four bytes
+  uint8_t dst_ip[16];
+  uint8_t flow_label[4];
+  uint8_t protocol;
+  uint8_t traffic_class;
+  uint8_t hop_limit;
+  uint8_t transport;  // IPPROTO_TCP, IPPROTO_UDP, or 0
+  uint8_t src_port[2];
+  uint8_t dst_port[2];
+};
+
+// A rule of a port. The lowest rank that matches a frame decides who gets it, sniffers get it too.
+constexpr uint32_t kRankOfSniffers = UINT32_MAX;
+struct FlowShared {
+  std::atomic<uint32_t> in_use;
+  uint32_t slot;  // the owner, and its incarnation
+  uint32_t incarnation;
+  uint32_t qpn;  // 0: nobody gets it
+  uint32_t port_id;
+  uint32_t rank;
+  PacketKey value;
+  PacketKey mask;
+};
+constexpr unsigned kMaxFlows = 1024;
+
 struct Hub {
   std::atomic<uint32_t> next_slot;       // where to begin the search for a free slot
   std::atomic<uint32_t> live;            // processes that have joined: how soon an idle poll yields
@@ -407,6 +441,9 @@ struct Hub {
   RobustLock listeners_lock;
   std::atomic<uint32_t> listeners_end;  // entries from here on have never been used
   CmListener listeners[kMaxListeners];
+  RobustLock flows_lock;
+  std::atomic<uint32_t> flows_end;  // as of listeners
+  FlowShared flows[kMaxFlows];
 };
 static_assert(offsetof(Slot, arena) + sizeof(Hub) < kSlotBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

@@ -25,6 +25,7 @@ constexpr uint64_t layout_magic() {
                               sizeof(PortShared),
                               sizeof(XrcdShared),
                               sizeof(CmListener),
+                              sizeof(FlowShared),
                               sizeof(Hub),
                               offsetof(SlotHeader, pid),
                               offsetof(SlotHeader, life),

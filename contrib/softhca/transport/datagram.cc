@@ -125,6 +125,7 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
 
 Reply send_datagram(const Message& m) {
   const QpShared& own = *m.from.shared;
+  if (own.type == IBV_QPT_RAW_PACKET) return send_frame(m);
   const unsigned slot_number = slot_of_qpn(m.request.remote_qpn);
   Slot* slot = slot_number != kHubSlot ? m.fabric.peer(slot_number) : nullptr;
   if (slot == nullptr || !link_up(m.fabric, own.port_id) || !link_up(m.fabric, m.request.dest_port_id))

@@ -33,6 +33,8 @@ struct Reply {
 Reply respond(const Message& message);
 // The same for UD; it never fails, except for what is wrong here.
 Reply send_datagram(const Message& message);
+// The same for raw packets.
+Reply send_frame(const Message& message);
 
 // iWARP: a QP that fails, or is closed, takes the other side's with it, which gets `events` (QpEventBits) besides. Qp::sq_mutex
 // held.

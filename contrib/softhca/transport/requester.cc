@@ -13,6 +13,7 @@
 #include "transport/keys.h"
 #include "transport/message.h"
 #include "transport/transport.h"
+#include "verbs/qp_states.h"
 
 namespace softhca {
 namespace {
@@ -54,7 +55,7 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
 }
 
 bool connected(const Qp& qp) {
-  return qp.qp_base.qp_type != IBV_QPT_UD;
+  return is_connected(qp.qp_base.qp_type);
 }
 bool acknowledged(const Qp& qp) {
   return connected(qp) && qp.qp_base.qp_type != IBV_QPT_UC;

@@ -9,11 +9,13 @@
 #include "transport/message.h"
 #include "transport/requester.h"
 #include "transport/transport.h"
+#include "verbs/qp_states.h"
 
 namespace softhca {
 namespace {
 
-constexpr uint32_t kUdMtu = 4096;  // port_attributes
+constexpr uint32_t kUdMtu = 4096;               // port_attributes
+constexpr uint32_t kMostFrame = kUdMtu + 18;    // with a VLAN tag
 
 constexpr unsigned bit(int n) {
   return 1U << n;
@@ -40,6 +42,9 @@ unsigned opcodes_of(uint32_t type, Personality personality) {
     case IBV_QPT_UD:
       opcodes = kSends;
       break;
+    case IBV_QPT_RAW_PACKET:
+      opcodes = bit(IBV_WR_SEND);
+      break;
     default:
       break;
   }
@@ -55,6 +60,11 @@ bool may_be_inline(const Qp& qp, ibv_wr_opcode opcode, uint64_t length) {
   return (length <= qp.sq.max_inline && (is_send(opcode) || is_write(opcode))) || opcode == IBV_WR_ATOMIC_WRITE;
 }
 
+uint32_t longest(uint32_t type, const Config& config) {
+  if (is_connected(type)) return config.max_message;
+  return type == IBV_QPT_UD ? kUdMtu : kMostFrame;
+}
+
 // Lengths and numbers; sets the entry's data.
 int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEntry& entry) {
   const bool iwarp = config.personality == Personality::Iwarp;
@@ -68,7 +78,7 @@ int copy_data(const Qp& qp, const ibv_send_wr& wr, const Config& config, SendEnt
   if ((bit(wr.opcode) & kAtomics) != 0 && length != sizeof(uint64_t)) return EINVAL;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (inlined && !may_be_inline(qp, wr.opcode, length)) return EINVAL;
-  if (length > (qp.qp_base.qp_type == IBV_QPT_UD ? kUdMtu : config.max_message)) return EINVAL;
+  if (length > longest(qp.qp_base.qp_type, config)) return EINVAL;
   entry.length = static_cast<uint32_t>(length);
   if (!inlined) {
     entry.num_sge = static_cast<uint32_t>(wr.num_sge);

@@ -65,6 +65,8 @@ void set_operations(verbs_context& vctx) {
   vctx.query_port = query_port;
   vctx.query_device_ex = query_device_ex;
   vctx.query_rt_values = query_rt_values;
+  vctx.ibv_create_flow = create_flow;
+  vctx.ibv_destroy_flow = destroy_flow;
   vctx.advise_mr = advise_mr;
   vctx.alloc_dm = alloc_dm;
   vctx.alloc_parent_domain = alloc_parent_domain;

@@ -47,6 +47,7 @@ int check_type(const Context& context, ibv_qp_type type) {
     case IBV_QPT_XRC_RECV:
       return has_xrc(Fabric::get()->config(), context.device->index) ? 0 : EOPNOTSUPP;
     case IBV_QPT_RAW_PACKET:
+      return Fabric::get()->config().personality == Personality::Roce ? 0 : EOPNOTSUPP;
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
     default:

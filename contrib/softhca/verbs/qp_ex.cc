@@ -242,6 +242,8 @@ uint64_t send_ops_of(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_UD:
       return kSends;
+    case IBV_QPT_RAW_PACKET:
+      return IBV_QP_EX_WITH_SEND;
     case IBV_QPT_UC:
       return kSends | kWrites | kKeys;
     case IBV_QPT_RC:

@@ -9,6 +9,14 @@
 
 namespace softhca {
 
+// Whether a QP of that type has one other at a time: all but those for datagrams and frames.
+constexpr bool is_connected(uint32_t type) {
+  static_assert((IBV_QPT_UD & 3) == 0 && (IBV_QPT_RAW_PACKET & 3) == 0);
+  static_assert((IBV_QPT_RC & 3) != 0 && (IBV_QPT_UC & 3) != 0 && (IBV_QPT_XRC_SEND & 3) != 0 &&
+                (IBV_QPT_XRC_RECV & 3) != 0);
+  return (type & 3) != 0;
+}
+
 struct QpTransition {
   ibv_qp_type type;
   ibv_qp_state from;
@@ -64,6 +72,16 @@ inline constexpr auto kQpTransitions = [] {
       {IBV_QPT_UD, IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
       {IBV_QPT_UD, IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
       {IBV_QPT_UD, IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+
+      {IBV_QPT_RAW_PACKET, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PORT, 0},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PORT},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_INIT, IBV_QPS_RTR, 0, 0},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_RTR, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_SQD, IBV_QPS_SQD, 0, 0},
+      {IBV_QPT_RAW_PACKET, IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE},
 
       {IBV_QPT_XRC_SEND, IBV_QPS_RESET, IBV_QPS_INIT, kInit, 0},
       {IBV_QPT_XRC_SEND, IBV_QPS_INIT, IBV_QPS_INIT, 0, kInit},
@@ -121,14 +139,15 @@ constexpr bool disjoint() {
 }
 // Every type can be brought to RTS and back; only unreliable ones have SQE.
 constexpr bool complete() {
-  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
+  for (const ibv_qp_type type :
+       {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
     for (const auto& [from, to] : {std::array{IBV_QPS_RESET, IBV_QPS_INIT},
                                    {IBV_QPS_INIT, IBV_QPS_RTR},
                                    {IBV_QPS_RTR, IBV_QPS_RTS},
                                    {IBV_QPS_RTS, IBV_QPS_SQD},
                                    {IBV_QPS_SQD, IBV_QPS_RTS}})
       if (!has_transition(type, from, to)) return false;
-    const bool unreliable = type == IBV_QPT_UC || type == IBV_QPT_UD;
+    const bool unreliable = type == IBV_QPT_UC || !is_connected(type);
     if (has_transition(type, IBV_QPS_SQE, IBV_QPS_RTS) != unreliable) return false;
   }
   return true;

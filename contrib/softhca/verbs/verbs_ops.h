@@ -28,6 +28,10 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr);
 int free_dm(ibv_dm* dm);
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
 
+// verbs/flow.cc
+ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr);
+int destroy_flow(ibv_flow* flow);
+
 // verbs/on_demand.cc
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* list, uint32_t count);
 

@@ -24,7 +24,18 @@ struct Unused {
   std::vector<Pd*> domains;
 };
 
-void drop(Pd* handle) {
+struct Search {
+  const struct stat& file;
+  Device* found;
+};
+
+bool same_file(const Context& a, const Context& b) {
+  return a.file == b.file;
+}
+
+}  // namespace
+
+void drop_domain(Pd* handle) {
   auto& unused = of_member<Unused>();
   std::lock_guard guard(unused.mutex);
   try {
@@ -40,16 +51,6 @@ void drop(Pd* handle) {
   });
 }
 
-struct Search {
-  const struct stat& file;
-  Device* found;
-};
-
-bool same_file(const Context& a, const Context& b) {
-  return a.file == b.file;
-}
-
-}  // namespace
 }  // namespace softhca
 
 using namespace softhca;
@@ -77,7 +78,6 @@ SOFTHCA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
 SOFTHCA_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
   Context& owner = *Context::of(context);
   if (const int error = cannot_use(owner)) return fail(error);
-  drop(nullptr);
   auto pd = make<Pd>();
   if (pd == nullptr) return fail(ENOMEM);
   // It is held, so that it stays while it has other handles.
@@ -92,7 +92,7 @@ SOFTHCA_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
 }
 
 SOFTHCA_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
-  if (in_child(pd->context) == 0) drop(static_cast<Pd*>(pd));
+  if (in_child(pd->context) == 0) drop_domain(static_cast<Pd*>(pd));
 }
 
 SOFTHCA_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
@@ -117,7 +117,6 @@ SOFTHCA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
   if (in_child(mr->context) != 0) return;
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1);
   delete static_cast<Mr*>(mr);
-  drop(nullptr);
 }
 
 SOFTHCA_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {

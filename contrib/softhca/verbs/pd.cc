@@ -61,6 +61,7 @@ SOFTHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   if (const int error = in_child(pd->context)) return error;
   auto* mine = static_cast<Pd*>(pd);
   if (mine->imported != nullptr) return EINVAL;
+  if (mine->users.load() != 0) drop_domain(nullptr);
   {
     std::lock_guard guard(domains().mutex);
     if (mine->users.load() != 0) return EBUSY;

@@ -19,6 +19,9 @@ ibv_context* make_context(Device& device, int cmd_fd);
 // verbs/pd.cc. The domain of that number for which `is_it` holds, with one user more; nullptr: there is none.
 Pd* hold_domain(uint32_t handle, const std::function<bool(const Pd&)>& is_it);
 
+// verbs/import.cc. Gives a handle of a domain back (nullptr: none), and those that were given back while something used them.
+void drop_domain(Pd* handle);
+
 // verbs/memory_window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* mw);

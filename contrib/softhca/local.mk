@@ -59,6 +59,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/verbs/memory_region.cc \
 	contrib/softhca/verbs/memory_region.h \
 	contrib/softhca/verbs/memory_window.cc \
+	contrib/softhca/verbs/multicast.cc \
+	contrib/softhca/verbs/multicast.h \
 	contrib/softhca/verbs/objects.h \
 	contrib/softhca/verbs/on_demand.cc \
 	contrib/softhca/verbs/parent_domain.cc \
@@ -127,6 +129,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/cm/listeners.cc \
 	contrib/softhca/cm/listeners.h \
 	contrib/softhca/cm/mail.cc \
+	contrib/softhca/cm/multicast.cc \
+	contrib/softhca/cm/multicast.h \
 	contrib/softhca/cm/options.cc \
 	contrib/softhca/cm/qp.cc \
 	contrib/softhca/cm/requests.cc \
@@ -222,7 +226,7 @@ softhca_tests = \
 	test/softhca/stores.test \
 	test/softhca/top.test
 TESTS += $(softhca_tests)
-EXTRA_DIST += $(softhca_tests) test/softhca/programs.sh test/softhca/run-programs test/softhca/pyverbs_cm.py
+EXTRA_DIST += $(softhca_tests) test/softhca/programs.sh test/softhca/run-programs
 
 softhca_test_cppflags = -I$(top_srcdir) $(CHECK_CFLAGS) $(IBVERBS_CFLAGS) $(RDMACM_CFLAGS)
 softhca_test_ldadd = $(CHECK_LIBS) $(RDMACM_LIBS) $(IBVERBS_LIBS) -lpthread
@@ -280,6 +284,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_atomic_write \
 	test/softhca/test_softhca_fork \
 	test/softhca/test_softhca_raw_packet \
+	test/softhca/test_softhca_multicast \
 	test/softhca/test_softhca_polls \
 	test/softhca/test_softhca_requests \
 	test/softhca/test_softhca_routes \
@@ -371,6 +376,9 @@ test_softhca_test_softhca_fork_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_raw_packet_SOURCES = test/softhca/test_softhca_raw_packet.cc $(softhca_test_headers)
 test_softhca_test_softhca_raw_packet_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_raw_packet_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_multicast_SOURCES = test/softhca/test_softhca_multicast.cc $(softhca_test_headers)
+test_softhca_test_softhca_multicast_CPPFLAGS = $(softhca_test_cppflags)
+test_softhca_test_softhca_multicast_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_polls_SOURCES = test/softhca/test_softhca_polls.cc $(softhca_test_headers)
 test_softhca_test_softhca_polls_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_polls_LDADD = $(softhca_test_ldadd)

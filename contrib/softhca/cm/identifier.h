@@ -67,6 +67,13 @@ constexpr uint64_t peer_key(unsigned slot, uint32_t incarnation, uint32_t id) {
   return uint64_t{slot} << 48 | uint64_t{incarnation & 0xffff} << 32 | id;
 }
 
+// Of a multicast group.
+struct Membership {
+  sockaddr_storage address;
+  ibv_gid group;
+  bool attached;  // the queue pair of the id is
+};
+
 struct Id : rdma_cm_id {
   // librdmacm's own functions (rsocket) look for their device in the word after rdma_cm_id. There is none.
   void* nothing;
@@ -113,6 +120,7 @@ struct Id : rdma_cm_id {
   std::vector<uint8_t> connect_data;  // rdma_addrinfo::ai_connect: goes before the user's private data
   rdma_addrinfo* resolved;            // rdma_resolve_addrinfo
   ibv_ece local_ece;
+  std::vector<Membership> memberships;
 
   sockaddr* src() { return &route.addr.src_addr; }
   sockaddr* dst() { return &route.addr.dst_addr; }

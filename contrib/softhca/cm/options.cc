@@ -121,14 +121,3 @@ SOFTHCA_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event,
     return 0;
   });
 }
-
-SOFTHCA_EXPORT int rdma_join_multicast(rdma_cm_id*, sockaddr*, void*) {
-  return api("rdma_join_multicast", [] { return ENOSYS; });
-}
-SOFTHCA_EXPORT int rdma_join_multicast_ex(rdma_cm_id*, rdma_cm_join_mc_attr_ex*, void*) {
-  return api("rdma_join_multicast_ex", [] { return ENOSYS; });
-}
-// No group was ever joined.
-SOFTHCA_EXPORT int rdma_leave_multicast(rdma_cm_id*, sockaddr*) {
-  return api("rdma_leave_multicast", [] { return EADDRNOTAVAIL; });
-}

@@ -7,6 +7,7 @@
 #include "cm/address.h"
 #include "cm/identifier.h"
 #include "cm/listeners.h"
+#include "cm/multicast.h"
 #include "device/port.h"
 
 namespace softhca::cm {
@@ -89,7 +90,10 @@ int resolve_locked(Id& id, const sockaddr* src, const sockaddr* dst, int timeout
     from_bytes(&target, dst->sa_family, loopback, space, port_number(dst));
   }
   dst = reinterpret_cast<const sockaddr*>(&target);
-  const uint32_t remote = port_with_address(fabric(), dst);
+  // A group is reached by the port itself.
+  const bool to_group = datagram(id) && is_group(dst);
+  const uint32_t own = id.port_id != 0 ? id.port_id : port_id_of(fabric().node(), 0, 1);
+  const uint32_t remote = to_group ? own : port_with_address(fabric(), dst);
   if (remote == 0) {
     // Nobody answers: that takes as long as the user wants to wait.
     const State before = id.state;
@@ -101,7 +105,7 @@ int resolve_locked(Id& id, const sockaddr* src, const sockaddr* dst, int timeout
     });
     return 0;
   }
-  const bool same_node = node_of_port_id(remote) == fabric().node();
+  const bool same_node = !to_group && node_of_port_id(remote) == fabric().node();
   if (id.port_id == 0) {
     const uint32_t local =
         same_node ? remote : port_id_of(fabric().node(), device_of_port_id(remote), port_of_port_id(remote));

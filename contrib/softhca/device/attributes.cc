@@ -66,6 +66,8 @@ ibv_device_attr device_attributes(const Config& config, unsigned node, unsigned 
   a.max_srq = limit(config.max_srqs, kSrqsPerSlot - 1);
   a.max_srq_wr = static_cast<int>(config.max_wr);
   a.max_srq_sge = kMaxSge;
+  a.max_mcast_grp = iwarp ? 0 : kMaxGroupMembers;
+  a.max_mcast_qp_attach = a.max_total_mcast_qp_attach = a.max_mcast_grp;
   a.max_pkeys = static_cast<uint16_t>(pkey_count(config));
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = static_cast<uint8_t>(config.ports);

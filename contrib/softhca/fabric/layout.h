@@ -424,6 +424,17 @@ struct FlowShared {
 };
 constexpr unsigned kMaxFlows = 1024;
 
+// --- Multicast: a datagram QP that is attached to a group (transport/multicast.cc)
+
+struct GroupMember {
+  std::atomic<uint32_t> in_use;
+  uint32_t slot;  // the owner, and its incarnation
+  uint32_t incarnation;
+  uint32_t qpn;
+  uint8_t group[16];  // its GID
+};
+constexpr unsigned kMaxGroupMembers = 4096;
+
 struct Hub {
   std::atomic<uint32_t> next_slot;       // where to begin the search for a free slot
   std::atomic<uint32_t> live;            // processes that have joined: how soon an idle poll yields
@@ -444,6 +455,9 @@ struct Hub {
   RobustLock flows_lock;
   std::atomic<uint32_t> flows_end;  // as of listeners
   FlowShared flows[kMaxFlows];
+  RobustLock groups_lock;
+  std::atomic<uint32_t> groups_end;  // as of listeners
+  GroupMember groups[kMaxGroupMembers];
 };
 static_assert(offsetof(Slot, arena) + sizeof(Hub) < kSlotBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

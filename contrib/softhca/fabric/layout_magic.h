@@ -26,6 +26,7 @@ constexpr uint64_t layout_magic() {
                               sizeof(XrcdShared),
                               sizeof(CmListener),
                               sizeof(FlowShared),
+                              sizeof(GroupMember),
                               sizeof(Hub),
                               offsetof(SlotHeader, pid),
                               offsetof(SlotHeader, life),

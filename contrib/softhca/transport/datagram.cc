@@ -2,6 +2,8 @@
 // UD: every message names its destination, nothing is acknowledged, and what nobody waits for is lost.
 #include <arpa/inet.h>
 
+#include <algorithm>
+
 #include "device/port.h"
 #include "transport/engine.h"
 #include "transport/message.h"
@@ -10,6 +12,7 @@
 namespace softhca {
 namespace {
 
+constexpr uint32_t kMulticastQpn = 0xffffff;
 constexpr size_t kIpv4Bytes = 20;  // RoCE v2 over IPv4 has its IP header at the end of the 40 bytes
 constexpr uint8_t kNextHeaderIb = 0x1b;
 constexpr uint8_t kProtocolUdp = 17;
@@ -62,12 +65,12 @@ void make_header(Fabric& fabric, const SendEntry& request, uint8_t (&header)[siz
   std::memcpy(header, &grh, sizeof grh);
 }
 
-bool accepts(const Message& m, const QpShared& own, const QpShared& dest) {
+bool accepts(const Message& m, const QpShared& own, const QpShared& dest, uint32_t qpn, uint32_t port_id) {
   // With the highest bit set the QP's own key is sent.
   const uint32_t qkey = m.request.remote_qkey >> 31 != 0 ? own.qkey : m.request.remote_qkey;
-  return dest.qp_num.load(std::memory_order_acquire) == m.request.remote_qpn && dest.type == IBV_QPT_UD &&
-         responds(dest.state.load(std::memory_order_relaxed)) && dest.port_id == m.request.dest_port_id &&
-         dest.qkey == qkey && (dest.pkey & 0x7fff) == (own.pkey & 0x7fff);
+  return dest.qp_num.load(std::memory_order_acquire) == qpn && dest.type == IBV_QPT_UD &&
+         responds(dest.state.load(std::memory_order_relaxed)) && dest.port_id == port_id && dest.qkey == qkey &&
+         (dest.pkey & 0x7fff) == (own.pkey & 0x7fff);
 }
 
 void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_number, Slot& slot, QpShared& dest) {
@@ -121,18 +124,62 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
   }
 }
 
+struct Member {
+  uint32_t slot;
+  uint32_t qpn;
+};
+constexpr unsigned kMembersAtOnce = 64;
+
+// Some of the group's members, and from `next` on; how many. `next` is then where to go on.
+unsigned find_members(Fabric& fabric, const ibv_gid& group, uint32_t& next, Member (&members)[kMembersAtOnce]) {
+  Hub& hub = fabric.hub();
+  unsigned count = 0;
+  RobustGuard guard(hub.groups_lock, fabric.stamp());
+  const uint32_t end = std::min(hub.groups_end.load(std::memory_order_acquire), kMaxGroupMembers);
+  for (; next < end && count < kMembersAtOnce; ++next) {
+    const GroupMember& member = hub.groups[next];
+    if (member.in_use.load(std::memory_order_acquire) != 0 &&
+        std::memcmp(member.group, group.raw, sizeof member.group) == 0 &&
+        fabric.believed_alive(member.slot, member.incarnation))
+      members[count++] = {member.slot, member.qpn};
+  }
+  return count;
+}
+
+// To all who are attached, the sender too if it is.
+void send_to_group(const Message& m, const QpShared& own) {
+  if (m.request.grh == 0 || !link_up(m.fabric, own.port_id)) return;
+  const ibv_gid& group = static_cast<const Ah*>(m.request.ah)->attr.grh.dgid;
+  Member members[kMembersAtOnce];
+  uint32_t next = 0;
+  while (const unsigned count = find_members(m.fabric, group, next, members))
+    for (const Member& member : std::span(members, count)) {
+      Slot* slot = m.fabric.peer(member.slot);
+      if (slot == nullptr) continue;
+      QpShared& dest = slot->qps[index_of_qpn(member.qpn)];
+      RobustGuard guard(dest.lock, m.fabric.stamp());
+      if (accepts(m, own, dest, member.qpn, dest.port_id) && link_up(m.fabric, dest.port_id))
+        deliver_datagram(m, own, member.slot, *slot, dest);
+    }
+}
+
 }  // namespace
 
 Reply send_datagram(const Message& m) {
   const QpShared& own = *m.from.shared;
   if (own.type == IBV_QPT_RAW_PACKET) return send_frame(m);
+  if (m.request.remote_qpn == kMulticastQpn) {
+    send_to_group(m, own);
+    return {Reply::Ack};
+  }
   const unsigned slot_number = slot_of_qpn(m.request.remote_qpn);
   Slot* slot = slot_number != kHubSlot ? m.fabric.peer(slot_number) : nullptr;
   if (slot == nullptr || !link_up(m.fabric, own.port_id) || !link_up(m.fabric, m.request.dest_port_id))
     return {Reply::Ack};
   QpShared& dest = slot->qps[index_of_qpn(m.request.remote_qpn)];
   RobustGuard guard(dest.lock, m.fabric.stamp());
-  if (accepts(m, own, dest)) deliver_datagram(m, own, slot_number, *slot, dest);
+  if (accepts(m, own, dest, m.request.remote_qpn, m.request.dest_port_id))
+    deliver_datagram(m, own, slot_number, *slot, dest);
   return {Reply::Ack};
 }
 

@@ -10,6 +10,7 @@
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
 #include "verbs/index_pool.h"
+#include "verbs/multicast.h"
 #include "verbs/parent_domain.h"
 #include "verbs/qp_ex.h"
 #include "verbs/receive_ring.h"
@@ -285,6 +286,7 @@ SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   if (const int error = in_child(qp->context)) return error;
   Qp* mine = Qp::of(qp);
   Fabric& fabric = *Fabric::get();
+  detach_from_all(*qp);
   unpublish(*mine);
   engine::cancel(*mine);
   settle_async_events(*mine);

@@ -27,9 +27,7 @@ SOFTHCA_NO_OBJECT(ibv_alloc_buf)
 SOFTHCA_NO_CALL(ibv_free_buf)
 SOFTHCA_NO_OBJECT(ibv_reg_buf_mr)
 
-// Multicast, enhanced connection establishment, link speed, and drivers, which libibverbs itself has no use for any more
-SOFTHCA_NO_CALL(ibv_attach_mcast)
-SOFTHCA_NO_CALL(ibv_detach_mcast)
+// Enhanced connection establishment, link speed, and drivers, which libibverbs itself has no use for any more
 SOFTHCA_NO_CALL(ibv_query_ece)
 SOFTHCA_NO_CALL(ibv_set_ece)
 SOFTHCA_NO_CALL(ibv_query_port_speed)

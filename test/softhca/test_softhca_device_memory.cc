@@ -10,9 +10,8 @@ namespace {
 
 using namespace verbs_test;
 
-constexpr unsigned kRegionAccess =
-    IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-    IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kRegionAccess = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 uint64_t most(const World& w) {
   ibv_device_attr_ex attr{};
@@ -53,7 +52,8 @@ START_TEST(copies) {
   ck_assert_int_eq(ibv_memcpy_from_dm(back, dm, 92, 8), 0);
   ck_assert_str_eq(back, text);
   // Not beyond its end, and by whole words.
-  for (const auto& [offset, length] : {std::pair<uint64_t, size_t>{96, 8}, {104, 4}, {1, 4}, {4, 3}, {UINT64_MAX - 3, 8}})
+  for (const auto& [offset, length] :
+       {std::pair<uint64_t, size_t>{96, 8}, {104, 4}, {1, 4}, {4, 3}, {UINT64_MAX - 3, 8}})
     ck_assert(ibv_memcpy_to_dm(dm, offset, text, length) != 0 && ibv_memcpy_from_dm(back, dm, offset, length) != 0);
 }
 END_TEST
@@ -168,7 +168,6 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_device_memory",
-                                 {as_much_as_there_is, copies, peers_reach_it, messages, busy_while_registered,
-                                  regions_that_are_refused, children});
+  return fabric::test::run_suite("softhca_device_memory", {as_much_as_there_is, copies, peers_reach_it, messages,
+                                                           busy_while_registered, regions_that_are_refused, children});
 }

@@ -170,8 +170,8 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_domains",
-                                 {a_domain_in_a_domain, send_queues_lie_in_the_programs_memory,
-                                  an_allocator_may_leave_it_to_the_device, an_allocator_may_have_none,
-                                  completion_queues, domains_that_are_refused});
+  return fabric::test::run_suite(
+      "softhca_domains",
+      {a_domain_in_a_domain, send_queues_lie_in_the_programs_memory, an_allocator_may_leave_it_to_the_device,
+       an_allocator_may_have_none, completion_queues, domains_that_are_refused});
 }

@@ -88,8 +88,8 @@ START_TEST(parent_and_child) {
     std::atomic<uint32_t> child, parent, key, done;
     std::atomic<uint64_t> address;
   };
-  auto* board = static_cast<Board*>(
-      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* board =
+      static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   World w;
   ibv_qp* qp = w.make_qp();
   board->address = w.address(4096);

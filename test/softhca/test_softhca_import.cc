@@ -110,7 +110,7 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_import", {a_domain_and_a_region, device_memory,
-                                                    descriptors_and_numbers_that_are_refused,
-                                                    contexts_end_in_any_order});
+  return fabric::test::run_suite(
+      "softhca_import",
+      {a_domain_and_a_region, device_memory, descriptors_and_numbers_that_are_refused, contexts_end_in_any_order});
 }

@@ -18,7 +18,7 @@ struct Pages {
   static constexpr size_t kCount = 16;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   uint8_t* const first =
-      static_cast<uint8_t*>(mmap(nullptr, kCount * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      static_cast<uint8_t*>(mmap(nullptr, kCount* page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 
   uint64_t address(size_t n = 0) const { return reinterpret_cast<uint64_t>(first + n * page); }
   bool is_there(size_t n) const {
@@ -170,7 +170,7 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_on_demand",
-                                 {it_is_said_what_can_be_done, one_region_has_all_memory, datagrams,
-                                  no_window_is_bound_to_it, advice_brings_pages, wrong_advice});
+  return fabric::test::run_suite(
+      "softhca_on_demand", {it_is_said_what_can_be_done, one_region_has_all_memory, datagrams, no_window_is_bound_to_it,
+                            advice_brings_pages, wrong_advice});
 }

@@ -137,8 +137,8 @@ START_TEST(addresses_and_ports) {
   ip.mask.ttl = 0xff;
   ibv_flow* flow = w.steer(w.receiver(), Rule().with(IBV_FLOW_SPEC_IPV4_EXT, ip).port(IBV_FLOW_SPEC_UDP, 5678));
   ck_assert_uint_eq(w.copies_of(Frame()), 1);
-  ck_assert_uint_eq(w.copies_of(Frame(kDst, true)), 1);        // behind a VLAN tag
-  ck_assert_uint_eq(w.copies_of(Frame(kDst, false, 6)), 0);    // TCP
+  ck_assert_uint_eq(w.copies_of(Frame(kDst, true)), 1);      // behind a VLAN tag
+  ck_assert_uint_eq(w.copies_of(Frame(kDst, false, 6)), 0);  // TCP
   ck_assert_uint_eq(w.copies_of(Frame(kDst, false, 17, 80)), 0);
   ck_assert_int_eq(ibv_destroy_flow(flow), 0);
   ck_assert_uint_eq(w.copies_of(Frame()), 0);

@@ -32,7 +32,8 @@ namespace {
 
 std::mutex join_mutex;
 bool join_failed = false;  // it was tried, and said why
-Fabric* member = nullptr;  // this process's membership, or that of the one that it is a child of, which makes it no second member
+Fabric* member =
+    nullptr;  // this process's membership, or that of the one that it is a child of, which makes it no second member
 
 void complain(const std::string& what) {
   fprintf(stderr, "softhca: %s\n", what.c_str());

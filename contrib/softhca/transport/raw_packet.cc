@@ -21,7 +21,7 @@ constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
 constexpr size_t kPortsBytes = 4;
 constexpr size_t kMostHeaders = kEthernetBytes + kVlanBytes + 60 + kPortsBytes;  // an IPv4 header has up to 60 bytes
-constexpr unsigned kMostTargets = 64;  // of one frame
+constexpr unsigned kMostTargets = 64;                                            // of one frame
 
 // The first bytes of a frame.
 struct Headers {

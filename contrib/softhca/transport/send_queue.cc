@@ -14,8 +14,8 @@
 namespace softhca {
 namespace {
 
-constexpr uint32_t kUdMtu = 4096;               // port_attributes
-constexpr uint32_t kMostFrame = kUdMtu + 18;    // with a VLAN tag
+constexpr uint32_t kUdMtu = 4096;             // port_attributes
+constexpr uint32_t kMostFrame = kUdMtu + 18;  // with a VLAN tag
 
 constexpr unsigned bit(int n) {
   return 1U << n;

@@ -64,7 +64,8 @@ SOFTHCA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   for_each_context(
       [](Context& context, void* argument) {
         auto& wanted = *static_cast<Search*>(argument);
-        if (context.file == wanted.file.st_ino && context.file_system == wanted.file.st_dev) wanted.found = context.device;
+        if (context.file == wanted.file.st_ino && context.file_system == wanted.file.st_dev)
+          wanted.found = context.device;
       },
       &search);
   if (search.found == nullptr) return fail(EINVAL);
@@ -122,8 +123,7 @@ SOFTHCA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
 SOFTHCA_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
   Context& owner = *Context::of(context);
   if (const int error = cannot_use(owner)) return fail(error);
-  return another_handle(context, handle,
-                        [&](const Dm& one) { return same_file(*Context::of(one.context), owner); });
+  return another_handle(context, handle, [&](const Dm& one) { return same_file(*Context::of(one.context), owner); });
 }
 
 SOFTHCA_EXPORT void ibv_unimport_dm(ibv_dm* dm) {

@@ -97,8 +97,7 @@ ibv_mr* register_file(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
 
 Mr* make_region(ibv_pd* pd, uint64_t addr, size_t length, uint64_t iova, unsigned access) {
   auto mr = make<Mr>();
-  const uint32_t key =
-      mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(*Context::of(pd->context)).max_mr) : 0;
+  const uint32_t key = mr != nullptr ? allocate_key(KeyOf::kRegion, limits_of(*Context::of(pd->context)).max_mr) : 0;
   if (key == 0) return fail(ENOMEM);
   MrEntry& entry = entry_of_key(Fabric::get()->self(), key);
   entry.pd = static_cast<Pd*>(pd)->id;

@@ -70,8 +70,8 @@ void* allocate_from(ibv_pd* pd, size_t bytes) {
   ParentDomain* domain = parent_domain(pd);
   errno = 0;
   if (domain == nullptr || domain->alloc == nullptr) return nullptr;
-  void* memory = domain->alloc(domain, domain->pd_context, bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                               kSendQueueMemory);
+  void* memory =
+      domain->alloc(domain, domain->pd_context, bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)), kSendQueueMemory);
   errno = memory == nullptr ? ENOMEM : 0;
   return memory != IBV_ALLOCATOR_USE_DEFAULT ? memory : nullptr;
 }

@@ -21,7 +21,7 @@ struct Td : ibv_td {
 
 struct ParentDomain : Pd {
   Pd* inside;
-  Td* thread;  // or nullptr
+  Td* thread;                                          // or nullptr
   decltype(ibv_parent_domain_init_attr::alloc) alloc;  // nullptr: the device's own memory
   decltype(ibv_parent_domain_init_attr::free) free;
   void* pd_context;

@@ -21,7 +21,8 @@ void reach(std::atomic<unsigned>& end, unsigned index) {
 void forget_tables() {
   Tables& all = tables();
   const auto clear = [](auto& table, std::atomic<unsigned>& end) {
-    for (unsigned i = 0; i < end.load(std::memory_order_relaxed); ++i) table[i].store(nullptr, std::memory_order_relaxed);
+    for (unsigned i = 0; i < end.load(std::memory_order_relaxed); ++i)
+      table[i].store(nullptr, std::memory_order_relaxed);
     end.store(0, std::memory_order_relaxed);
   };
   clear(all.qps, all.qps_end);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Two processes that have sent something, and then wait, for contrib/fabric_top to say what it was:
-//   check_top FOLDER [child]
+//   check_top FOLDER [child|busy]
 // Rank 0 sends 1000 messages of 64 bytes, and four of 1 MiB. Then both stay inside MPI until FOLDER/go is there, finish MPI, and stay
-// until FOLDER/end is. `child`: each has a child that stays as long.
+// until FOLDER/end is. `child`: each has a child that stays as long. `busy`: rank 0 sends until FOLDER/go is there.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,15 @@ static void transfer(int rank, char* data, int size, int count) {
   }
 }
 
+static void send_on(int rank, char* data) {
+  for (int on = 1; on;) {
+    transfer(rank, data, kSmall, 100);
+    transfer(rank, data, kLarge, 1);
+    on = !is_there("go");
+    MPI_Bcast(&on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  }
+}
+
 int main(int argc, char** argv) {
   folder = argv[1];
   MPI_Init(&argc, &argv);
@@ -48,6 +57,9 @@ int main(int argc, char** argv) {
   if (rank == 0) {
     puts("check_top: sent");
     fflush(stdout);
+  }
+  if (argc > 2 && strcmp(argv[2], "busy") == 0) {
+    send_on(rank, data);
   }
   while (!is_there("go")) {
     int flag;

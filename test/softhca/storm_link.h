@@ -115,10 +115,10 @@ class Link {
     const uint64_t* region = v_.memory->targets[other_].region;
     for (size_t i = 0; i < kRegionWords; ++i) {
       uint64_t word = 0;
-      for (int tries = 0; tries < 2; ++tries) {  // the first look may be amid a copy
+      for (int tries = 0; tries < kLooks; ++tries) {
         word = reinterpret_cast<const volatile uint64_t*>(region)[i];
         if (is_filling(word, i) || (qps_ != nullptr && is_incoming(word, i))) break;
-        if (tries == 1)
+        if (tries == kLooks - 1)
           fail(*v_.board, v_.name.c_str(), "word %zu of the region for process %u, life %u, is %016llx", i, other_,
                life_, static_cast<unsigned long long>(word));
         usleep(1000);
@@ -128,6 +128,8 @@ class Link {
 
  private:
   enum class State { kNone, kOffered, kConnected, kRunning, kLeaving };
+  // A millisecond lies between two. A look may be amid a copy, for as long as who copies has lost its processor.
+  static constexpr int kLooks = 100;
   static constexpr const char* kNoun[] = {"a message", "an XRC message"};
 
   struct Request {

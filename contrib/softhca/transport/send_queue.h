@@ -89,9 +89,6 @@ struct SendQueue {
   uint32_t short_opcodes{0};
   uint32_t short_bytes{0};  // the most of their payload
   ShortRoute route;
-  // Where the next short message will look, if all goes on as before (short_send.cc): only ever fetched ahead.
-  const uint8_t* next_request{nullptr};
-  const uint8_t* next_entry{nullptr};
   uint32_t operations{0};  // executed: input of seeded decisions
   // The link (link/link.h). Of [reaped, head) the last `unanswered` are executed and not completed.
   bool linked{false};

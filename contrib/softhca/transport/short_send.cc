@@ -112,15 +112,6 @@ class GuardIf {
   bool held_ = true;
 };
 
-// What the receiver has written last comes from its processor's cache: all at once, and not one after the other.
-void fetch_ahead(const SendQueue& sq, const QpShared& dest) {
-  constexpr size_t kLine = 64;
-  __builtin_prefetch(sq.next_entry, 1);
-  __builtin_prefetch(sq.next_entry + kLine, 1);
-  __builtin_prefetch(&dest.rq.posted);
-  __builtin_prefetch(sq.next_request);
-}
-
 // The next receive request, which has this number and one element; nullptr: there is no such.
 const RecvEntry* next_single_request(const ShortRoute& route, const RecvRing& ring, uint32_t number) {
   const uint32_t left = ring.posted.load(std::memory_order_acquire) - number;
@@ -197,8 +188,6 @@ template <bool kShared>
       std::memcpy(entry->landing, &where, sizeof where);
     }
     copy(payload, pieces, landing);
-    sq.next_request = reinterpret_cast<const uint8_t*>(request) + route.request_stride;
-    sq.next_entry = reinterpret_cast<const uint8_t*>(entry) + sizeof *entry;
     if (cq.stamped != 0) [[unlikely]]
       entry->timestamp_ns = Fabric::now_ns();
     cq.adding.store(uint64_t{tail} << 32 | route.user, std::memory_order_release);
@@ -241,7 +230,6 @@ namespace {
     return false;
   if (!Fabric::believed_alive(*sq.peer, sq.peer_incarnation)) return false;
   QpShared& dest = *route.dest;
-  fetch_ahead(sq, dest);
   {
     RobustGuard guard(dest.lock, fabric.stamp());
     if (dest.state.look(std::memory_order_acquire) != route.dest_state) [[unlikely]]

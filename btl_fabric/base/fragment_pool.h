@@ -56,6 +56,9 @@ class FragmentPool {
     opal_free_list_return(&list_, &fragment->super);
   }
 
+  /// All that there may be have been made, and one of them is here.
+  [[nodiscard]] bool has_come_back() noexcept { return is_at_limit() && !opal_lifo_is_empty(&list_.super); }
+
   /// The newest of all that it has made, whether they are in use or not; Fragment::made_before leads to the others.
   [[nodiscard]] Fragment* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
 

@@ -129,6 +129,7 @@ class PacketPath {
   [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept {
     Fragment* const fragment = queues_.send_pools[queue]->get();
     if (fragment == nullptr) [[unlikely]] {
+      short_queue_.store(queue, std::memory_order_relaxed);
       short_of_buffers_.store(kShortFor, std::memory_order_relaxed);
     }
     return fragment;
@@ -264,6 +265,7 @@ class PacketPath {
   std::uint64_t epoch_ = 0;
   static constexpr unsigned kShortFor = 2;  ///< calls of progress(): the next one, and one in which nobody misses any
   std::atomic<unsigned> short_of_buffers_ = 0;  ///< that many calls more. Set without a lock
+  std::atomic<std::size_t> short_queue_ = 0;    ///< whose there were none of
   unsigned depth_ = 0;                          ///< of calls, within each other, that call whoever asks
   bool is_more_to_do_ = false;                  ///< for one of the next two, or both
   bool shared_queues_short_ = false;            ///< of buffers

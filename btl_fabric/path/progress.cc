@@ -2,6 +2,7 @@
 //
 // Completions: where messages come in, and where those that went out end.
 #include <algorithm>
+#include <chrono>
 
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/link_rest.h"
@@ -9,6 +10,8 @@
 #include "btl_fabric/path/path_events.h"
 
 namespace fabric {
+
+using namespace std::chrono_literals;
 
 // ---- Receives
 
@@ -145,16 +148,30 @@ int PacketPath::poll_all() noexcept {
 
 /// Messages wait in the upper layer for send buffers. It sends one for each that it is told of in here (is_short_of_buffers()), and
 /// tries all of them again after each call of progress(): better few calls in which much happens. Ends when the peers are silent
-/// for a moment.
+/// for a moment, by the clock: where processes share processors, a look may take a scheduler's turn. Ends at once when nothing comes
+/// and there is a buffer again: it has come back without a word, so the upper layer has to try by itself.
 [[gnu::noinline]] int PacketPath::poll_for_buffers() noexcept {
-  constexpr int kMost = 8192;  // completions: others have messages too
-  constexpr int kPatience =
-      256;  // times that nothing has come: microseconds. Trying thousands of messages takes longer
+  using Clock = std::chrono::steady_clock;
+  constexpr int kMost = 8192;                            // completions: others have messages too
+  constexpr std::chrono::microseconds kPatience = 50us;  // trying thousands of messages takes longer
   int total = 0;
-  for (int silent = 0; silent < kPatience && total < kMost && is_short_of_buffers();) {
+  Clock::time_point silent_since{};
+  while (total < kMost && is_short_of_buffers()) {
     const int more = (ringed_.empty() ? 0 : poll_rings()) + poll_all();
-    silent = more > 0 ? 0 : silent + 1;
     total += more;
+    if (more > 0) {
+      silent_since = {};
+      continue;
+    }
+    if (queues_.send_pools[short_queue_.load(std::memory_order_relaxed)]->has_come_back()) {
+      break;
+    }
+    const Clock::time_point now = Clock::now();
+    if (silent_since == Clock::time_point{}) {
+      silent_since = now;
+    } else if (now - silent_since >= kPatience) {
+      break;
+    }
   }
   return total;
 }

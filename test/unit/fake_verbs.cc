@@ -64,12 +64,14 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** refused) {
 }
 
 int poll_cq(ibv_cq* queue, int most, ibv_wc* completions) {
-  std::deque<ibv_wc>& ready = FakeDevice::of(queue->context).completions;
+  FakeDevice& device = FakeDevice::of(queue->context);
+  std::deque<ibv_wc>& ready = device.completions;
   int count = 0;
   for (; count < most && !ready.empty(); ++count) {
     completions[count] = ready.front();
     ready.pop_front();
   }
+  device.empty_polls += count == 0 ? 1 : 0;
   return count;
 }
 

@@ -107,6 +107,7 @@ class FakeDevice {
   bool registers = true;           ///< false: no memory can be registered
   bool writes_in_order = false;    ///< as ibv_query_qp_data_in_order() says
   std::deque<ibv_wc> completions;  ///< to be polled
+  unsigned empty_polls = 0;        ///< that found nothing
   unsigned regions = 0;            ///< registered now
   std::list<FakeQueuePair> queue_pairs;
 

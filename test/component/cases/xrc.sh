@@ -207,7 +207,7 @@ case_xrc_by_other_methods() {
 }
 case_xrc_method_without_x_queues() {
   [ "$link" != iwarp ] || { echo 'SKIP iWARP has no XRC'; exit 77; }
-  fabric 2 --mca btl_fabric_cpc_include xoob "$check" $small
+  fabric 2 --mca btl_fabric_cpc_include xoob --mca btl_fabric_receive_queues S,12288,64 "$check" $small
   refuses $? && says 'xoob: '
 }
 case_xrc_on_a_device_without() {

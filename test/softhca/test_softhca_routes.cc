@@ -157,6 +157,42 @@ START_TEST(one_that_has_failed) {
 }
 END_TEST
 
+/// The device of the receiver fails, with requests posted there: nothing comes to it any more.
+START_TEST(one_whose_device_has_gone) {
+  const World w;
+  ibv_device** list = ibv_get_device_list(nullptr);
+  ck_assert_msg(list[0] != nullptr && list[1] != nullptr, "this wants two devices");
+  const World other(ibv_open_device(list[1]));
+  ibv_free_device_list(list);
+  ibv_qp* const a = w.make_qp();
+  ibv_qp* const b = other.make_qp();
+  const auto connect = [](const World& from, ibv_qp* qp, const World& to, const ibv_qp* dest) {
+    from.to_init(qp);
+    ibv_qp_attr rtr = from.rtr_attributes(dest->qp_num);
+    rtr.ah_attr = to.path();
+    ck_assert_int_eq(ibv_modify_qp(qp, &rtr, kRtrMask), 0);
+    World::to_rts(qp);
+  };
+  connect(w, a, other, b);
+  connect(other, b, w, a);
+  for (uint64_t n = 1; n <= kSent + 1; ++n) {
+    ck_assert_int_eq(other.post_recv(b, n, n * kSlice, kSlice), 0);
+  }
+  for (uint64_t n = 1; n <= kSent; ++n) {
+    ck_assert_int_eq(w.post_send(a, n, 0, kBytesOf[_i]), 0);
+    w.expect(n, IBV_WC_SUCCESS);
+    other.expect(n, IBV_WC_SUCCESS);
+  }
+  ck_assert_int_eq(std::system("contrib/softhca/softhca-ctl device-fatal 0 1"), 0);
+  ibv_async_event event{};
+  ck_assert_int_eq(ibv_get_async_event(other.context, &event), 0);
+  ck_assert_int_eq(event.event_type, IBV_EVENT_DEVICE_FATAL);
+  ibv_ack_async_event(&event);
+  ck_assert_int_eq(w.post_send(a, kSent + 1, 0, kBytesOf[_i]), 0);
+  w.expect(kSent + 1, IBV_WC_RETRY_EXC_ERR);
+}
+END_TEST
+
 START_TEST(one_that_is_connected_to_another) {
   Known k(_i);
   ibv_qp* c = k.w.make_qp();
@@ -307,6 +343,7 @@ int main() {
   if (!verbs_test::have_device()) return 77;
   return fabric::test::run_suite("softhca_routes", {{a_queue_of_another_size, kRuns},
                                                     {one_that_has_failed, kRuns},
+                                                    {one_whose_device_has_gone, 2},
                                                     {one_that_is_connected_to_another, kRuns},
                                                     {one_that_has_gone, kRuns},
                                                     {one_with_its_number, kRunsWithNumber},

@@ -39,6 +39,8 @@ void cut_off(Context& context) {
     if (qp == nullptr || qp->owner != &context) continue;
     RobustGuard shared_guard(qp->shared->lock, Fabric::get()->stamp());
     qp->shared->port_id = 0;
+    // The same state, in a word that is another: who knows the way here is to look again (transport/short_route.h).
+    qp->shared->state.store(qp->shared->state.load());
   }
 }
 

@@ -157,6 +157,9 @@ START_TEST(wrong_advice) {
   ck_assert_int_eq(advise(pages.sge(mr, 0, page + 1)), EFAULT);
   ck_assert_int_eq(advise(pages.sge(mr, 0, page), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE), EFAULT);
   ck_assert_int_eq(advise(w.sge(0, 8)), EFAULT);  // it is pinned
+  ck_assert_int_eq(mprotect(pages.first + 5 * pages.page, pages.page, PROT_READ), 0);
+  ck_assert_int_eq(advise(pages.sge(whole, 5, 8)), 0);
+  ck_assert_int_eq(advise(pages.sge(whole, 5, 8), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE), EFAULT);
   munmap(pages.first + 4 * pages.page, pages.page);
   ck_assert_int_eq(advise(pages.sge(whole, 4, 8)), EFAULT);
   ck_assert_int_eq(advise(pages.sge(whole, 4, 8), IBV_ADVISE_MR_ADVICE_PREFETCH, 0), 0);  // nobody waits for the result

@@ -246,6 +246,19 @@ START_TEST(rules_that_are_refused) {
 }
 END_TEST
 
+/// Its number is another's soon, and the rules would be that one's.
+START_TEST(a_queue_pair_with_rules_stays) {
+  RawWorld w;
+  Rule rule;
+  rule.to(kDst);
+  ibv_flow* const flow = ibv_create_flow(w.sender, &rule.attr);
+  ck_assert_ptr_nonnull(flow);
+  ck_assert_int_eq(ibv_destroy_qp(w.sender), EBUSY);
+  ck_assert_int_eq(ibv_destroy_flow(flow), 0);
+  ck_assert_int_eq(ibv_destroy_qp(w.sender), 0);
+}
+END_TEST
+
 START_TEST(not_on_infiniband) {
   World w;
   ibv_qp_init_attr attr = w.qp_attributes(IBV_QPT_RAW_PACKET);
@@ -268,6 +281,7 @@ bool is_ethernet() {
 int main() {
   if (!have_device()) return 77;
   if (!is_ethernet()) return fabric::test::run_suite("softhca_raw_packet", {not_on_infiniband});
-  return fabric::test::run_suite("softhca_raw_packet", {a_whole_frame, addresses_and_ports, tags, ipv6, priorities,
-                                                        what_no_rule_takes, dropped, rules_that_are_refused});
+  return fabric::test::run_suite(
+      "softhca_raw_packet", {a_whole_frame, addresses_and_ports, tags, ipv6, priorities, what_no_rule_takes, dropped,
+                             rules_that_are_refused, a_queue_pair_with_rules_stays});
 }

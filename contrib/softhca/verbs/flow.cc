@@ -17,6 +17,7 @@ constexpr uint32_t kRankOfAll = 2 << 16;
 
 struct Flow : ibv_flow {
   uint32_t index;  // in the hub
+  Qp* of;
 };
 
 // One field of a rule: value and mask lie one after the other in a specification.
@@ -170,6 +171,8 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
     shared.mask = rule.mask;
     shared.in_use.store(1, std::memory_order_release);
   }
+  flow->of = Qp::of(qp);
+  flow->of->flows.fetch_add(1);
   flow->context = qp->context;
   flow->handle = flow->index;
   owner.objects.fetch_add(1);
@@ -184,6 +187,7 @@ int destroy_flow(ibv_flow* flow) {
     RobustGuard guard(fabric.hub().flows_lock, fabric.stamp());
     fabric.hub().flows[mine->index].in_use.store(0, std::memory_order_release);
   }
+  mine->of->flows.fetch_sub(1);
   Context::of(flow->context)->objects.fetch_sub(1);
   delete mine;
   return 0;

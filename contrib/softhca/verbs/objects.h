@@ -132,6 +132,7 @@ struct Qp : ibv_qp_ex {
   int batch_error{0};
   std::atomic<uint32_t> unacked_async{0};  // as in Cq; events_completed counts acks
   void* given_ring{nullptr};               // of the send queue: its parent domain's allocator has it
+  std::atomic<uint32_t> flows{0};          // rules of flow steering that name it
 
   ibv_qp* base() { return &qp_base; }
   static Qp* of(ibv_qp* qp) { return static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }

@@ -18,9 +18,11 @@ int bring_pages(uint64_t addr, uint64_t length, bool to_write) {
   const uint64_t begin = addr & ~(page - 1);
   auto* where = reinterpret_cast<void*>(begin);
   const uint64_t bytes = (addr + length - begin + page - 1) & ~(page - 1);
-  if (madvise(where, bytes, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return 0;
-  // Before Linux 5.14 there is no such advice, but another that does no harm.
-  return errno == EINVAL && madvise(where, bytes, MADV_WILLNEED) == 0 ? 0 : EFAULT;
+  const int advice = to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  if (madvise(where, bytes, advice) == 0) return 0;
+  // Before Linux 5.14 there is no such advice, also of no bytes, but another that does no harm. Since then EINVAL is said of memory
+  // that must not be written.
+  return errno == EINVAL && madvise(where, 0, advice) != 0 && madvise(where, bytes, MADV_WILLNEED) == 0 ? 0 : EFAULT;
 }
 
 }  // namespace

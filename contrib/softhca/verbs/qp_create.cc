@@ -285,6 +285,8 @@ SOFTHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 SOFTHCA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   if (const int error = in_child(qp->context)) return error;
   Qp* mine = Qp::of(qp);
+  if (mine->flows.load() != 0)
+    return EBUSY;  // as the kernel has it: rules name the queue pair, whose number is another's soon
   Fabric& fabric = *Fabric::get();
   detach_from_all(*qp);
   unpublish(*mine);

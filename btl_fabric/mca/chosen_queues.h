@@ -24,9 +24,9 @@ class ChosenQueues {
   /// Reads btl_fabric_receive_queues. If it is to be chosen, the list has all queues until choose().
   [[nodiscard]] static Result<ChosenQueues> read();
 
-  /// Chooses, where that is asked for, by what all ports have room for, and tells the user. Once, before on() and subsets().
-  /// Whether the user allows the method that connects X queues.
+  /// Whether the user allows the method that connects X queues: not at all, beside others, or alone.
   enum class Xrc { kNever, kToo, kOnly };
+  /// Chooses, where that is asked for, by what all ports have room for, and tells the user. Once, before on() and subsets().
   void choose(std::span<const UsablePort> ports, const LimitWishes& wishes, Xrc xrc);
 
   [[nodiscard]] const ReceiveQueues& list() const noexcept { return list_; }

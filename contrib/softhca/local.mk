@@ -118,6 +118,8 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/short_send.cc \
 	contrib/softhca/transport/taking.h \
 	contrib/softhca/transport/transport.h \
+	contrib/softhca/transport/unanswered.cc \
+	contrib/softhca/transport/unanswered.h \
 	contrib/softhca/cm/address.cc \
 	contrib/softhca/cm/address.h \
 	contrib/softhca/cm/addrinfo.cc \

@@ -47,8 +47,8 @@ class PathQuestions {
   /// From now on paths from `port` are asked for, if it has a PathTable. It outlives this.
   void add(const PortContext& port);
 
-  /// For the path to a peer's port. Null if there is nothing to wait for: no path is wanted, it is known, or nobody answers. Else `done` is called once, on
-  /// a later turn of the loop, unless the Wait is destroyed before; `done` may destroy it.
+  /// For the path to a peer's port. Null if there is nothing to wait for: no path is wanted, it is known, or nobody answers. Else
+  /// `done` is called once, on a later turn of the loop, unless the Wait is destroyed before; `done` may destroy it.
   [[nodiscard]] std::unique_ptr<Wait> ask(std::uint16_t port, const Gid& peer, std::function<void()> done);
 
   /// What a message from `port` to the peer says of our address: address_for(), where paths are asked for.

@@ -8,6 +8,7 @@
 #include "transport/engine.h"
 #include "transport/message.h"
 #include "transport/transport.h"
+#include "transport/unanswered.h"
 
 namespace softhca {
 namespace {
@@ -75,15 +76,10 @@ bool accepts(const Message& m, const QpShared& own, const QpShared& dest, uint32
 
 void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_number, Slot& slot, QpShared& dest) {
   const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
-  Owner owner{&slot, slot_number, incarnation, dest.pd, nullptr, 0, dest.recv_cq};
   if (!m.fabric.believed_alive(slot_number, incarnation)) return;
   engine::introduce(m.fabric, slot_number, slot);
-  if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
-  Arrival arrival;
-  arrival.kill_at = m.kill_at;
-  if (dest.taken_valid.load(std::memory_order_relaxed) != 0) take_from_dead(m.fabric, owner, dest);
-  if (!take(m.fabric, owner, dest, arrival)) return;
-  if (m.kill_at == KillAt::Middle) kill_this_process();
+  Unanswered datagram(m, slot, slot_number, incarnation, dest);
+  if (!datagram.take(m)) return;
 
   const SendEntry& request = m.request;
   uint8_t header[sizeof(ibv_grh)] = {};
@@ -103,25 +99,7 @@ void deliver_datagram(const Message& m, const QpShared& own, unsigned slot_numbe
   completion.imm_or_rkey = request.imm_or_rkey;
   if (request.grh != 0) completion.wc_flags |= IBV_WC_GRH;
   if (has_imm(request.opcode)) completion.wc_flags |= IBV_WC_WITH_IMM;
-  switch (deliver(m.fabric, owner, dest, arrival, {message, m.local.size() + 1}, completion)) {
-    case Delivery::TooLong:
-    case Delivery::ReceiverFault:
-      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
-      tell_owner(m.fabric, slot_number, slot, dest, kQpFlush);
-      break;
-    case Delivery::Overrun:
-      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
-      tell_owner(m.fabric, slot_number, slot, dest, kQpFlush | kQpFatal);
-      break;
-    case Delivery::Done:
-      dest.arrived.count(request.length, 0);
-      break;
-    case Delivery::SenderFault:
-    case Delivery::SenderNoRoom:
-    case Delivery::NoRoom:
-    case Delivery::Lost:
-      break;
-  }
+  datagram.deliver(m, {message, m.local.size() + 1}, completion);
 }
 
 struct Member {

@@ -8,6 +8,7 @@
 #include "transport/engine.h"
 #include "transport/message.h"
 #include "transport/transport.h"
+#include "transport/unanswered.h"
 
 namespace softhca {
 namespace {
@@ -128,37 +129,14 @@ unsigned find_targets(Fabric& fabric, const PacketKey& key, Target (&targets)[kM
 
 // The destination's lock is held.
 void deliver_frame(const Message& m, const Target& target, Slot& slot, QpShared& dest) {
-  Owner owner{&slot, target.slot, target.incarnation, dest.pd, nullptr, 0, dest.recv_cq};
-  if (dest.srq != 0) owner.srq = &slot.srqs[(dest.srq - 1) % kSrqsPerSlot];
-  Arrival arrival;
-  arrival.kill_at = m.kill_at;
-  if (dest.taken_valid.load(std::memory_order_relaxed) != 0) take_from_dead(m.fabric, owner, dest);
-  if (!take(m.fabric, owner, dest, arrival)) return;
-  if (m.kill_at == KillAt::Middle) kill_this_process();
+  Unanswered frame(m, slot, target.slot, target.incarnation, dest);
+  if (!frame.take(m)) return;
   CqEntry completion;
   clear_header(completion);
   completion.opcode = static_cast<uint8_t>(IBV_WC_RECV);
   completion.byte_len = m.request.length;
   completion.solicited = (m.request.flags & IBV_SEND_SOLICITED) != 0;
-  switch (deliver(m.fabric, owner, dest, arrival, m.local, completion)) {
-    case Delivery::TooLong:
-    case Delivery::ReceiverFault:
-      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
-      tell_owner(m.fabric, target.slot, slot, dest, kQpFlush);
-      break;
-    case Delivery::Overrun:
-      dest.state.store(IBV_QPS_ERR, std::memory_order_release);
-      tell_owner(m.fabric, target.slot, slot, dest, kQpFlush | kQpFatal);
-      break;
-    case Delivery::Done:
-      dest.arrived.count(m.request.length, 0);
-      break;
-    case Delivery::SenderFault:
-    case Delivery::SenderNoRoom:
-    case Delivery::NoRoom:
-    case Delivery::Lost:
-      break;
-  }
+  frame.deliver(m, m.local, completion);
 }
 
 }  // namespace

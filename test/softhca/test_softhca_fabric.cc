@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What cannot work is refused with one line that says why: fabrics that a process cannot join, and copies that there is no room
-// for. Below softhca-run; each test spoils what it needs to and puts it right again.
+// for. And what a process has asked another to copy is not done when it is gone. Below softhca-run; each test spoils what it needs to
+// and puts it right again.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "fabric/layout.h"
 #include "test/softhca/two_processes.h"
@@ -186,9 +188,106 @@ START_TEST(no_room_for_a_copy) {
 }
 END_TEST
 
+// --- Copies that somebody has asked for who is gone
+
+/// This process's slot as others see it, and what somebody has asked it to copy who has been killed meanwhile.
+class AskedByTheDead {
+ public:
+  AskedByTheDead(const World& w, uint8_t* target) : request_(request_in(w.pair()[0]->qp_num)) {
+    const Stage stage;
+    const pid_t child = play([&] {
+      const World own;
+      stage.board->sender_qpn = own.pair()[0]->qp_num;
+      stage.reach(1);
+      pause();
+      return 1;
+    });
+    stage.await(1);
+    const unsigned number = softhca::slot_of_qpn(stage.board->sender_qpn);
+    const auto& sender = *static_cast<softhca::SlotHeader*>(map(number, sizeof(softhca::SlotHeader)));
+    request_.asker = sender.incarnation.load() << 16 | (number + 1);
+    request_.to_target = 1;
+    request_.length = sizeof(uint64_t);
+    request_.file_offset = uint64_t{number} * softhca::kSlotBytes;
+    request_.addr = reinterpret_cast<uint64_t>(target);
+    kill(child, SIGKILL);
+    end_of(child);
+  }
+  std::atomic<uint32_t>& state() { return request_.state; }
+  /// This process hears of it, or has begun with it.
+  void ask(softhca::CopyState state) {
+    request_.state.store(state);
+    slot_->header.copies_asked.fetch_add(1);
+  }
+
+ private:
+  static void* map(unsigned number, size_t bytes) {
+    const int file = open((directory() + "/slots").c_str(), O_RDWR);
+    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                        static_cast<off_t>(number * softhca::kSlotBytes));
+    close(file);
+    ck_assert(mapped != MAP_FAILED);
+    return mapped;
+  }
+  softhca::CopyRequest& request_in(uint32_t qpn) {
+    slot_ = static_cast<softhca::Slot*>(map(softhca::slot_of_qpn(qpn), sizeof(softhca::Slot)));
+    return slot_->copies[5];
+  }
+
+  softhca::Slot* slot_ = nullptr;
+  softhca::CopyRequest& request_;
+};
+
+/// It would be written to memory that is perhaps no region's any more.
+START_TEST(a_copy_for_the_dead_is_not_made) {
+  const World w;
+  uint64_t word = 17;
+  AskedByTheDead copy(w, reinterpret_cast<uint8_t*>(&word));
+  copy.ask(softhca::kCopyAsked);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  ibv_wc wc;
+  while (copy.state().load() == softhca::kCopyAsked) {
+    ck_assert_int_eq(ibv_poll_cq(w.cq, 1, &wc), 0);
+    ck_assert(std::chrono::steady_clock::now() < end);
+  }
+  while (copy.state().load() == softhca::kCopyRunning) ck_assert(std::chrono::steady_clock::now() < end);
+  ck_assert_uint_eq(word, 17);
+}
+END_TEST
+
+/// One that has begun before is waited for, when a region ends.
+START_TEST(a_region_ends_after_a_copy_for_the_dead) {
+  const World w;
+  const auto qps = w.pair();
+  ibv_mr* mr = register_area(w);
+  ibv_sge from{w.address(0), sizeof(uint64_t), w.mr->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.sg_list = &from;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {reinterpret_cast<uint64_t>(area), mr->rkey};
+  ck_assert_int_eq(World::post(qps[0], wr), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+  AskedByTheDead copy(w, area);
+  copy.ask(softhca::kCopyRunning);
+  std::atomic<bool> copied{false};
+  std::thread copier([&] {
+    for (int i = 0; i < 50; ++i) Stage::pause_a_moment();
+    copied.store(true);
+    copy.state().store(softhca::kCopyDone);
+  });
+  ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+  ck_assert(copied.load());
+  copier.join();
+}
+END_TEST
+
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("softhca_fabric", {another_layout, another_pid_namespace, open_to_others, another_user,
-                                                    no_directory, no_room_for_a_copy});
+  return fabric::test::run_suite(
+      "softhca_fabric", {another_layout, another_pid_namespace, open_to_others, another_user, no_directory,
+                         no_room_for_a_copy, a_copy_for_the_dead_is_not_made, a_region_ends_after_a_copy_for_the_dead});
 }

@@ -269,6 +269,7 @@ enum CopyState : uint32_t { kCopyFree = 0, kCopyFilling, kCopyAsked, kCopyRunnin
 struct CopyRequest {
   std::atomic<uint32_t> state;  // CopyState
   RobustLock lock;              // the initiator, as long as the request is its
+  RobustLock::Stamp asker;      // the initiator: what it has asked for when it died is not done
   uint32_t to_target;           // 1: from the file into the target's memory
   uint32_t length;
   uint64_t file_offset;  // the initiator's bounce buffer

@@ -154,6 +154,7 @@ Copy ask(Fabric& fabric, Slot& peer, unsigned slot, uint32_t incarnation, bool w
     if (state == kCopyRunning && wait_a_bit(fabric, rounds) && !fabric.alive(slot, incarnation)) break;
     state = request.state.load(std::memory_order_acquire);
   }
+  request.asker = fabric.stamp();
   request.to_target = writes ? 1 : 0;
   request.length = static_cast<uint32_t>(length);
   request.file_offset = Fabric::file_offset(fabric.slot(), bounce);
@@ -229,9 +230,16 @@ void serve_copies(Fabric& fabric) {
     uint32_t state = kCopyAsked;
     if (request.state.load(std::memory_order_acquire) != kCopyAsked) continue;
     if (!request.state.compare_exchange_strong(state, kCopyRunning, std::memory_order_acq_rel)) continue;
-    const bool good = serve(fabric, request);
+    // What somebody has asked for who is gone may be about memory that is used otherwise by now.
+    const bool good = fabric.alive(request.asker) && serve(fabric, request);
     request.state.store(good ? kCopyDone : kCopyFault, std::memory_order_release);
   }
+}
+
+void finish_copies(Fabric& fabric) {
+  if (fabric.self().header.copies_asked.load(std::memory_order_acquire) == 0) return;
+  for (CopyRequest& request : fabric.self().copies)
+    while (request.state.load(std::memory_order_acquire) == kCopyRunning && !fabric.alive(request.asker)) sched_yield();
 }
 
 void try_kernel_copy(Fabric& fabric, Slot& peer) {

@@ -19,6 +19,10 @@ void try_kernel_copy(Fabric& fabric, Slot& peer);
 [[nodiscard]] Copy copy_by_target(Fabric& fabric, Slot& peer, unsigned slot, uint32_t incarnation,
                                   std::span<const iovec> local, std::span<const iovec> remote, bool writes);
 
+// Returns when no copy runs for somebody who is gone. Whoever has waited for all who may use a memory region (quiesce) knows then
+// that nobody writes to it.
+void finish_copies(Fabric& fabric);
+
 // Starts the thread that serves copies of this process's memory; once. It takes no lock, so that it never waits for anybody
 // who waits for it.
 void start_copier(Fabric& fabric);

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "link/link.h"
+#include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/message.h"
 #include "transport/requester.h"
@@ -162,13 +163,16 @@ void quiesce() {
   const uint32_t targets = std::min<uint32_t>(fabric->hub().targets_end.load(std::memory_order_acquire), kMaxTargets);
   for (unsigned i = 0; hub != nullptr && i < targets; ++i)
     if (hub->qps[i].qp_num.load(std::memory_order_relaxed) != 0) hub->qps[i].lock.wait_for_release();
+  finish_copies(*fabric);
 }
 
 void quiesce(const MrEntry& entry) {
   const uint32_t users = entry.users.load(std::memory_order_seq_cst);
   if (users == 0) return;
   if (users > kQpsPerSlot) return quiesce();
-  Fabric::get()->self().qps[users - 1].lock.wait_for_release();
+  Fabric& fabric = *Fabric::get();
+  fabric.self().qps[users - 1].lock.wait_for_release();
+  finish_copies(fabric);
 }
 
 }  // namespace softhca

@@ -305,7 +305,12 @@ class Receiver {
     return pid;
   }
 
-  // What senders write to, but for the rings, which nobody looks at before one of these says so.
+  const softhca::CqEntry& entry(uint32_t number) const {
+    const auto* ring = reinterpret_cast<const uint8_t*>(slot_) + cq_->offset;
+    return reinterpret_cast<const softhca::CqEntry*>(ring)[number & (cq_->capacity - 1)];
+  }
+
+  // What senders write to, but for the rings, which nobody looks at before one of these says so: of an entry that is its turn.
   std::vector<uint8_t> shared_memory(const ibv_qp* qp) const {
     std::vector<uint8_t> all;
     const auto add = [&](const void* from, size_t bytes) {
@@ -315,6 +320,7 @@ class Receiver {
     add(slot_, offsetof(softhca::Slot, mailbox));
     std::memset(&all[offsetof(softhca::SlotHeader, asleep)], 0, sizeof slot_->header.asleep);  // by this process alone
     add(cq_, sizeof *cq_);
+    for (uint32_t n = 0; n < cq_->capacity; ++n) add(&entry(n).turn, sizeof entry(n).turn);
     add(srq_, sizeof *srq_);
     add(&slot_->qps[softhca::index_of_qpn(qp->qp_num)], sizeof slot_->qps[0]);
     return all;
@@ -350,7 +356,8 @@ class Receiver {
     if (mode.shared) REQUIRE(ibv_modify_srq(world_.srq, &attr, IBV_SRQ_LIMIT) == 0);
   }
   void expect_to_be_told(const Mode& mode) {
-    if (cq_->tail.load() != cq_->head.load()) REQUIRE(readable(world_.channel->fd, kPatienceMs));
+    const uint32_t next = cq_->head.load();
+    if (entry(next).turn.load() == softhca::turn_of(next)) REQUIRE(readable(world_.channel->fd, kPatienceMs));
     while (readable(world_.channel->fd, 0)) take_event();
     if (!mode.shared || srq_->ring.posted.load() - srq_->ring.taken.load() == kDepth) return;
     for (ibv_event_type type = IBV_EVENT_COMM_EST; type != IBV_EVENT_SRQ_LIMIT_REACHED; type = next_async())

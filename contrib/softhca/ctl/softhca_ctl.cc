@@ -133,7 +133,9 @@ void list(Arguments) {
     printf("slot %u pid %d node %u\n", number, slot.header.pid.load(), slot.header.node);
     for (unsigned i = 0; i < kCqsPerSlot; ++i) {
       const CqShared& cq = slot.cqs[i];
-      if (cq.in_use.load() != 0) printf("  cq %u: %u of %u\n", i, cq.tail.load() - cq.head.load(), cq.cqe);
+      if (cq.in_use.load() == 0) continue;
+      const auto waiting = static_cast<int32_t>(cq.tail.load() - cq.head.load());
+      printf("  cq %u: %d of %u\n", i, std::max(waiting, 0), cq.cqe);
     }
     for (const QpShared& qp : slot.qps) {
       const uint32_t qpn = qp.qp_num.load(), state = qp.state.load();

@@ -106,6 +106,8 @@ struct RecvEntry {
 constexpr unsigned kLandingBytes = 192;
 constexpr unsigned kMostLanded = 8192 + 256;  // a message of 8 KiB, with the headers of who sends it
 constexpr uint64_t kLandingRingBytes = 256 << 10;
+constexpr uint64_t kLandingLine = 64;  // payloads begin at multiples of it
+static_assert(kLandingRingBytes / kLandingLine <= UINT16_MAX + 1);
 
 struct LandingRing {
   uint64_t offset;      // in the owner's slot; 0: there is no ring
@@ -121,8 +123,7 @@ struct CqEntry {
   uint32_t qp_num;
   uint32_t src_qp;
   uint32_t imm_or_rkey;  // immediate data in network order, or the invalidated key
-  uint32_t vendor_err;
-  uint32_t srqn;  // XRC: whose request this completes
+  uint32_t srqn;         // XRC: whose request this completes
   uint16_t landing_len;
   uint16_t slid;
   uint16_t pkey_index;
@@ -132,31 +133,41 @@ struct CqEntry {
   uint8_t wc_flags;
   uint8_t sl;
   uint8_t solicited;
-  uint8_t in_ring;  // 1: the payload is in the ring, and `landing` says where
-  uint8_t reserved[2];
-  uint8_t landing[kLandingBytes];
+  uint8_t in_ring;  // 1: the payload is in the ring
+  uint16_t line;    // and begins there at this many kLandingLine; `landing` has the positions (transport/landing.h)
+  std::atomic<uint32_t> turn;  // last: whose turn it is (turn_of)
+  alignas(64) uint8_t landing[kLandingBytes];
 };
 static_assert(sizeof(CqEntry) == 256);
+// Entries are numbered, and that of number n lies in the ring at n & (capacity - 1). It is there when `turn` says so: who polls looks
+// at nothing else, so that one cache line travels, and all that a message needs is in it or behind it. A ring has at
+// least two entries, and less than 2^31. 0 is what memory begins with, and nobody's turn.
+constexpr uint32_t turn_of(uint32_t number) {
+  return number << 1 | 1;
+}
 constexpr uint8_t kRecvOpcode = 0x80;  // IBV_WC_RECV is 1 << 7: opcodes of receive completions have this bit
 
 enum CqArm : uint32_t { kCqIdle = 0, kCqArmedSolicited = 1, kCqArmed = 2, kCqFired = 3 };  // fired: the event is due
 
-// Who polls looks at `tail` all the time: what others write when they add an entry lies in another cache line, so that they wait for
-// that one only, and once.
+constexpr uint32_t kNoQp = kQpsPerSlot + 1;
+// But for the last line, all of it is for those who add entries: the owner has what it polls by in its own memory (struct Cq).
 struct alignas(128) CqShared {
   RobustLock lock;  // held to add an entry, to resize, to destroy
-  // Who holds the lock, while it adds the entry of a request that it has taken from a QP of this slot: `tail` of before << 32 |
-  // that QP's index + 1; else 0. If it dies, the next to hold the lock sees from this whether the entry is there.
+  // Who holds the lock, while it adds the entry of a request that it has taken: `tail` of before << 32 | the index + 1 of the QP of
+  // this slot that the request was taken from, or kNoQp if that is in the hub; else 0. If it dies, the next to hold the lock sees from
+  // this, and from the entry's turn, whether the entry is there.
   std::atomic<uint64_t> adding;
   std::atomic<uint32_t> overrun;  // 1: an entry was lost; 2: and the owner was told
   uint32_t head_seen;             // who holds the lock: a head of before, so that the owner's is seldom looked at
-  alignas(64) std::atomic<uint32_t> tail;  // who holds the lock
-  std::atomic<uint32_t> in_use;            // owner; who adds an entry checks it under the lock
-  uint32_t capacity;                       // entries of the ring, a power of two
-  uint32_t cqe;                            // what the user was given: more entries than this is an overrun
-  uint64_t offset;                         // of the ring, in the owner's slot
-  std::atomic<uint32_t> armed;             // CqArm: owner sets, who adds an entry fires it
-  uint32_t stamped;                        // owner: 1: entries have a time
+  // Who holds the lock: the number of the next entry. `head` may be one more for a moment, when an entry that is there has been
+  // polled already.
+  std::atomic<uint32_t> tail;
+  alignas(64) std::atomic<uint32_t> in_use;  // owner; who adds an entry checks it under the lock
+  uint32_t capacity;                         // entries of the ring, a power of two
+  uint32_t cqe;                              // what the user was given: more entries than this is an overrun
+  uint64_t offset;                           // of the ring, in the owner's slot
+  std::atomic<uint32_t> armed;               // CqArm: owner sets, who adds an entry fires it
+  uint32_t stamped;                          // owner: 1: entries have a time
   alignas(64) LandingRing landings;
   alignas(64) std::atomic<uint32_t> head;  // owner
   std::atomic<uint64_t> landings_freed;    // owner: the position up to which the ring is free again

@@ -27,6 +27,16 @@ inline CqEntry& own_entry_at(Fabric& fabric, const CqShared& cq, uint32_t number
   return *reinterpret_cast<CqEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);
 }
 
+// Whether the entry of a number is there. What was written before its turn is, too.
+inline bool is_there(const CqEntry& entry, uint32_t number) {
+  return entry.turn.load(std::memory_order_acquire) == turn_of(number);
+}
+// The last steps of whoever has filled it in: who polls sees it from the first on.
+inline void publish(CqShared& cq, CqEntry& entry, uint32_t number) {
+  entry.turn.store(turn_of(number), std::memory_order_release);
+  cq.tail.store(number + 1, std::memory_order_seq_cst);
+}
+
 inline bool full(CqShared& cq, uint32_t tail) {
   if (tail - cq.head_seen < cq.cqe) return false;
   cq.head_seen = cq.head.load(std::memory_order_acquire);
@@ -40,16 +50,10 @@ inline void finish_adding(Slot& slot, CqShared& cq) {
     settle_adding(slot, cq);
 }
 
-// The next entry, to be filled in; nullptr: there is no such queue any more, or it is full.
-inline CqEntry* next_entry(Slot& slot, CqShared& cq, uint32_t tail) {
-  if (cq.in_use.load(std::memory_order_relaxed) == 0 || full(cq, tail)) return nullptr;
-  return entry_at(slot, cq, tail);
-}
-
-// What CqShared::adding says of a taker that is one of the slot's own QPs; 0 for those of the hub, which nobody flushes.
+// What CqShared::adding says.
 inline uint64_t adding_for(const Slot& slot, const QpShared* taker, uint32_t tail) {
   const auto index = static_cast<uint64_t>(taker - slot.qps);
-  return taker >= slot.qps && index < kQpsPerSlot ? uint64_t{tail} << 32 | (index + 1) : 0;
+  return uint64_t{tail} << 32 | (taker >= slot.qps && index < kQpsPerSlot ? index + 1 : kNoQp);
 }
 
 // Who asks for solicited events only is told of errors as well.

@@ -33,7 +33,7 @@ namespace softhca {
     fill(to, qp, request, status);
     if (cq.stamped != 0) [[unlikely]]
       to.timestamp_ns = Fabric::now_ns();
-    cq.tail.store(tail + 1, std::memory_order_seq_cst);
+    publish(cq, to, tail);
   }
   const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
   if (wants_event(armed, status != IBV_WC_SUCCESS)) [[unlikely]]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The producers' half of completion queues, and what changes a whole queue.
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "transport/landing.h"
 #include "transport/message.h"
 #include "transport/transport.h"
+#include "verbs/completion_queue.h"
 
 namespace softhca {
 namespace {
@@ -25,13 +25,24 @@ void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index
   engine::ring(slot, kLookCqs);
 }
 
+// An entry of one number becomes that of another.
+void copy(const CqEntry& from, CqEntry& to, uint32_t number) {
+  std::memcpy(static_cast<void*>(&to), &from, offsetof(CqEntry, turn));
+  std::memcpy(to.landing, from.landing, sizeof to.landing);
+  to.turn.store(turn_of(number), std::memory_order_release);
+}
+
 }  // namespace
 
 void settle_adding(Slot& slot, CqShared& cq) {
   const uint64_t adding = cq.adding.load(std::memory_order_relaxed);
-  const uint32_t index = (static_cast<uint32_t>(adding) - 1) % kQpsPerSlot;
-  if (cq.tail.load(std::memory_order_relaxed) != adding >> 32)
-    slot.qps[index].taken_valid.store(0, std::memory_order_release);
+  const auto number = static_cast<uint32_t>(adding >> 32);
+  const uint32_t index = static_cast<uint32_t>(adding) - 1;
+  const CqEntry* entry = entry_at(slot, cq, number);
+  if (entry != nullptr && is_there(*entry, number)) {
+    cq.tail.store(number + 1, std::memory_order_seq_cst);
+    if (index < kQpsPerSlot) slot.qps[index].taken_valid.store(0, std::memory_order_release);
+  }
   cq.adding.store(0, std::memory_order_release);
 }
 
@@ -72,10 +83,11 @@ Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index,
     }
     keep_landing(cq, where);
   }
-  std::memcpy(to, &entry, offsetof(CqEntry, landing));
+  std::memcpy(static_cast<void*>(to), &entry, offsetof(CqEntry, turn));
   gather(payload, landing);
   if (landing != to->landing) {
     to->in_ring = 1;
+    to->line = line_of(where);
     std::memcpy(to->landing, &where, sizeof where);
   }
   if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
@@ -84,7 +96,7 @@ Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index,
     if (kill_at == KillAt::Completing) [[unlikely]]
       kill_this_process();
   }
-  cq.tail.store(tail + 1, std::memory_order_seq_cst);
+  publish(cq, *to, tail);
   if (taker != nullptr) {
     if (kill_at == KillAt::Completed) [[unlikely]]
       kill_this_process();
@@ -144,16 +156,17 @@ void purge(Cq& cq, uint32_t qp_num) {
   std::lock_guard guard(cq.mutex);
   CqShared& shared = *cq.shared;
   RobustGuard lock(shared.lock, fabric->stamp());
+  finish_adding(fabric->self(), shared);
   const uint32_t head = shared.head.load(std::memory_order_relaxed);
   const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
   // From the newest to the oldest, so that what stays moves towards the tail, which others go on from.
   uint32_t to = tail;
   for (uint32_t from = tail; from != head;) {
-    const CqEntry* entry = entry_at(fabric->self(), shared, --from);
-    if (entry->qp_num == qp_num) continue;
-    if (--to != from) std::memcpy(entry_at(fabric->self(), shared, to), entry, sizeof *entry);
+    const CqEntry& entry = own_entry_at(*fabric, shared, --from);
+    if (entry.qp_num == qp_num) continue;
+    if (--to != from) copy(entry, own_entry_at(*fabric, shared, to), to);
   }
-  shared.head.store(to, std::memory_order_release);
+  cq.go_to(to);
 }
 
 int resize(Cq& cq, unsigned entries) {
@@ -161,7 +174,7 @@ int resize(Cq& cq, unsigned entries) {
   if (fabric == nullptr) return EPERM;
   std::lock_guard guard(cq.mutex);
   CqShared& shared = *cq.shared;
-  const uint32_t capacity = std::bit_ceil(entries);
+  const uint32_t capacity = capacity_for(entries);
   const uint64_t offset = fabric->allocate(size_t{capacity} * sizeof(CqEntry));
   if (offset == 0) return ENOMEM;
   uint64_t old_offset = offset;
@@ -169,6 +182,7 @@ int resize(Cq& cq, unsigned entries) {
   int error = 0;
   {
     RobustGuard lock(shared.lock, fabric->stamp());
+    finish_adding(fabric->self(), shared);
     const uint32_t head = shared.head.load(std::memory_order_relaxed);
     const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
     if (tail - head > entries) {
@@ -178,13 +192,15 @@ int resize(Cq& cq, unsigned entries) {
       moved.offset = offset;
       moved.capacity = capacity;
       for (uint32_t n = head; n != tail; ++n)
-        std::memcpy(entry_at(fabric->self(), moved, n), entry_at(fabric->self(), shared, n), sizeof(CqEntry));
+        copy(own_entry_at(*fabric, shared, n), own_entry_at(*fabric, moved, n), n);
       old_offset = shared.offset;
       old_bytes = size_t{shared.capacity} * sizeof(CqEntry);
       shared.offset = offset;
       shared.capacity = capacity;
       shared.cqe = entries;
       cq.cqe = static_cast<int>(entries);
+      cq.poll_in(&own_entry_at(*fabric, shared, 0), capacity);
+      cq.go_to(head);
     }
   }
   fabric->release(old_offset, old_bytes);

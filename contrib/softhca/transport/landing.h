@@ -21,11 +21,10 @@ static_assert(sizeof(Landed) <= kLandingBytes);
 inline bool find_landing(CqShared& cq, uint32_t tail, uint64_t length, Landed& where) {
   LandingRing& ring = cq.landings;
   if (ring.offset == 0 || length > kMostLanded) return false;
-  constexpr uint64_t kLine = 64;
   where.begin = ring.end;
   if (where.begin % kLandingRingBytes + length > kLandingRingBytes)  // in one piece
     where.begin += kLandingRingBytes - where.begin % kLandingRingBytes;
-  where.end = (where.begin + length + kLine - 1) / kLine * kLine;
+  where.end = (where.begin + length + kLandingLine - 1) / kLandingLine * kLandingLine;
   if (where.end - ring.freed_seen <= kLandingRingBytes) return true;
   ring.freed_seen = cq.landings_freed.load(std::memory_order_acquire);
   // What is polled frees all before it; if nothing is left to poll, entries that were removed hold nothing any more.
@@ -35,6 +34,11 @@ inline bool find_landing(CqShared& cq, uint32_t tail, uint64_t length, Landed& w
 
 inline void keep_landing(CqShared& cq, const Landed& where) {
   cq.landings.end = where.end;
+}
+
+// What CqEntry::line says.
+inline uint16_t line_of(const Landed& where) {
+  return static_cast<uint16_t>(where.begin % kLandingRingBytes / kLandingLine);
 }
 
 // The bytes at a position, in the slot of the queue's owner; nullptr if an offset or a position is not sane.

@@ -55,7 +55,7 @@ inline bool responds(uint32_t state) {
 
 // All but the payload, which nobody reads beyond landing_len.
 inline void clear_header(CqEntry& entry) {
-  std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, landing));
+  std::memset(static_cast<void*>(&entry), 0, offsetof(CqEntry, turn));
 }
 
 // Whether a port that a QP has, or is connected to, is up; 0 is none.

@@ -17,14 +17,16 @@ namespace softhca {
 namespace {
 
 // The payload of an entry; nullptr if there is none, or what another process has written is not sane.
-const uint8_t* payload_of(const CqShared& cq, const CqEntry& entry) {
+const uint8_t* payload_of(const Cq& cq, const CqEntry& entry) {
   if (entry.landing_len == 0 || entry.status != IBV_WC_SUCCESS) return nullptr;
-  if (entry.in_ring != 0) return landing_at(Fabric::get()->self(), cq, landed_of(entry).begin, entry.landing_len);
-  return entry.landing_len <= kLandingBytes ? entry.landing : nullptr;
+  if (entry.in_ring == 0) return entry.landing_len <= kLandingBytes ? entry.landing : nullptr;
+  const uint8_t* ring = cq.landings.load(std::memory_order_relaxed);
+  const uint64_t at = entry.line * kLandingLine;
+  return ring != nullptr && at + entry.landing_len <= kLandingRingBytes ? ring + at : nullptr;
 }
 
 // The payload goes where it belongs, once. Cq::landing_mutex is held.
-void land(const CqShared& cq, CqEntry& entry) {
+void land(const Cq& cq, CqEntry& entry) {
   if (const uint8_t* payload = payload_of(cq, entry); payload != nullptr)
     std::memcpy(reinterpret_cast<void*>(entry.landing_addr), payload, entry.landing_len);
   entry.landing_len = 0;
@@ -32,9 +34,9 @@ void land(const CqShared& cq, CqEntry& entry) {
 
 // What polling an entry means for others: its payload is in place, and its send requests are free again. Cq::landing_mutex
 // is held.
-void settle(CqShared& cq, CqEntry& entry) {
+void settle(Cq& cq, CqEntry& entry) {
   land(cq, entry);
-  if (entry.in_ring != 0) cq.landings_freed.store(landed_of(entry).end, std::memory_order_release);
+  if (entry.in_ring != 0) cq.shared->landings_freed.store(landed_of(entry).end, std::memory_order_release);
   if (entry.retires == 0) return;
   Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
   if (qp == nullptr || qp->base()->qp_num != entry.qp_num) return;
@@ -45,7 +47,7 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
   wc.wr_id = entry.wr_id;
   wc.status = static_cast<ibv_wc_status>(entry.status);
   wc.opcode = static_cast<ibv_wc_opcode>(entry.opcode);
-  wc.vendor_err = entry.vendor_err;
+  wc.vendor_err = 0;
   wc.byte_len = entry.byte_len;
   wc.imm_data = entry.imm_or_rkey;
   wc.qp_num = entry.qp_num;
@@ -82,12 +84,12 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 }
 
 // Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
-int look(Cq& cq, uint32_t number) {
-  if (number == cq.shared->tail.load(std::memory_order_acquire)) return ENOENT;
-  CqEntry& entry = own_entry_at(*Fabric::get(), *cq.shared, number);
+int look(Cq& cq) {
+  if (!cq.may_have_next()) return ENOENT;
+  CqEntry& entry = *cq.next.load(std::memory_order_relaxed);
   {
     std::lock_guard landing(cq.landing_mutex);
-    settle(*cq.shared, entry);
+    settle(cq, entry);
   }
   cq.current = &entry;
   cq.wr_id = entry.wr_id;
@@ -98,55 +100,48 @@ int look(Cq& cq, uint32_t number) {
 
 void pass(Cq& cq) {
   if (cq.current == nullptr) return;
-  cq.shared->head.store(cq.shared->head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  cq.go_to(cq.shared->head.load(std::memory_order_relaxed) + 1);
   cq.current = nullptr;
 }
 
-// Whether there is nothing to poll, which takes no lock to see. `head` first: it never passes `tail`.
-bool is_empty(const CqShared& cq) {
-  const uint32_t head = cq.head.load(std::memory_order_acquire);
-  return cq.tail.load(std::memory_order_acquire) == head;
-}
-
 // Up to `count` entries of the queue; gives their number.
-[[gnu::noinline]] int take(Fabric& fabric, Cq& cq, int count, ibv_wc* wc) {
+[[gnu::noinline]] int take(Cq& cq, int count, ibv_wc* wc) {
   const std::lock_guard polling(cq.mutex);
-  CqShared& shared = *cq.shared;
-  const uint32_t head = shared.head.load(std::memory_order_relaxed);
-  const uint32_t ready = shared.tail.load(std::memory_order_acquire) - head;
+  const std::lock_guard landing(cq.landing_mutex);
+  const uint32_t head = cq.shared->head.load(std::memory_order_relaxed);
   int done = 0;
-  if (count > 0 && ready != 0) {
-    const std::lock_guard landing(cq.landing_mutex);
-    for (; done < count && static_cast<uint32_t>(done) != ready; ++done) {
-      CqEntry& entry = own_entry_at(fabric, shared, head + static_cast<uint32_t>(done));
-      settle(shared, entry);
-      fill(wc[done], entry);
-    }
+  for (; done < count; ++done) {
+    const uint32_t number = head + static_cast<uint32_t>(done);
+    CqEntry& entry = cq.entry(number);
+    if (!is_there(entry, number)) break;
+    settle(cq, entry);
+    fill(wc[done], entry);
   }
   if (done > 0) {
-    shared.head.store(head + static_cast<uint32_t>(done), std::memory_order_release);
+    cq.go_to(head + static_cast<uint32_t>(done));
     empty_polls = 0;
   }
   return done;
 }
 
 [[gnu::noinline]] int idle_and_take(Fabric& fabric, Cq& cq, int count, ibv_wc* wc) {
-  return idle(fabric) && !is_empty(*cq.shared) ? take(fabric, cq, count, wc) : 0;
+  return idle(fabric) && cq.may_have_next() ? take(cq, count, wc) : 0;
 }
 
 // Not under Cq::mutex, which a thread has from ibv_start_poll to ibv_end_poll, when it may deregister memory as well.
 void settle(Fabric& fabric, Cq& cq, const MrEntry& region) {
   CqShared& shared = *cq.shared;
-  if (is_empty(shared)) return;
+  if (!cq.may_have_next()) return;
   std::lock_guard landing(cq.landing_mutex);
   RobustGuard lock(shared.lock, fabric.stamp());  // nobody writes to entries that are polled meanwhile
+  finish_adding(fabric.self(), shared);
   const uint32_t tail = shared.tail.load(std::memory_order_relaxed);
   for (uint32_t n = shared.head.load(std::memory_order_acquire); n != tail; ++n) {
     CqEntry& entry = own_entry_at(fabric, shared, n);
     if (entry.landing_len == 0 || entry.landing_addr - region.addr >= region.length) continue;
     // A program may have freed the memory of a region that it is about to deregister.
     if (mapped(entry.landing_addr) && mapped(entry.landing_addr + entry.landing_len - 1))
-      land(shared, entry);
+      land(cq, entry);
     else
       entry.landing_len = 0;
   }
@@ -155,7 +150,7 @@ void settle(Fabric& fabric, Cq& cq, const MrEntry& region) {
 // Takes Cq::mutex and finds the first entry; without one, the mutex is free again.
 bool open_at_first(Cq& cq) {
   cq.mutex.lock();
-  if (look(cq, cq.shared->head.load(std::memory_order_relaxed)) == 0) return true;
+  if (look(cq) == 0) return true;
   cq.mutex.unlock();
   return false;
 }
@@ -172,7 +167,7 @@ int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
 int next_poll(ibv_cq_ex* base) {
   Cq& cq = *static_cast<Cq*>(base);
   pass(cq);
-  return look(cq, cq.shared->head.load(std::memory_order_relaxed));
+  return look(cq);
 }
 
 void end_poll(ibv_cq_ex* base) {
@@ -187,7 +182,7 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wc) {
   Cq& cq = *Cq::of(base);
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return -EPERM;
-  if (!is_empty(*cq.shared)) return take(*fabric, cq, count, wc);
+  if (cq.may_have_next()) return take(cq, count, wc);
   return only_empty(*fabric) ? 0 : idle_and_take(*fabric, cq, count, wc);
 }
 

@@ -84,9 +84,9 @@ Reply after(const Message& m, QpShared& dest, Delivery delivery) {
   return {Reply::Lost};
 }
 
-CqEntry completion_for(const Message& m, const QpShared& dest, ibv_wc_opcode opcode) {
+// What the completion says of the message.
+void describe(const Message& m, const QpShared& dest, ibv_wc_opcode opcode, CqEntry& entry) {
   const SendEntry& request = m.request;
-  CqEntry entry;
   clear_header(entry);
   entry.opcode = static_cast<uint8_t>(opcode);
   entry.byte_len = request.length;
@@ -96,7 +96,6 @@ CqEntry completion_for(const Message& m, const QpShared& dest, ibv_wc_opcode opc
   entry.solicited = (request.flags & IBV_SEND_SOLICITED) != 0;
   if (has_imm(request.opcode)) entry.wc_flags = IBV_WC_WITH_IMM;
   if (request.opcode == IBV_WR_SEND_WITH_INV) entry.wc_flags = IBV_WC_WITH_INV;
-  return entry;
 }
 
 // There is no receive request. iWARP cannot ask the sender to try again: the connection ends.
@@ -115,7 +114,8 @@ Reply receive(const Message& m, QpShared& dest, const Owner& owner) {
     untake(m.fabric, owner, dest);
     return refuse(m, dest, kQpAccessErr, IBV_WC_REM_ACCESS_ERR);
   }
-  CqEntry completion = completion_for(m, dest, IBV_WC_RECV);
+  CqEntry completion;
+  describe(m, dest, IBV_WC_RECV, completion);
   return after(m, dest, deliver(m.fabric, owner, dest, arrival, m.local, completion));
 }
 
@@ -147,7 +147,8 @@ Reply write(const Message& m, QpShared& dest, const Owner& owner) {
                                                      Order::LastByteLast);
   if (copied == Copy::Done && !immediate) return {Reply::Ack};
   if (copied == Copy::Done) {
-    CqEntry completion = completion_for(m, dest, IBV_WC_RECV_RDMA_WITH_IMM);
+    CqEntry completion;
+    describe(m, dest, IBV_WC_RECV_RDMA_WITH_IMM, completion);
     return after(m, dest, complete_arrival(m.fabric, owner, dest, arrival, completion));
   }
   if (immediate) untake(m.fabric, owner, dest);

@@ -39,8 +39,8 @@ struct ShortRoute {
   uint32_t cq_index{0};
   uint32_t user{0};  // of its keys (transport/keys.h)
   uint32_t pd{0};
-  // What each completion begins with: a CqEntry up to its payload.
-  alignas(16) uint64_t header[offsetof(CqEntry, landing) / sizeof(uint64_t)]{};
+  // What each completion begins with: a CqEntry up to its turn.
+  alignas(16) uint8_t header[offsetof(CqEntry, turn)]{};
 
   // Its completion queue's, while the ring has this place and size; 0: nobody has looked.
   uint64_t entries_offset{0};

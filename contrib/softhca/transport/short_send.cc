@@ -174,6 +174,13 @@ template <bool kShared>
     if constexpr (kShared) raise_limit(owner, *route.srq);
     taking.release();
 
+    // The payload first: who polls looks at the header's cache line all the time, which is then written in one go.
+    copy(payload, pieces, landing);
+    if (in_ring) {
+      keep_landing(cq, where);
+      std::memcpy(entry->landing, &where, sizeof where);
+    }
+    std::atomic_signal_fence(std::memory_order_release);
     std::memcpy(static_cast<void*>(entry), route.header, sizeof route.header);
     entry->wr_id = wr_id;
     entry->landing_addr = addr;
@@ -183,15 +190,13 @@ template <bool kShared>
     entry->wc_flags = wr.opcode == IBV_WR_SEND_WITH_IMM ? uint8_t{IBV_WC_WITH_IMM} : uint8_t{0};
     entry->solicited = static_cast<uint8_t>(wr.send_flags & IBV_SEND_SOLICITED);
     if (in_ring) {
-      keep_landing(cq, where);
       entry->in_ring = 1;
-      std::memcpy(entry->landing, &where, sizeof where);
+      entry->line = line_of(where);
     }
-    copy(payload, pieces, landing);
     if (cq.stamped != 0) [[unlikely]]
       entry->timestamp_ns = Fabric::now_ns();
     cq.adding.store(uint64_t{tail} << 32 | route.user, std::memory_order_release);
-    cq.tail.store(tail + 1, std::memory_order_seq_cst);
+    publish(cq, *entry, tail);
     dest.taken_valid.store(0, std::memory_order_release);
     cq.adding.store(0, std::memory_order_release);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/of_member.h"
+#include "transport/adding.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
@@ -26,7 +27,7 @@ bool publish(Cq& cq, uint32_t cqe) {
   Fabric& fabric = *Fabric::get();
   CqShared& shared = fabric.self().cqs[cq.index];
   if (!fabric.commit(&shared, sizeof shared)) return false;
-  const uint32_t capacity = std::bit_ceil(cqe);
+  const uint32_t capacity = capacity_for(cqe);
   const uint64_t offset = fabric.allocate(size_t{capacity} * sizeof(CqEntry));
   if (offset == 0) return false;
   RobustGuard guard(shared.lock, fabric.stamp());
@@ -45,6 +46,8 @@ bool publish(Cq& cq, uint32_t cqe) {
   shared.stamped = 0;
   shared.in_use.store(1, std::memory_order_release);
   cq.shared = &shared;
+  cq.poll_in(&own_entry_at(fabric, shared, 0), capacity);
+  cq.go_to(0);
   return true;
 }
 
@@ -78,6 +81,7 @@ void prepare_to_receive(Cq& cq) {
   ++rings.count;
   RobustGuard guard(shared.lock, fabric.stamp());
   shared.landings.offset = offset;
+  cq.landings.store(reinterpret_cast<const uint8_t*>(&fabric.self()) + offset, std::memory_order_relaxed);
 }
 
 Cq* create_completion_queue(ibv_context* context, uint32_t cqe, void* cq_context, ibv_comp_channel* channel,

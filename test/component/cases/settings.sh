@@ -140,6 +140,24 @@ case_queue_pairs_are_as_set() {
 ways() { sed -nE "s/^to rtr: .*\b$1 ([0-9]+) .*/\1/p" "$work"/verbs.* | sort -nu | tr '\n' ' '; }
 # have FIELD VALUES
 have() { [ "$(ways "$1")" = "$2 " ] || { echo "$1 is not $2: $(ways "$1")"; return 1; }; }
+# The kernel keeps it, where somebody has given a port one. Without RDMA devices there is no such folder, so another is put over it.
+case_traffic_class_of_the_administrator() {
+  [ "$link" = roce ] || { echo 'SKIP only RoCE ports have one'; exit 77; }
+  [ "$(id -u)" -eq 0 ] || { echo 'SKIP only root may mount'; exit 77; }
+  local folder=/sys/kernel/config/rdma_cm kind=configfs over=/sys/kernel/config method status=0
+  case $dev_a in softhca*) kind=tmpfs over=/sys/kernel ;; esac
+  # shellcheck disable=SC2016 # for the other bash
+  launcher=(unshare -m bash -c 'set -e; mount -t "$1" none "$2"
+    for device in $4; do mkdir -p "$3/$device/ports/1"; echo 104 > "$3/$device/ports/1/default_roce_tos"; done
+    exec "${@:5}"' administrator $kind $over $folder "$dev_a $dev_b")
+  for method in $(methods); do
+    watched 2 --mca btl_fabric_cpc_include "$method" "$check" $small && says 'checks passed' && have traffic_class 104 || status=1
+    watched 2 --mca btl_fabric_cpc_include "$method" --mca btl_fabric_traffic_class 8 "$check" $small && says 'checks passed' &&
+      have traffic_class 8 || status=1
+  done
+  [ $kind = tmpfs ] || unshare -m bash -c 'mount -t configfs none "$1" && rmdir "${@:2}"' sh $over $folder/"$dev_a" $folder/"$dev_b"
+  return $status
+}
 # What the subnet manager says of paths, for queue pairs of one process to another and shared ones.
 case_path_records() {
   [ "$link" = ib ] || { echo 'SKIP only InfiniBand has a subnet administrator'; exit 77; }

@@ -76,13 +76,18 @@ bool may_go(const Qp& qp, const ibv_send_wr& wr) {
   return {reinterpret_cast<const uint8_t*>(addr), from.length};
 }
 
+// A call of the library's copy: where GCC knows that it is at most kLandingBytes it copies byte by byte (rep movsb).
+[[gnu::noipa]] void copy_long(uint8_t* to, const uint8_t* from, uint32_t length) {
+  std::memcpy(to, from, length);
+}
+
 // Many have 8 to 16 bytes: two words, which overlap, and no call.
 [[gnu::always_inline]] inline void copy(const Payload& payload, const Pieces& pieces, uint8_t* to) {
   if (payload.only == nullptr) [[unlikely]]
     return gather({pieces.list, pieces.count}, to);
   constexpr uint32_t kWord = sizeof(uint64_t);
   if (payload.length - kWord > kWord) {
-    std::memcpy(to, payload.only, payload.length);
+    copy_long(to, payload.only, payload.length);
     return;
   }
   uint64_t words[2];

@@ -357,7 +357,8 @@ class Receiver {
   }
   void expect_to_be_told(const Mode& mode) {
     const uint32_t next = cq_->head.load();
-    if (entry(next).turn.load() == softhca::turn_of(next)) REQUIRE(readable(world_.channel->fd, kPatienceMs));
+    if (entry(next).turn.load() == softhca::turn_of(next, cq_->capacity))
+      REQUIRE(readable(world_.channel->fd, kPatienceMs));
     while (readable(world_.channel->fd, 0)) take_event();
     if (!mode.shared || srq_->ring.posted.load() - srq_->ring.taken.load() == kDepth) return;
     for (ibv_event_type type = IBV_EVENT_COMM_EST; type != IBV_EVENT_SRQ_LIMIT_REACHED; type = next_async())

@@ -135,15 +135,16 @@ struct CqEntry {
   uint8_t solicited;
   uint8_t in_ring;  // 1: the payload is in the ring
   uint16_t line;    // and begins there at this many kLandingLine; `landing` has the positions (transport/landing.h)
-  std::atomic<uint32_t> turn;  // last: whose turn it is (turn_of)
+  uint8_t reserved[3];
+  std::atomic<uint8_t> turn;  // last: whose turn it is (turn_of)
   alignas(64) uint8_t landing[kLandingBytes];
 };
 static_assert(sizeof(CqEntry) == 256);
 // Entries are numbered, and that of number n lies in the ring at n & (capacity - 1). It is there when `turn` says so: who polls looks
-// at nothing else, so that one cache line travels, and all that a message needs is in it or behind it. A ring has at
-// least two entries, and less than 2^31. 0 is what memory begins with, and nobody's turn.
-constexpr uint32_t turn_of(uint32_t number) {
-  return number << 1 | 1;
+// at nothing else, so that one cache line travels, and all that a message needs is in it or behind it. Every time round the ring
+// is another turn; 0 is what memory begins with, and nobody's. A ring has at most 2^24 entries, so that numbers may wrap.
+constexpr uint8_t turn_of(uint32_t number, uint32_t capacity) {
+  return static_cast<uint8_t>(number >> __builtin_ctz(capacity) | 0x80);
 }
 constexpr uint8_t kRecvOpcode = 0x80;  // IBV_WC_RECV is 1 << 7: opcodes of receive completions have this bit
 

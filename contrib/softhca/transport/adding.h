@@ -28,12 +28,12 @@ inline CqEntry& own_entry_at(Fabric& fabric, const CqShared& cq, uint32_t number
 }
 
 // Whether the entry of a number is there. What was written before its turn is, too.
-inline bool is_there(const CqEntry& entry, uint32_t number) {
-  return entry.turn.load(std::memory_order_acquire) == turn_of(number);
+inline bool is_there(const CqEntry& entry, uint32_t number, uint32_t capacity) {
+  return entry.turn.load(std::memory_order_acquire) == turn_of(number, capacity);
 }
 // The last steps of whoever has filled it in: who polls sees it from the first on.
 inline void publish(CqShared& cq, CqEntry& entry, uint32_t number) {
-  entry.turn.store(turn_of(number), std::memory_order_release);
+  entry.turn.store(turn_of(number, cq.capacity), std::memory_order_release);
   cq.tail.store(number + 1, std::memory_order_seq_cst);
 }
 

@@ -25,11 +25,11 @@ void tell_owner(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index
   engine::ring(slot, kLookCqs);
 }
 
-// An entry of one number becomes that of another.
-void copy(const CqEntry& from, CqEntry& to, uint32_t number) {
+// An entry gets another place, and the turn of that.
+void copy(const CqEntry& from, CqEntry& to, uint8_t turn) {
   std::memcpy(static_cast<void*>(&to), &from, offsetof(CqEntry, turn));
   std::memcpy(to.landing, from.landing, sizeof to.landing);
-  to.turn.store(turn_of(number), std::memory_order_release);
+  to.turn.store(turn, std::memory_order_release);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ void settle_adding(Slot& slot, CqShared& cq) {
   const auto number = static_cast<uint32_t>(adding >> 32);
   const uint32_t index = static_cast<uint32_t>(adding) - 1;
   const CqEntry* entry = entry_at(slot, cq, number);
-  if (entry != nullptr && is_there(*entry, number)) {
+  if (entry != nullptr && is_there(*entry, number, cq.capacity)) {
     cq.tail.store(number + 1, std::memory_order_seq_cst);
     if (index < kQpsPerSlot) slot.qps[index].taken_valid.store(0, std::memory_order_release);
   }
@@ -164,7 +164,7 @@ void purge(Cq& cq, uint32_t qp_num) {
   for (uint32_t from = tail; from != head;) {
     const CqEntry& entry = own_entry_at(*fabric, shared, --from);
     if (entry.qp_num == qp_num) continue;
-    if (--to != from) copy(entry, own_entry_at(*fabric, shared, to), to);
+    if (--to != from) copy(entry, own_entry_at(*fabric, shared, to), turn_of(to, shared.capacity));
   }
   cq.go_to(to);
 }
@@ -192,7 +192,7 @@ int resize(Cq& cq, unsigned entries) {
       moved.offset = offset;
       moved.capacity = capacity;
       for (uint32_t n = head; n != tail; ++n)
-        copy(own_entry_at(*fabric, shared, n), own_entry_at(*fabric, moved, n), n);
+        copy(own_entry_at(*fabric, shared, n), own_entry_at(*fabric, moved, n), turn_of(n, capacity));
       old_offset = shared.offset;
       old_bytes = size_t{shared.capacity} * sizeof(CqEntry);
       shared.offset = offset;

@@ -60,14 +60,17 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 }
 
 // How often in a row this thread has found nothing, in whichever queue: one that polls several must come to that in which
-// something is before it lets others run. `patience`: how often that may be.
-[[gnu::tls_model("initial-exec")]] thread_local unsigned empty_polls = 0;
-[[gnu::tls_model("initial-exec")]] thread_local unsigned patience = 0;
+// something is before it lets others run.
+struct EmptyPolls {
+  unsigned count = 0;
+  unsigned allowed = 0;
+};
+[[gnu::tls_model("initial-exec")]] thread_local EmptyPolls empty_polls;
 
 // Nothing was there. Whether that is all that there is to say: no timer, no copy to make, and not for long. Inlined, so that
 // it costs next to nothing.
 [[gnu::always_inline]] inline bool only_empty(Fabric& fabric) {
-  const bool soon = ++empty_polls < patience;
+  const bool soon = ++empty_polls.count < empty_polls.allowed;
   return soon && engine::next_qp_ns.load(std::memory_order_relaxed) == engine::kNever && !copies_wanted(fabric);
 }
 
@@ -77,8 +80,8 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 [[gnu::noinline]] bool idle(Fabric& fabric) {
   if (engine::timer_due()) engine::run_send_queues();
   if (copies_wanted(fabric)) serve_copies(fabric);
-  patience = fabric.polls_before_yield();
-  if (empty_polls < patience) return false;
+  empty_polls.allowed = fabric.polls_before_yield();
+  if (empty_polls.count < empty_polls.allowed) return false;
   sched_yield();
   return true;
 }
@@ -86,7 +89,7 @@ void fill(ibv_wc& wc, const CqEntry& entry) {
 // Finds the next entry for start_poll and next_poll, which hold Cq::mutex until end_poll.
 int look(Cq& cq) {
   if (!cq.may_have_next()) return ENOENT;
-  CqEntry& entry = *cq.next.load(std::memory_order_relaxed);
+  CqEntry& entry = cq.entry(cq.shared->head.load(std::memory_order_relaxed));
   {
     std::lock_guard landing(cq.landing_mutex);
     settle(cq, entry);
@@ -94,7 +97,7 @@ int look(Cq& cq) {
   cq.current = &entry;
   cq.wr_id = entry.wr_id;
   cq.status = static_cast<ibv_wc_status>(entry.status);
-  empty_polls = 0;
+  empty_polls.count = 0;
   return 0;
 }
 
@@ -113,13 +116,13 @@ void pass(Cq& cq) {
   for (; done < count; ++done) {
     const uint32_t number = head + static_cast<uint32_t>(done);
     CqEntry& entry = cq.entry(number);
-    if (!is_there(entry, number)) break;
+    if (!is_there(entry, number, cq.capacity)) break;
     settle(cq, entry);
     fill(wc[done], entry);
   }
   if (done > 0) {
     cq.go_to(head + static_cast<uint32_t>(done));
-    empty_polls = 0;
+    empty_polls.count = 0;
   }
   return done;
 }

@@ -90,12 +90,11 @@ struct Cq : ibv_cq_ex {
   // comp_events_completed and async_events_completed, which count acks, are equal to them.
   std::atomic<uint32_t> unacked{0};
   std::atomic<uint32_t> unacked_async{0};
-  // What is polled next, and when it is there: for whoever looks without `mutex`, under which both change, `next` first. Kept here, and
-  // not beside the tail, so that who polls waits for no line but the entry's own.
-  std::atomic<CqEntry*> next{nullptr};
-  std::atomic<uint32_t> next_turn{0};
+  // The entry that is polled next, whose turn is in the lowest byte: for whoever looks without `mutex`, under which it changes. Kept
+  // here, and not beside the tail, so that who polls waits for no line but the entry's own.
+  std::atomic<uintptr_t> next{0};
   CqEntry* entries{nullptr};
-  uint32_t entry_mask{0};
+  uint32_t capacity{0};
   std::atomic<const uint8_t*> landings{nullptr};  // the ring of payloads; nullptr: there is none
   // ibv_start_poll: the entry that read_* look at.
   CqEntry* current{nullptr};
@@ -104,22 +103,24 @@ struct Cq : ibv_cq_ex {
   Pd* domain{nullptr};   // the parent domain that it was created with
 
   // The ring begins there. Then go_to() says where to poll.
-  void poll_in(CqEntry* first, uint32_t capacity) {
+  void poll_in(CqEntry* first, uint32_t count) {
     entries = first;
-    entry_mask = capacity - 1;
+    capacity = count;
   }
-  CqEntry& entry(uint32_t number) const { return entries[number & entry_mask]; }
+  CqEntry& entry(uint32_t number) const { return entries[number & (capacity - 1)]; }
   // All before this number is polled.
   void go_to(uint32_t number) {
     shared->head.store(number, std::memory_order_release);
-    next.store(&entry(number), std::memory_order_release);
-    next_turn.store(turn_of(number), std::memory_order_release);
+    next.store(reinterpret_cast<uintptr_t>(&entry(number)) | turn_of(number, capacity), std::memory_order_release);
   }
   // Whether the next entry may be there; under `mutex`: is there. False only when the queue was empty at a moment of the call: where
   // another thread has polled meanwhile, nobody knows.
   bool may_have_next() const {
-    const CqEntry* const looked_at = next.load(std::memory_order_acquire);
-    return looked_at->turn.load(std::memory_order_acquire) == next_turn.load(std::memory_order_acquire) ||
+    constexpr uintptr_t kTurn = 0xff;
+    static_assert(sizeof(CqEntry) > kTurn);
+    const uintptr_t looked_at = next.load(std::memory_order_acquire);
+    const auto* at = reinterpret_cast<const CqEntry*>(looked_at & ~kTurn);
+    return at->turn.load(std::memory_order_acquire) == static_cast<uint8_t>(looked_at) ||
            next.load(std::memory_order_acquire) != looked_at;
   }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "fabric/fabric.h"
 #include "fabric/layout.h"
 #include "test/softhca/two_processes.h"
 
@@ -205,10 +206,10 @@ class AskedByTheDead {
     stage.await(1);
     const unsigned number = softhca::slot_of_qpn(stage.board->sender_qpn);
     const auto& sender = *static_cast<softhca::SlotHeader*>(map(number, sizeof(softhca::SlotHeader)));
-    request_.asker = sender.incarnation.load() << 16 | (number + 1);
+    request_.asker = softhca::Fabric::stamp_of(number, sender.incarnation.load());
     request_.to_target = 1;
     request_.length = sizeof(uint64_t);
-    request_.file_offset = uint64_t{number} * softhca::kSlotBytes;
+    request_.file_offset = softhca::Fabric::file_offset(number, 0);
     request_.addr = reinterpret_cast<uint64_t>(target);
     kill(child, SIGKILL);
     end_of(child);
@@ -224,7 +225,7 @@ class AskedByTheDead {
   static void* map(unsigned number, size_t bytes) {
     const int file = open((directory() + "/slots").c_str(), O_RDWR);
     void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                        static_cast<off_t>(number * softhca::kSlotBytes));
+                        static_cast<off_t>(softhca::Fabric::file_offset(number, 0)));
     close(file);
     ck_assert(mapped != MAP_FAILED);
     return mapped;
@@ -260,15 +261,7 @@ START_TEST(a_region_ends_after_a_copy_for_the_dead) {
   const World w;
   const auto qps = w.pair();
   ibv_mr* mr = register_area(w);
-  ibv_sge from{w.address(0), sizeof(uint64_t), w.mr->lkey};
-  ibv_send_wr wr{};
-  wr.wr_id = 1;
-  wr.sg_list = &from;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma = {reinterpret_cast<uint64_t>(area), mr->rkey};
-  ck_assert_int_eq(World::post(qps[0], wr), 0);
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 1, 8, reinterpret_cast<uint64_t>(area), mr->rkey), 0);
   w.expect(1, IBV_WC_SUCCESS);
   AskedByTheDead copy(w, area);
   copy.ask(softhca::kCopyRunning);

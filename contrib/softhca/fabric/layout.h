@@ -142,7 +142,8 @@ struct CqEntry {
 static_assert(sizeof(CqEntry) == 256);
 // Entries are numbered, and that of number n lies in the ring at n & (capacity - 1). It is there when `turn` says so: who polls looks
 // at nothing else, so that one cache line travels, and all that a message needs is in it or behind it. Every time round the ring
-// is another turn; 0 is what memory begins with, and nobody's. A ring has at most 2^24 entries, so that numbers may wrap.
+// is another turn, with 128 of them; 0 is what memory begins with, and nobody's. A ring has at most 2^24 entries, so that numbers
+// may wrap.
 constexpr uint8_t turn_of(uint32_t number, uint32_t capacity) {
   return static_cast<uint8_t>(number >> __builtin_ctz(capacity) | 0x80);
 }
@@ -150,7 +151,7 @@ constexpr uint8_t kRecvOpcode = 0x80;  // IBV_WC_RECV is 1 << 7: opcodes of rece
 
 enum CqArm : uint32_t { kCqIdle = 0, kCqArmedSolicited = 1, kCqArmed = 2, kCqFired = 3 };  // fired: the event is due
 
-constexpr uint32_t kNoQp = kQpsPerSlot + 1;
+constexpr uint32_t kNoQp = kQpsPerSlot + 1;  // in CqShared::adding
 // But for the last line, all of it is for those who add entries: the owner has what it polls by in its own memory (struct Cq).
 struct alignas(128) CqShared {
   RobustLock lock;  // held to add an entry, to resize, to destroy

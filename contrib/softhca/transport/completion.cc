@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The producers' half of completion queues, and what changes a whole queue.
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -10,7 +11,6 @@
 #include "transport/landing.h"
 #include "transport/message.h"
 #include "transport/transport.h"
-#include "verbs/completion_queue.h"
 
 namespace softhca {
 namespace {
@@ -174,7 +174,7 @@ int resize(Cq& cq, unsigned entries) {
   if (fabric == nullptr) return EPERM;
   std::lock_guard guard(cq.mutex);
   CqShared& shared = *cq.shared;
-  const uint32_t capacity = capacity_for(entries);
+  const uint32_t capacity = std::bit_ceil(entries);
   const uint64_t offset = fabric->allocate(size_t{capacity} * sizeof(CqEntry));
   if (offset == 0) return ENOMEM;
   uint64_t old_offset = offset;

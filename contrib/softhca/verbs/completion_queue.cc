@@ -27,7 +27,7 @@ bool publish(Cq& cq, uint32_t cqe) {
   Fabric& fabric = *Fabric::get();
   CqShared& shared = fabric.self().cqs[cq.index];
   if (!fabric.commit(&shared, sizeof shared)) return false;
-  const uint32_t capacity = capacity_for(cqe);
+  const uint32_t capacity = std::bit_ceil(cqe);
   const uint64_t offset = fabric.allocate(size_t{capacity} * sizeof(CqEntry));
   if (offset == 0) return false;
   RobustGuard guard(shared.lock, fabric.stamp());

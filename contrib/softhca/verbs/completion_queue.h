@@ -2,10 +2,6 @@
 #pragma once
 #include <infiniband/verbs.h>
 
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-
 #include "verbs/objects.h"
 
 namespace softhca {
@@ -13,10 +9,6 @@ namespace softhca {
 // What ibv_create_cq and create_cq_ex have in common. nullptr, with errno set.
 Cq* create_completion_queue(ibv_context* context, uint32_t cqe, void* cq_context, ibv_comp_channel* channel,
                             uint32_t comp_vector);
-// Entries of the ring of a queue that was asked for with so many.
-constexpr uint32_t capacity_for(uint32_t cqe) {
-  return std::bit_ceil(std::max(cqe, 2U));
-}
 // Receives will complete into the queue: gives it a ring for payloads (layout.h), if it has none and there is memory.
 void prepare_to_receive(Cq& cq);
 

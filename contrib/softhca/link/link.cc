@@ -12,7 +12,8 @@ namespace {
 
 // What it takes from when a message is due until the other process sees it, about: it is begun so much earlier, so that a ping-pong
 // takes the latency that was set.
-constexpr uint64_t kCarryingNs = 2'100;
+constexpr uint64_t kCarryingNs = 1'900;
+constexpr uint64_t kCarryingUnansweredNs = 500;  // of UD and UC
 // The same of an acknowledgement, which this process sees itself.
 constexpr uint64_t kAnsweringNs = 850;
 
@@ -45,7 +46,9 @@ uint64_t travel_ns(Fabric& fabric, uint32_t port_id, const Qp& qp, uint32_t numb
 uint64_t begun_earlier_ns(Fabric& fabric, const Qp& qp, const SendEntry& entry) {
   const uint32_t port_id = qp.shared->port_id;
   if (port_id == 0 || !(is_send(entry.opcode) || is_write(entry.opcode))) return 0;
-  return std::min(fabric.config().latency.at(port_id), kCarryingNs);
+  const ibv_qp_type type = qp.qp_base.qp_type;
+  const bool is_answered = type != IBV_QPT_UD && type != IBV_QPT_UC && type != IBV_QPT_RAW_PACKET;
+  return std::min(fabric.config().latency.at(port_id), is_answered ? kCarryingNs : kCarryingUnansweredNs);
 }
 
 // A port sends so many bytes from `from` on; when the last one leaves.

@@ -22,6 +22,7 @@ namespace softhca::engine {
 
 std::atomic<uint64_t> next_qp_ns{kNever};
 std::atomic<uint64_t> polled_ns{0};
+std::atomic<bool> has_taken{false};
 
 namespace {
 
@@ -31,9 +32,12 @@ constexpr uint64_t kBusyNs = 20'000;  // a QP that another thread works on: look
 // Who has polled so recently is expected to poll again.
 constexpr uint64_t kPollerNs = 20'000;
 // Who polls does in time what is due, and is disturbed by a thread that wakes for it. So the engine then comes later than what is
-// due, by State::grace_ns: by more whenever it has come and was not needed, and in time after nobody else had come.
+// due, by State::grace_ns: by more whenever it has come and was not needed, and in time after nobody else had come. Who comes in
+// time takes the processor from who would have come a moment later: where somebody has just polled, that is no need. It is done
+// a few times nevertheless, for who polls once and then sleeps until there is an event.
 constexpr uint64_t kFirstGraceNs = 20'000;
 constexpr uint64_t kLongestGraceNs = 1'000'000;
+constexpr unsigned kTimesInTime = 3;
 
 struct Call {
   uint64_t handle;
@@ -56,6 +60,8 @@ struct State {
   uint64_t next_watch = kNever;
   uint64_t next_question = 0;
   uint64_t grace_ns = kFirstGraceNs;
+  uint64_t grace_after_ns = kFirstGraceNs;  // what it becomes again, once the engine has come in time often enough
+  unsigned needless = 0;      // how often the engine has come in time though somebody polls, since it was needed
   uint64_t sleeps_until = 0;  // the engine's thread; 0: it is awake
   std::mutex start_mutex;
   bool started = false;
@@ -74,6 +80,7 @@ std::atomic<uint32_t> known[kSlots];
 void forget() {
   next_qp_ns.store(kNever);
   polled_ns.store(0);
+  has_taken.store(false);
   for (auto& one : known) one.store(0, std::memory_order_relaxed);
   forget_tables();
 }
@@ -110,11 +117,16 @@ void learn_grace() {
   const std::lock_guard guard(s.mutex);
   const uint64_t now = Fabric::now_ns();
   const uint64_t next = next_qp_ns.load(std::memory_order_relaxed);
-  const bool nobody_came = next != kNever && next + s.grace_ns / 2 <= now;
-  if (nobody_came) {
+  const bool is_late = next != kNever && next + s.grace_ns / 2 <= now;
+  if (!somebody_polls(now)) {
+    if (!is_late) return;
+    if (s.grace_ns != 0) s.grace_after_ns = std::max(s.grace_ns / 2, kFirstGraceNs);
     s.grace_ns = 0;
-  } else if (somebody_polls(now)) {
-    s.grace_ns = std::clamp(s.grace_ns * 2, kFirstGraceNs, kLongestGraceNs);
+    s.needless = 0;
+  } else if (s.grace_ns != 0) {
+    s.grace_ns = std::min(s.grace_ns * 2, kLongestGraceNs);
+  } else if (++s.needless >= kTimesInTime) {
+    s.grace_ns = s.grace_after_ns;
   }
 }
 
@@ -313,6 +325,9 @@ void ring(Slot& slot, uint32_t attention) {
 void schedule(Qp& qp, uint64_t when_ns) {
   if (qp.sq.scheduled_ns <= when_ns) return;
   qp.sq.scheduled_ns = when_ns;
+  // Between what he took and what he posts he may have been made to wait, by the engine too: he polls nevertheless.
+  if (has_taken.exchange(false, std::memory_order_relaxed))
+    polled_ns.store(Fabric::now_ns(), std::memory_order_relaxed);
   State& s = state();
   std::lock_guard guard(s.mutex);
   s.qps.emplace(when_ns, &qp);

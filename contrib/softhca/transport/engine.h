@@ -28,6 +28,7 @@ void cancel(Qp& qp);
 constexpr uint64_t kNever = UINT64_MAX;
 extern std::atomic<uint64_t> next_qp_ns;  // kNever: none waits
 extern std::atomic<uint64_t> polled_ns;   // when somebody last looked at it while one waited
+extern std::atomic<bool> has_taken;       // somebody has polled a completion since a QP was last scheduled
 inline bool timer_due() {
   const uint64_t next = next_qp_ns.load(std::memory_order_relaxed);
   if (next == kNever) return false;

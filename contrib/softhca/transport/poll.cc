@@ -98,6 +98,7 @@ int look(Cq& cq) {
   cq.wr_id = entry.wr_id;
   cq.status = static_cast<ibv_wc_status>(entry.status);
   empty_polls.count = 0;
+  engine::has_taken.store(true, std::memory_order_relaxed);
   return 0;
 }
 
@@ -123,6 +124,7 @@ void pass(Cq& cq) {
   if (done > 0) {
     cq.go_to(head + static_cast<uint32_t>(done));
     empty_polls.count = 0;
+    engine::has_taken.store(true, std::memory_order_relaxed);
   }
   return done;
 }

@@ -58,6 +58,9 @@ extern "C" {
 #include "opal/mca/accelerator/base/base.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/mca/threads/thread_usage.h"
+#if OPAL_ENABLE_FT_MPI
+#include "ompi/proc/proc.h"
+#endif
 #endif
 }
 
@@ -129,6 +132,11 @@ inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl
   receiver.cbfunc(module, tag, &descriptor, receiver.cbdata);
 }
 
+/// Open MPI goes on without this process (ULFM, from 5.0 on).
+inline bool goes_on_without(const opal_proc_t& /*proc*/) noexcept {
+  return false;
+}
+
 /// The name of a process's host, as far as it is known.
 inline std::string host_name(const opal_proc_t& proc) {
   const char* name = opal_get_proc_hostname(&proc);
@@ -191,6 +199,17 @@ inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl
   const mca_btl_base_receive_descriptor_t message{sender, descriptor.des_segments, descriptor.des_segment_count, tag,
                                                   receiver.cbdata};
   receiver.cbfunc(module, &message);
+}
+
+inline bool goes_on_without([[maybe_unused]] const opal_proc_t& proc) noexcept {
+#if OPAL_ENABLE_FT_MPI
+  const bool* is_enabled = nullptr;
+  const int variable = mca_base_var_find("ompi", "mpi", "ft", "enable");
+  return variable >= 0 && mca_base_var_get_value(variable, &is_enabled, nullptr, nullptr) == OPAL_SUCCESS &&
+         *is_enabled && !reinterpret_cast<const ompi_proc_t&>(proc).proc_active;
+#else
+  return false;
+#endif
 }
 
 inline std::string host_name(const opal_proc_t& proc) {

@@ -13,6 +13,7 @@ namespace fabric {
 struct UpperHandles {
   mca_btl_base_module_t* module = nullptr;
   mca_btl_base_endpoint_t* endpoint = nullptr;
+  bool hears_of_sends = true;  ///< false: it goes on without the peer, and has ended its sends by itself
 };
 
 /// Takes the first message out of a packet of several; null: there is none left.
@@ -24,9 +25,21 @@ struct UpperHandles {
   return first;
 }
 
+/// What the upper layer has handed over is put away, and nobody hears of it.
+inline void drop_send(Fragment* fragment) noexcept {
+  while (Fragment* const part = take_part(*fragment)) {
+    put_back(part);
+  }
+  put_back(fragment);
+}
+
 /// A message that the upper layer has handed over is sent, or never will be: `status` goes to its callback, if it waits
 /// for one, and the fragment back to whose it is. Of a packet of several messages each is.
 inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) noexcept {
+  if (!upper.hears_of_sends) [[unlikely]] {
+    drop_send(fragment);
+    return;
+  }
   while (Fragment* const part = take_part(*fragment)) {
     end_send(upper, part, status);
   }
@@ -38,14 +51,6 @@ inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) 
   if (owned) {
     put_back(fragment);
   }
-}
-
-/// The same of one that nobody is to hear of.
-inline void drop_send(Fragment* fragment) noexcept {
-  while (Fragment* const part = take_part(*fragment)) {
-    put_back(part);
-  }
-  put_back(fragment);
 }
 
 /// Nobody hears of its end any more.

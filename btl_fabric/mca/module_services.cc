@@ -24,11 +24,12 @@ std::string ModuleServices::port_name() const {
   return module_.name();
 }
 
-void ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
+bool ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
   Module& known = module_.in_context(0);
   if (known.error_callback != nullptr) {
     known.error_callback(&known, MCA_BTL_ERROR_FLAGS_FATAL, proc, nullptr);
   }
+  return proc != nullptr && goes_on_without(*proc);
 }
 
 void ModuleServices::device_is_gone() noexcept {

@@ -21,7 +21,7 @@ class ModuleServices final : public EndpointServices {
   [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
   [[nodiscard]] bool leads_elsewhere(const Endpoint& endpoint) const noexcept override;
   [[nodiscard]] Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) noexcept override;
-  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  bool tell_upper_layer(opal_proc_t* proc) noexcept override;
   void device_is_gone() noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;

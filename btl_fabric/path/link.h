@@ -51,6 +51,8 @@ class Link : public RoomSource {
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_up() const noexcept { return state_ == State::kUp; }
   [[nodiscard]] const UpperHandles& upper() const noexcept { return upper_; }
+  /// The upper layer hears nothing more of messages: UpperHandles::hears_of_sends.
+  void keep_sends_to_ourselves() noexcept { upper_.hears_of_sends = false; }
   /// Those that it has, in the order of the list.
   [[nodiscard]] std::span<LinkQueue> queues() noexcept { return {queues_.begin(), queues_.size()}; }
   [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }
@@ -229,7 +231,7 @@ class Link : public RoomSource {
 
   // What every small message touches comes first.
   PacketPath& path_;
-  const UpperHandles upper_;
+  UpperHandles upper_;
   const QueueSubset& subset_;
   State state_ = State::kOpening;
   const bool is_xrc_;

@@ -72,7 +72,7 @@ opal_proc_t* Endpoint::proc() const noexcept {
 }
 
 UpperHandles Endpoint::upper() const noexcept {
-  return {owner_.upper_module(), first_};
+  return {owner_.upper_module(), first_, hears_of_sends_};
 }
 
 EndpointLink& Endpoint::link() {

@@ -302,6 +302,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   }
   void take_back(opal_proc_t* proc) noexcept {
     is_known_ = true;
+    hears_of_sends_ = true;
     proc_.store(proc, std::memory_order_relaxed);
   }
   /// Open MPI has taken the peer away, and the peer sends no more.
@@ -376,6 +377,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::HandshakeSlot handshake_;
   std::uint32_t cts_number_ = 0;  ///< ours and the peer's
   Directions directions_;
+  bool hears_of_sends_ = true;  ///< UpperHandles::hears_of_sends
   unsigned ending_links_ = 0;
   std::chrono::steady_clock::time_point leaving_since_;
   std::chrono::steady_clock::time_point connecting_since_;

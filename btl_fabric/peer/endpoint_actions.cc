@@ -305,14 +305,18 @@ void Endpoint::say_goodbye() {
 }
 
 /// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that
-/// waits for the endpoint fails, and what is under way as its completions come.
+/// waits for the endpoint fails, and what is under way as its completions come. Of messages a PML that goes on without the peer
+/// hears nothing more.
 void Endpoint::fail_all() {
   set_carrier(nullptr);
   has_asked_ = false;
   if (link_) {
     link_->stop(Link::State::kFailed);
   }
-  owner_.failed(*this);
+  if (owner_.failed(*this)) {
+    hears_of_sends_ = false;
+    owner_.keep_sends_to_ourselves(*this);
+  }
   if (link_) {
     link_->end_waiting();
   }

@@ -359,6 +359,17 @@ std::uint32_t Endpoints::rdma_of_ending_links(const Endpoint& endpoint) const no
   return sum;
 }
 
+void Endpoints::keep_sends_to_ourselves(Endpoint& endpoint) noexcept {
+  if (endpoint.link_) {
+    endpoint.link_->keep_sends_to_ourselves();
+  }
+  for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
+    if (&one->endpoint == &endpoint) {
+      one->keep_sends_to_ourselves();
+    }
+  }
+}
+
 std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {
   const auto guard = known_guard();
   if (peer != nullptr) {

@@ -146,6 +146,8 @@ class Endpoints final : private PathEvents {
     services_.report_detour(endpoint, why, way);
   }
   [[nodiscard]] Status connect_self();
+  /// UpperHandles::hears_of_sends is false now for its links, those that are being taken down too.
+  void keep_sends_to_ourselves(Endpoint& endpoint) noexcept;
   /// Reads, writes and atomics of its links that are being taken down, whose callbacks are to come.
   [[nodiscard]] std::uint32_t rdma_of_ending_links(const Endpoint& endpoint) const noexcept;
   void connect_other_ports(const Endpoint& endpoint) noexcept {
@@ -154,7 +156,7 @@ class Endpoints final : private PathEvents {
   void report(const Endpoint& endpoint, const EndpointCause& cause);
   void note(const Endpoint& endpoint, const std::string& reason) { services_.report_not_missed(endpoint, reason); }
   /// Its link has failed: tells the PML.
-  void failed(const Endpoint& endpoint) noexcept;
+  [[nodiscard]] bool failed(const Endpoint& endpoint) noexcept;
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;

@@ -152,12 +152,19 @@ void MainHalf::message_ended(std::uint8_t peer, std::uint8_t serial, int status)
   }
 }
 
-void MainHalf::tell_upper_layer(opal_proc_t* proc) noexcept {
+bool MainHalf::tell_upper_layer(opal_proc_t* proc) noexcept {
   const std::size_t peer = proc->proc_name.vpid;
   if (has_failed_[peer]) {
     environment_.fault.add("the upper layer is told twice that a peer is gone");
   }
   has_failed_[peer] = true;
+  if (environment_.goes_on) {  // it uses what waits again at once: a callback is one too many
+    for (const std::uint8_t serial : under_way_[peer]) {
+      environment_.ledger.failed(environment_.self, peer, serial);
+    }
+    under_way_[peer].clear();
+  }
+  return environment_.goes_on;
 }
 
 void MainHalf::report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& reason) noexcept {

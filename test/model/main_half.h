@@ -33,6 +33,7 @@ struct MainEnvironment {
   test::FakeDevice* other_device;  ///< of another port, whose links never break; null: there is none
   const ReceiveQueues& queues;
   bool heals = false;
+  bool goes_on = false;  ///< without a peer that cannot be reached (ULFM)
   const cpc::PortContext& port;
   Ledger& ledger;
   Fault& fault;
@@ -110,7 +111,7 @@ class MainHalf final : private EndpointServices {
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override { return &peers_[proc.proc_name.vpid]; }
   [[nodiscard]] std::string port_name() const override { return "model:1"; }
   void submit(cpc::Command command) override;
-  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  bool tell_upper_layer(opal_proc_t* proc) noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*reason*/) noexcept override {}
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,

@@ -62,6 +62,7 @@ struct Options {
   /// before either sends again.
   bool closes_agreed = false;
   bool nothing_fails = true;   ///< no upper layer is told that a peer cannot be reached
+  bool goes_on = false;        ///< who is told that hears nothing more of its messages to that peer
   bool one_target = false;     ///< X queues: nothing happens that asks for a second one
   bool receivers_stay = true;  ///< X queues: who only receives loses nothing when it closes
   Mistake mistake = Mistake::kNone;

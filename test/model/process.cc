@@ -57,12 +57,13 @@ Process::Process(std::uint8_t rank, const Options& options, event_base* loop, Fa
   environment_.port = [this](std::uint16_t) { return &port_; };
   environment_.opener = [this](CpcKind) { return &opener_; };
   environment_.say = [this](cpc::Upcall upcall) { say(std::move(upcall)); };
-  main_ = std::make_unique<MainHalf>(MainEnvironment{
-      rank, options.processes, fabric.device(rank), options.other_way ? &fabric.other_device(rank) : nullptr, queues_,
-      options.heals, port_, ledger, fault, [this](cpc::Command command) { submit(std::move(command)); },
-      [&options](std::uint8_t peer) {
-        return CpcOffer{options.cpc.kind, 50, 3, {static_cast<std::byte>(node_of(peer))}};
-      }});
+  main_ = std::make_unique<MainHalf>(
+      MainEnvironment{rank, options.processes, fabric.device(rank),
+                      options.other_way ? &fabric.other_device(rank) : nullptr, queues_, options.heals, options.goes_on,
+                      port_, ledger, fault, [this](cpc::Command command) { submit(std::move(command)); },
+                      [&options](std::uint8_t peer) {
+                        return CpcOffer{options.cpc.kind, 50, 3, {static_cast<std::byte>(node_of(peer))}};
+                      }});
 }
 
 Process::~Process() {

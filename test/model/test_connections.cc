@@ -73,6 +73,9 @@ Options harsh(Options options) {
 START_TEST(everybody_is_told) {
   for (const auto& sends : model::kWhoSends) {
     expect_no_fault(text_of(sends) + ", harsh", harsh(with(sends)));
+    Options goes_on = harsh(with(sends));
+    goes_on.goes_on = true;
+    expect_no_fault_of(text_of(sends) + ", harsh, without the peer", goes_on);
   }
 }
 END_TEST

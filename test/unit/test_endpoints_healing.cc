@@ -169,6 +169,38 @@ START_TEST(what_takes_too_long_is_given_up) {
 }
 END_TEST
 
+/// Open MPI with ULFM ends by itself what waits for a peer that is gone, and uses its requests for other messages at once.
+START_TEST(who_goes_on_without_the_peer_hears_nothing_of_messages) {
+  using std::chrono::milliseconds;
+  enum class Fails : std::uint8_t { kWhileConnecting, kAtOnce, kWhileHealing };
+  for (const Fails when : {Fails::kWhileConnecting, Fails::kAtOnce, Fails::kWhileHealing}) {
+    EndpointsBench bench;
+    bench.upper_layer_goes_on = true;
+    const milliseconds heal_timeout(when == Fails::kWhileHealing ? 20 : 0);
+    bench.endpoints.set_observers(nullptr, std::chrono::hours(1), heal_timeout);
+    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+    ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+    if (when == Fails::kWhileConnecting) {
+      bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, true});
+    } else {
+      bench.post_receives();
+      bench.connected();
+      bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+      drain(bench);
+    }
+    if (when == Fails::kWhileHealing) {
+      ck_assert_uint_eq(bench.upper_layer_told, 0);
+      ck_assert_int_ge(bench.send(), 0);
+      std::this_thread::sleep_for(milliseconds(30));
+      bench.endpoints.progress();
+    }
+    ck_assert_uint_eq(bench.upper_layer_told, 1);
+    ck_assert(bench.sends_ended.empty());
+    ck_assert_uint_eq(bench.requests_ended, 1);
+  }
+}
+END_TEST
+
 /// Who has lost nothing answers with what it has, and does not wait.
 START_TEST(who_is_asked_answers) {
   EndpointsBench bench;
@@ -403,9 +435,10 @@ int main() {
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, an_atomic_is_outstanding_between_two_links,
        a_message_goes_again_if_the_peer_does_not_have_it, an_atomic_that_comes_while_the_rest_is_sent_again_is_answered,
-       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, who_is_asked_answers,
-       set_up_that_fails_is_tried_again, what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again,
-       a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
-       a_peer_that_computes_is_waited_for, who_is_taken_away_and_wanted_again_goes_on_to_count,
-       counts_alone_are_missed_by_nobody, who_does_not_count_says_so, what_waits_is_described});
+       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up,
+       who_goes_on_without_the_peer_hears_nothing_of_messages, who_is_asked_answers, set_up_that_fails_is_tried_again,
+       what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
+       a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for,
+       who_is_taken_away_and_wanted_again_goes_on_to_count, counts_alone_are_missed_by_nobody,
+       who_does_not_count_says_so, what_waits_is_described});
 }

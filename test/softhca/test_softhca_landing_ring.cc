@@ -15,7 +15,12 @@ using namespace softhca;
 // A queue with a ring and what is in it, oldest first.
 class Queue {
  public:
-  Queue() { cq_->landings.offset = 4096; }
+  // Lines are counted in 32 bits: the counter begins again soon.
+  Queue() {
+    constexpr uint64_t kStart = (uint64_t{1} << 32) * kLandingLine - 2 * kLandingRingBytes;
+    cq_->landings = {.offset = 4096, .end = kStart, .freed_seen = kStart};
+    cq_->landings_freed.store(kStart);
+  }
 
   bool add(uint64_t length) {
     Landed where{};
@@ -30,7 +35,10 @@ class Queue {
   void poll() {
     const Landed where = waiting_.front();
     waiting_.erase(waiting_.begin());
-    cq_->landings_freed.store(where.end);
+    CqEntry entry{};
+    note_landed(entry, where);
+    cq_->landings_freed.store(freed_by(entry, cq_->landings_freed.load()));
+    ck_assert_uint_eq(cq_->landings_freed.load(), where.end);
     cq_->head.store(cq_->head.load() + 1);
   }
   // As when the queue pair of the newest entries is reset: they are not polled.

@@ -107,7 +107,7 @@ constexpr unsigned kLandingBytes = 192;
 constexpr unsigned kMostLanded = 8192 + 256;  // a message of 8 KiB, with the headers of who sends it
 constexpr uint64_t kLandingRingBytes = 256 << 10;
 constexpr uint64_t kLandingLine = 64;  // payloads begin at multiples of it
-static_assert(kLandingRingBytes / kLandingLine <= UINT16_MAX + 1);
+static_assert(kMostLanded / kLandingLine < UINT8_MAX);
 
 struct LandingRing {
   uint64_t offset;      // in the owner's slot; 0: there is no ring
@@ -132,10 +132,11 @@ struct CqEntry {
   uint8_t opcode;    // ibv_wc_opcode (its receive bit is kept as kRecvOpcode below)
   uint8_t wc_flags;
   uint8_t sl;
+  uint32_t
+      line;  // of the ring, if the payload is there: where it begins, as a position (transport/landing.h) / kLandingLine
+  uint8_t lines;  // that it takes there; 0: it is in `landing`
   uint8_t solicited;
-  uint8_t in_ring;  // 1: the payload is in the ring
-  uint16_t line;    // and begins there at this many kLandingLine; `landing` has the positions (transport/landing.h)
-  uint8_t reserved[3];
+  uint8_t reserved;
   std::atomic<uint8_t> turn;  // last: whose turn it is (turn_of)
   alignas(64) uint8_t landing[kLandingBytes];
 };

@@ -85,11 +85,7 @@ Added complete(Fabric& fabric, unsigned slot_number, Slot& slot, uint32_t index,
   }
   std::memcpy(static_cast<void*>(to), &entry, offsetof(CqEntry, turn));
   gather(payload, landing);
-  if (landing != to->landing) {
-    to->in_ring = 1;
-    to->line = line_of(where);
-    std::memcpy(to->landing, &where, sizeof where);
-  }
+  if (landing != to->landing) note_landed(*to, where);
   if (cq.stamped != 0) to->timestamp_ns = Fabric::now_ns();
   if (taker != nullptr) {
     cq.adding.store(adding_for(slot, taker, tail), std::memory_order_release);

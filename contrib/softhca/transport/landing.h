@@ -9,12 +9,11 @@
 
 namespace softhca {
 
-// Where a payload lies in the ring: positions that only grow. CqEntry::landing has this instead of a payload.
+// Where a payload lies in the ring: positions that only grow, multiples of kLandingLine.
 struct Landed {
   uint64_t begin;
   uint64_t end;
 };
-static_assert(sizeof(Landed) <= kLandingBytes);
 
 // Finds room in the ring of a queue whose lock is held and whose newest entry is before `tail`. False: there is none now.
 // Nothing is taken before keep_landing().
@@ -36,9 +35,15 @@ inline void keep_landing(CqShared& cq, const Landed& where) {
   cq.landings.end = where.end;
 }
 
-// What CqEntry::line says.
-inline uint16_t line_of(const Landed& where) {
-  return static_cast<uint16_t>(where.begin % kLandingRingBytes / kLandingLine);
+// What the entry of a payload in the ring says of it.
+inline void note_landed(CqEntry& entry, const Landed& where) {
+  entry.line = static_cast<uint32_t>(where.begin / kLandingLine);
+  entry.lines = static_cast<uint8_t>((where.end - where.begin) / kLandingLine);
+}
+// The position up to which the ring is free when that entry is polled, before which it was up to `freed`.
+inline uint64_t freed_by(const CqEntry& entry, uint64_t freed) {
+  const uint32_t ahead = entry.line + entry.lines - static_cast<uint32_t>(freed / kLandingLine);
+  return freed + ahead * kLandingLine;
 }
 
 // The bytes at a position, in the slot of the queue's owner; nullptr if an offset or a position is not sane.
@@ -46,12 +51,6 @@ inline uint8_t* landing_at(Slot& owner, const CqShared& cq, uint64_t begin, uint
   const uint64_t at = begin % kLandingRingBytes;
   if (length > kLandingRingBytes - at) return nullptr;
   return Fabric::at(owner, cq.landings.offset + at, length);
-}
-
-inline Landed landed_of(const CqEntry& entry) {
-  Landed where;
-  std::memcpy(&where, entry.landing, sizeof where);
-  return where;
 }
 
 }  // namespace softhca

@@ -10,6 +10,7 @@
 #include "transport/copy_service.h"
 #include "transport/engine.h"
 #include "transport/landing.h"
+#include "transport/prefetch.h"
 #include "transport/transport.h"
 #include "verbs/memory_region.h"
 
@@ -19,9 +20,9 @@ namespace {
 // The payload of an entry; nullptr if there is none, or what another process has written is not sane.
 const uint8_t* payload_of(const Cq& cq, const CqEntry& entry) {
   if (entry.landing_len == 0 || entry.status != IBV_WC_SUCCESS) return nullptr;
-  if (entry.in_ring == 0) return entry.landing_len <= kLandingBytes ? entry.landing : nullptr;
+  if (entry.lines == 0) return entry.landing_len <= kLandingBytes ? entry.landing : nullptr;
   const uint8_t* ring = cq.landings.load(std::memory_order_relaxed);
-  const uint64_t at = entry.line * kLandingLine;
+  const uint64_t at = entry.line * kLandingLine % kLandingRingBytes;
   return ring != nullptr && at + entry.landing_len <= kLandingRingBytes ? ring + at : nullptr;
 }
 
@@ -36,11 +37,27 @@ void land(const Cq& cq, CqEntry& entry) {
 // is held.
 void settle(Cq& cq, CqEntry& entry) {
   land(cq, entry);
-  if (entry.in_ring != 0) cq.shared->landings_freed.store(landed_of(entry).end, std::memory_order_release);
+  if (entry.lines != 0) {
+    std::atomic<uint64_t>& freed = cq.shared->landings_freed;
+    freed.store(freed_by(entry, freed.load(std::memory_order_relaxed)), std::memory_order_release);
+  }
   if (entry.retires == 0) return;
   Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
   if (qp == nullptr || qp->base()->qp_num != entry.qp_num) return;
   qp->sq.reaped.store(qp->sq.reaped.load(std::memory_order_relaxed) + entry.retires, std::memory_order_release);
+}
+
+// Who has taken a message mostly posts a receive again, in the place of one that the sender has read. Cq::mutex is held, under
+// which the queue pair stays; that of XRC is none of this process's table.
+void fetch_place_to_post(const CqEntry& entry) {
+  if ((entry.opcode & kRecvOpcode) == 0 || entry.srqn != 0) return;
+  Fabric* const fabric = Fabric::get();
+  const Qp* qp = tables().qps[index_of_qpn(entry.qp_num)].load(std::memory_order_acquire);
+  if (fabric == nullptr || qp == nullptr) return;
+  const RecvRing& ring = qp->own_srq != nullptr ? qp->own_srq->shared->ring : qp->shared->rq;
+  const uint32_t number = ring.posted.load(std::memory_order_relaxed);
+  fetch_to_write(reinterpret_cast<const uint8_t*>(&fabric->self()) + ring.offset +
+                 uint64_t{number & (ring.capacity - 1)} * ring.stride);
 }
 
 void fill(ibv_wc& wc, const CqEntry& entry) {
@@ -118,6 +135,7 @@ void pass(Cq& cq) {
     const uint32_t number = head + static_cast<uint32_t>(done);
     CqEntry& entry = cq.entry(number);
     if (!is_there(entry, number, cq.capacity)) break;
+    fetch_place_to_post(entry);
     settle(cq, entry);
     fill(wc[done], entry);
   }

@@ -67,6 +67,7 @@ bool look_at_destination(Qp& qp) {
   if (route.requests == nullptr) return false;
   route.request_mask = route.ring->capacity - 1;
   route.request_stride = route.ring->stride;
+  route.posted_seen = route.ring->posted.load(std::memory_order_acquire);
   route.cq_index = dest.recv_cq % kCqsPerSlot;
   route.cq = &owner.cqs[route.cq_index];
   route.user = user_of(qp.shared->dest_qpn);

@@ -13,6 +13,7 @@
 #include "transport/keys.h"
 #include "transport/landing.h"
 #include "transport/message.h"
+#include "transport/prefetch.h"
 #include "transport/requester.h"
 #include "transport/taking.h"
 #include "transport/transport.h"
@@ -117,13 +118,17 @@ class GuardIf {
   bool held_ = true;
 };
 
-// The next receive request, which has this number and one element; nullptr: there is no such.
-const RecvEntry* next_single_request(const ShortRoute& route, const RecvRing& ring, uint32_t number) {
-  const uint32_t left = ring.posted.load(std::memory_order_acquire) - number;
-  if (left - 1 > route.request_mask) return nullptr;
-  const uint8_t* at = route.requests + size_t{number & route.request_mask} * route.request_stride;
-  const auto* request = reinterpret_cast<const RecvEntry*>(at);
-  return request->num_sge == 1 ? request : nullptr;
+const RecvEntry* request_of(const ShortRoute& route, uint32_t number) {
+  return reinterpret_cast<const RecvEntry*>(route.requests +
+                                            size_t{number & route.request_mask} * route.request_stride);
+}
+
+// Whether the request of a number is posted. Of a queue of its own nobody else takes any.
+template <bool kShared>
+[[gnu::always_inline]] inline bool is_posted(ShortRoute& route, const RecvRing& ring, uint32_t number) {
+  if (!kShared && route.posted_seen - number - 1 <= route.request_mask) return true;
+  route.posted_seen = ring.posted.load(std::memory_order_acquire);
+  return route.posted_seen - number - 1 <= route.request_mask;
 }
 
 // The entry of a number in the receiver's completion queue, whose lock is held; nullptr: there is no room, or no ring.
@@ -147,8 +152,10 @@ template <bool kShared>
   GuardIf<kShared> taking(ring.lock, fabric.stamp());
   finish_taking(owner, ring);
   const uint32_t number = ring.taken.load(std::memory_order_relaxed);
-  const RecvEntry* request = next_single_request(route, ring, number);
-  if (request == nullptr) [[unlikely]]
+  if (!is_posted<kShared>(route, ring, number)) [[unlikely]]
+    return false;
+  const RecvEntry* request = request_of(route, number);
+  if (request->num_sge != 1) [[unlikely]]
     return false;
   Sge sink = request->sge[0];
   const uint64_t wr_id = request->wr_id;
@@ -181,10 +188,7 @@ template <bool kShared>
 
     // The payload first: who polls looks at the header's cache line all the time, which is then written in one go.
     copy(payload, pieces, landing);
-    if (in_ring) {
-      keep_landing(cq, where);
-      std::memcpy(entry->landing, &where, sizeof where);
-    }
+    if (in_ring) keep_landing(cq, where);
     std::atomic_signal_fence(std::memory_order_release);
     std::memcpy(static_cast<void*>(entry), route.header, sizeof route.header);
     entry->wr_id = wr_id;
@@ -194,10 +198,7 @@ template <bool kShared>
     entry->landing_len = static_cast<uint16_t>(payload.length);
     entry->wc_flags = wr.opcode == IBV_WR_SEND_WITH_IMM ? uint8_t{IBV_WC_WITH_IMM} : uint8_t{0};
     entry->solicited = static_cast<uint8_t>(wr.send_flags & IBV_SEND_SOLICITED);
-    if (in_ring) {
-      entry->in_ring = 1;
-      entry->line = line_of(where);
-    }
+    if (in_ring) note_landed(*entry, where);
     if (cq.stamped != 0) [[unlikely]]
       entry->timestamp_ns = Fabric::now_ns();
     cq.adding.store(uint64_t{tail} << 32 | route.user, std::memory_order_release);
@@ -207,6 +208,8 @@ template <bool kShared>
   }
   const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
   if (wants_event(armed, solicited)) announce(fabric, sq.peer_slot, owner, route.cq_index, armed);
+  // For the next message, which mostly is as long.
+  if (route.posted_seen - number > 1) fetch_to_read(request_of(route, number + 1));
   return true;
 }
 

@@ -50,9 +50,8 @@ class Link : public RoomSource {
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_up() const noexcept { return state_ == State::kUp; }
-  [[nodiscard]] const UpperHandles& upper() const noexcept { return upper_; }
-  /// The upper layer hears nothing more of messages: UpperHandles::hears_of_sends.
-  void keep_sends_to_ourselves() noexcept { upper_.hears_of_sends = false; }
+  /// Of its owner UpperHandles::hears_of_sends alone.
+  [[nodiscard]] UpperHandles& upper() noexcept { return upper_; }
   /// Those that it has, in the order of the list.
   [[nodiscard]] std::span<LinkQueue> queues() noexcept { return {queues_.begin(), queues_.size()}; }
   [[nodiscard]] LinkRdma& rdma() noexcept { return rdma_; }

@@ -361,11 +361,11 @@ std::uint32_t Endpoints::rdma_of_ending_links(const Endpoint& endpoint) const no
 
 void Endpoints::keep_sends_to_ourselves(Endpoint& endpoint) noexcept {
   if (endpoint.link_) {
-    endpoint.link_->keep_sends_to_ourselves();
+    endpoint.link_->upper().hears_of_sends = false;
   }
   for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
     if (&one->endpoint == &endpoint) {
-      one->keep_sends_to_ourselves();
+      one->upper().hears_of_sends = false;
     }
   }
 }

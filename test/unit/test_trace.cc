@@ -102,6 +102,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_suite("trace", {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
-                                           a_trace_is_bounded_and_says_so, threads_add_at_once});
+  return fabric::test::run_computations<60>("trace",
+                                            {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
+                                             a_trace_is_bounded_and_says_so, threads_add_at_once});
 }

@@ -102,7 +102,7 @@ START_TEST(messages) {
   ibv_dm* dm = allocate(w, 8192);
   const ibv_mr* mr = ibv_reg_dm_mr(w.pd, dm, 0, 8192, kRegionAccess);
   ck_assert_ptr_nonnull(mr);
-  ck_assert_int_eq(ibv_memcpy_to_dm(dm, 0, "a message", 12), 0);
+  ck_assert_int_eq(ibv_memcpy_to_dm(dm, 0, "the message", 12), 0);
   ibv_sge from{0, 12, mr->lkey}, to{4096, 12, mr->lkey};
   ibv_recv_wr receive{1, nullptr, &to, 1};
   ibv_recv_wr* bad = nullptr;
@@ -115,7 +115,7 @@ START_TEST(messages) {
   for (int i = 0; i < 2; ++i) ck_assert_int_eq(w.next().status, IBV_WC_SUCCESS);
   char back[12];
   ck_assert_int_eq(ibv_memcpy_from_dm(back, dm, 4096, 12), 0);
-  ck_assert_str_eq(back, "a message");
+  ck_assert_str_eq(back, "the message");
 }
 END_TEST
 

@@ -35,8 +35,7 @@ struct ShortRoute {
   const uint8_t* requests{nullptr};  // the ring's entries
   uint32_t request_mask{0};
   uint32_t request_stride{0};
-  uint32_t posted_seen{
-      0};  // of a queue of its own: a `posted` of before, so that the receiver's line is seldom looked at
+  uint32_t posted_seen{0};  // a RecvRing::posted of before; without an SRQ it is seldom looked at again
   CqShared* cq{nullptr};
   uint32_t cq_index{0};
   uint32_t user{0};  // of its keys (transport/keys.h)

@@ -208,7 +208,7 @@ template <bool kShared>
   }
   const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
   if (wants_event(armed, solicited)) announce(fabric, sq.peer_slot, owner, route.cq_index, armed);
-  // For the next message, which mostly is as long.
+  // Its cache line is here when the next message needs it.
   if (route.posted_seen - number > 1) fetch_to_read(request_of(route, number + 1));
   return true;
 }

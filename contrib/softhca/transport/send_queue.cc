@@ -174,6 +174,7 @@ int append(Qp& qp, const ibv_send_wr& wr) {
   entry.started = 0;
   entry.fate = {KillAt::Nowhere, IBV_WC_SUCCESS};
   choose_start(fabric, qp, sq.posted++, entry);
+  sq.route.has_seen = false;
   ++sq.tail;
   return 0;
 }

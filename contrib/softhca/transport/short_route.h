@@ -36,6 +36,7 @@ struct ShortRoute {
   uint32_t request_mask{0};
   uint32_t request_stride{0};
   uint32_t posted_seen{0};  // a RecvRing::posted of before; without an SRQ it is seldom looked at again
+  bool has_seen{false};     // that, since a request last went by the general way: numbers wrap
   CqShared* cq{nullptr};
   uint32_t cq_index{0};
   uint32_t user{0};  // of its keys (transport/keys.h)

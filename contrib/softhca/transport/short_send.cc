@@ -126,7 +126,8 @@ const RecvEntry* request_of(const ShortRoute& route, uint32_t number) {
 // Whether the request of a number is posted. Of a queue of its own nobody else takes any.
 template <bool kShared>
 [[gnu::always_inline]] inline bool is_posted(ShortRoute& route, const RecvRing& ring, uint32_t number) {
-  if (!kShared && route.posted_seen - number - 1 <= route.request_mask) return true;
+  if (!kShared && route.has_seen && route.posted_seen - number - 1 <= route.request_mask) return true;
+  route.has_seen = true;
   route.posted_seen = ring.posted.load(std::memory_order_acquire);
   return route.posted_seen - number - 1 <= route.request_mask;
 }

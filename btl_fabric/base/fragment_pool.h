@@ -121,6 +121,7 @@ inline void put_back(Fragment* fragment) noexcept {
     fragment->des_segment_count = 1;
   }
   fragment->kind = PacketKind::kMessage;
+  fragment->detours = 0;
   fragment->pool->put(fragment);
 }
 

@@ -2,7 +2,7 @@
 //
 // Open MPI's internal interfaces, as this component uses them. No other file includes an Open MPI header, and every
 // difference between Open MPI 4.1 and 5.0 is here: nothing else of this component asks for the version, but job_notes.cc, where every
-// function differs.
+// function differs, and gone_peer.c, whose headers are only C.
 #pragma once
 
 #include <cassert>
@@ -58,9 +58,6 @@ extern "C" {
 #include "opal/mca/accelerator/base/base.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/mca/threads/thread_usage.h"
-#if OPAL_ENABLE_FT_MPI
-#include "ompi/proc/proc.h"
-#endif
 #endif
 }
 
@@ -132,11 +129,6 @@ inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl
   receiver.cbfunc(module, tag, &descriptor, receiver.cbdata);
 }
 
-/// Open MPI goes on without this process (ULFM, from 5.0 on).
-inline bool goes_on_without(const opal_proc_t& /*proc*/) noexcept {
-  return false;
-}
-
 /// The name of a process's host, as far as it is known.
 inline std::string host_name(const opal_proc_t& proc) {
   const char* name = opal_get_proc_hostname(&proc);
@@ -199,17 +191,6 @@ inline void hand_over(const mca_btl_active_message_callback_t& receiver, mca_btl
   const mca_btl_base_receive_descriptor_t message{sender, descriptor.des_segments, descriptor.des_segment_count, tag,
                                                   receiver.cbdata};
   receiver.cbfunc(module, &message);
-}
-
-inline bool goes_on_without([[maybe_unused]] const opal_proc_t& proc) noexcept {
-#if OPAL_ENABLE_FT_MPI
-  const bool* is_enabled = nullptr;
-  const int variable = mca_base_var_find("ompi", "mpi", "ft", "enable");
-  return variable >= 0 && mca_base_var_get_value(variable, &is_enabled, nullptr, nullptr) == OPAL_SUCCESS &&
-         *is_enabled && !reinterpret_cast<const ompi_proc_t&>(proc).proc_active;
-#else
-  return false;
-#endif
 }
 
 inline std::string host_name(const opal_proc_t& proc) {

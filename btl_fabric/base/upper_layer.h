@@ -9,11 +9,37 @@
 
 namespace fabric {
 
-/// Open MPI's names of a port and a peer. Only ever handed back to it.
+/// What an upper layer still wants to hear of a peer that is gone, and that it goes on without.
+class Awaited {
+ public:
+  [[nodiscard]] virtual bool message(const opal_proc_t& gone, const Fragment& message) const noexcept = 0;
+  /// A read, write or atomic, by the context that the upper layer has given.
+  [[nodiscard]] virtual bool rdma(const opal_proc_t& gone, const void* context) const noexcept = 0;
+
+ protected:
+  ~Awaited() = default;
+};
+
+/// Of a peer that has been taken away.
+class NothingAwaited final : public Awaited {
+ public:
+  bool message(const opal_proc_t& /*gone*/, const Fragment& /*message*/) const noexcept override { return false; }
+  bool rdma(const opal_proc_t& /*gone*/, const void* /*context*/) const noexcept override { return false; }
+};
+
+/// Open MPI's names of a port and a peer, which are only ever handed back to it, and which callbacks it waits for.
 struct UpperHandles {
   mca_btl_base_module_t* module = nullptr;
   mca_btl_base_endpoint_t* endpoint = nullptr;
-  bool hears_of_sends = true;  ///< false: it goes on without the peer, and has ended its sends by itself
+  const Awaited* awaited = nullptr;   ///< null: all
+  const opal_proc_t* gone = nullptr;  ///< the peer, if that is not null
+
+  [[nodiscard]] bool awaits(const Fragment& message) const noexcept {
+    return awaited == nullptr || awaited->message(*gone, message);
+  }
+  [[nodiscard]] bool awaits(const RdmaRequest& request) const noexcept {
+    return awaited == nullptr || awaited->rdma(*gone, request.context);
+  }
 };
 
 /// Takes the first message out of a packet of several; null: there is none left.
@@ -36,19 +62,19 @@ inline void drop_send(Fragment* fragment) noexcept {
 /// A message that the upper layer has handed over is sent, or never will be: `status` goes to its callback, if it waits
 /// for one, and the fragment back to whose it is. Of a packet of several messages each is.
 inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) noexcept {
-  if (!upper.hears_of_sends) [[unlikely]] {
-    drop_send(fragment);
-    return;
-  }
   while (Fragment* const part = take_part(*fragment)) {
     end_send(upper, part, status);
   }
-  const bool owned = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
+  bool is_ours = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
-    const FragmentPool::Spare spare(*fragment->pool);
-    fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
+    if (upper.awaits(*fragment)) [[likely]] {
+      const FragmentPool::Spare spare(*fragment->pool);
+      fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
+    } else {
+      is_ours = true;
+    }
   }
-  if (owned) {
+  if (is_ours) {
     put_back(fragment);
   }
 }
@@ -64,7 +90,7 @@ inline void forget_caller(Fragment& fragment) noexcept {
 /// A read, write or atomic has ended; put_away(request) takes the request before the callback, which may start more.
 template <class PutAway>
 void end_request(const UpperHandles& upper, RdmaRequest* request, int status, PutAway put_away) noexcept {
-  const mca_btl_base_rdma_completion_fn_t callback = request->callback;
+  const mca_btl_base_rdma_completion_fn_t callback = upper.awaits(*request) ? request->callback : nullptr;
   void* const address = request->local_address;
   mca_btl_base_registration_handle_t* const handle = request->local_handle;
   void* const context = request->context;

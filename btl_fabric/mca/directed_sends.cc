@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "btl_fabric/mca/directed_sends.h"
 
-#include "btl_fabric/base/upper_layer.h"
 #include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
@@ -69,7 +68,7 @@ void DirectedSends::count(const Direction& direction, unsigned context) noexcept
     Endpoint* const endpoint = first.in_context(context);
     const int result = endpoint != nullptr ? endpoint->send(*fragment) : OPAL_ERR_OUT_OF_RESOURCE;
     if (result < 0) {  // as of any message that waited
-      end_send({first.owner().upper_module(), &first}, fragment, result);
+      end_unsent(endpoint != nullptr ? *endpoint : first, *fragment, result);
     }
   }
 }

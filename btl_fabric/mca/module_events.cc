@@ -43,7 +43,7 @@ void Module::handle(const cpc::AsyncEvent& event) noexcept try {
     case IBV_EVENT_SRQ_ERR:
       if (path().owns(event.object)) {
         report_device_event(*this, event.type);
-        (void)services_.tell_upper_layer(nullptr);
+        services_.tell_upper_layer(nullptr);
       }
       break;
     case IBV_EVENT_PORT_ERR:
@@ -75,7 +75,7 @@ void Module::lose_device() noexcept try {
   if (goes_on) {
     DeviceLoss(endpoints_).begin();
   } else if (is_first) {
-    (void)services_.tell_upper_layer(nullptr);
+    services_.tell_upper_layer(nullptr);
   }
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();

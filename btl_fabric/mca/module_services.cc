@@ -5,12 +5,28 @@
 #include <new>
 #include <utility>
 
+#include "btl_fabric/base/gone_peer.h"
+#include "btl_fabric/base/upper_layer.h"
 #include "btl_fabric/mca/component.h"
 #include "btl_fabric/mca/job_reporter.h"
 #include "btl_fabric/mca/module.h"
 #include "btl_fabric/mca/report.h"
 
 namespace fabric {
+
+namespace {
+
+class AwaitedByOpenMpi final : public Awaited {
+ public:
+  bool message(const opal_proc_t& gone, const Fragment& message) const noexcept override {
+    return fabric_awaits_message(&gone, message.tag, &message);
+  }
+  bool rdma(const opal_proc_t& gone, const void* context) const noexcept override {
+    return fabric_awaits_rdma(&gone, context);
+  }
+};
+
+}  // namespace
 
 const ProcessInfo& ModuleServices::own_info() const noexcept {
   return Component::get().info();
@@ -24,12 +40,16 @@ std::string ModuleServices::port_name() const {
   return module_.name();
 }
 
-bool ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
+void ModuleServices::tell_upper_layer(opal_proc_t* proc) noexcept {
   Module& known = module_.in_context(0);
   if (known.error_callback != nullptr) {
     known.error_callback(&known, MCA_BTL_ERROR_FLAGS_FATAL, proc, nullptr);
   }
-  return proc != nullptr && goes_on_without(*proc);
+}
+
+const Awaited* ModuleServices::awaited_of(const opal_proc_t& proc) const noexcept {
+  static constexpr AwaitedByOpenMpi kAwaited;
+  return fabric_goes_on_without(&proc) ? &kAwaited : nullptr;
 }
 
 void ModuleServices::device_is_gone() noexcept {

@@ -21,7 +21,8 @@ class ModuleServices final : public EndpointServices {
   [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept override;
   [[nodiscard]] bool leads_elsewhere(const Endpoint& endpoint) const noexcept override;
   [[nodiscard]] Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) noexcept override;
-  bool tell_upper_layer(opal_proc_t* proc) noexcept override;
+  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  [[nodiscard]] const Awaited* awaited_of(const opal_proc_t& proc) const noexcept override;
   void device_is_gone() noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& endpoint, const std::string& reason) noexcept override;

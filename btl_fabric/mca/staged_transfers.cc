@@ -6,6 +6,8 @@
 #include <new>
 
 #include "btl_fabric/base/counter_table.h"
+#include "btl_fabric/base/gone_peer.h"
+#include "btl_fabric/peer/endpoint.h"
 
 namespace fabric {
 
@@ -19,6 +21,12 @@ thread_local bool goes_on = false;
 /// What an upper layer would answer by other means that need the memory's handle, which is none.
 int told(int status) noexcept {
   return status == OPAL_ERR_NOT_AVAILABLE ? OPAL_ERR_NOT_SUPPORTED : status;
+}
+
+/// But for those whose peer is gone, and that Open MPI has ended by itself.
+bool is_awaited(const RdmaCall& call) noexcept {
+  const opal_proc_t* const proc = static_cast<const Endpoint*>(call.endpoint)->proc();
+  return proc == nullptr || !fabric_goes_on_without(proc) || fabric_awaits_rdma(proc, call.context);
 }
 
 }  // namespace
@@ -184,7 +192,7 @@ void StagedTransfers::end(Piece& piece, int status) noexcept {
     spare_.splice(spare_.end(), claimed_, transfer);
   }
   const RdmaCall& call = over.call;
-  if (call.callback != nullptr) {
+  if (call.callback != nullptr && is_awaited(call)) {
     call.callback(over.btl, call.endpoint, call.local_address, call.local_handle, call.context, call.data, over.status);
   }
   if (!over.is_forgotten) {

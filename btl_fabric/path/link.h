@@ -50,7 +50,7 @@ class Link : public RoomSource {
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_up() const noexcept { return state_ == State::kUp; }
-  /// Its owner may change `hears_of_sends`, and nobody anything else.
+  /// Its owner may change what is awaited, and nobody anything else.
   [[nodiscard]] UpperHandles& upper() noexcept { return upper_; }
   /// Those that it has, in the order of the list.
   [[nodiscard]] std::span<LinkQueue> queues() noexcept { return {queues_.begin(), queues_.size()}; }

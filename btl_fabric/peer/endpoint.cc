@@ -72,7 +72,11 @@ opal_proc_t* Endpoint::proc() const noexcept {
 }
 
 UpperHandles Endpoint::upper() const noexcept {
-  return {owner_.upper_module(), first_, hears_of_sends_};
+  return {owner_.upper_module(), first_, awaited_, gone_};
+}
+
+void end_unsent(const Endpoint& endpoint, Fragment& message, int status) noexcept {
+  end_send(endpoint.upper(), &message, status);
 }
 
 EndpointLink& Endpoint::link() {

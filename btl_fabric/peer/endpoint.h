@@ -249,6 +249,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   void look(std::chrono::steady_clock::time_point now) noexcept;
 
   [[nodiscard]] cpc::ConnectionKey key(cpc::Direction direction) const noexcept;
+  friend void end_unsent(const Endpoint& endpoint, Fragment& message, int status) noexcept;
   [[nodiscard]] UpperHandles upper() const noexcept;
   [[nodiscard]] int submit_later(RdmaRequest* request) noexcept;
   [[nodiscard]] int send_later(Fragment& fragment) noexcept;
@@ -295,6 +296,12 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   }
   /// Open MPI has taken the peer away, and the peer has not said goodbye.
   [[nodiscard]] bool only_receives() const noexcept { return !is_known_ && goes_on_to_receive(); }
+  /// Open MPI's object for the peer may be no more.
+  [[nodiscard]] bool is_taken_away() const noexcept {
+    return !is_known_ || is_leaving() || state_ == EndpointState::kClosing;
+  }
+  /// Open MPI takes the peer away, and may have gone on without it before.
+  void forget_gone() noexcept;
   /// Open MPI has taken the peer away, which still sends.
   void lose_proc() noexcept {
     is_known_ = false;
@@ -302,7 +309,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   }
   void take_back(opal_proc_t* proc) noexcept {
     is_known_ = true;
-    hears_of_sends_ = true;
+    awaited_ = nullptr;
     proc_.store(proc, std::memory_order_relaxed);
   }
   /// Open MPI has taken the peer away, and the peer sends no more.
@@ -377,7 +384,8 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   cpc::HandshakeSlot handshake_;
   std::uint32_t cts_number_ = 0;  ///< ours and the peer's
   Directions directions_;
-  bool hears_of_sends_ = true;  ///< UpperHandles::hears_of_sends
+  const Awaited* awaited_ = nullptr;   ///< as UpperHandles
+  const opal_proc_t* gone_ = nullptr;  ///< the same
   unsigned ending_links_ = 0;
   std::chrono::steady_clock::time_point leaving_since_;
   std::chrono::steady_clock::time_point connecting_since_;
@@ -397,5 +405,9 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   std::unique_ptr<EndpointLink> link_;
   RoomListing room_;  ///< of the carrier; goes before it
 };
+
+/// What was handed over for the endpoint cannot be sent: the upper layer hears that, if it still waits for it. For whoever holds the
+/// context's lock.
+void end_unsent(const Endpoint& endpoint, Fragment& message, int status) noexcept;
 
 }  // namespace fabric

@@ -305,17 +305,18 @@ void Endpoint::say_goodbye() {
 }
 
 /// Tells the PML, which ends the job unless that can live without the peer (ULFM, from Open MPI 5.0 on). Then all that
-/// waits for the endpoint fails, and what is under way as its completions come. Of messages a PML that goes on without the peer
-/// hears nothing more.
+/// waits for the endpoint fails, and what is under way as its completions come, as far as the PML still waits for it.
 void Endpoint::fail_all() {
   set_carrier(nullptr);
   has_asked_ = false;
   if (link_) {
     link_->stop(Link::State::kFailed);
   }
-  if (owner_.failed(*this)) {
-    hears_of_sends_ = false;
-    owner_.keep_sends_to_ourselves(*this);
+  owner_.failed(*this);
+  if (const Awaited* const awaited = owner_.awaited_of(*this); awaited != nullptr) {
+    awaited_ = awaited;
+    gone_ = proc();
+    owner_.tell_links(*this);
   }
   if (link_) {
     link_->end_waiting();
@@ -327,6 +328,14 @@ void Endpoint::fail_all() {
   }
   while (!waiting_.empty()) {
     end_send(upper(), waiting_.pop_front(), OPAL_ERR_UNREACH);
+  }
+}
+
+void Endpoint::forget_gone() noexcept {
+  static constexpr NothingAwaited kNothing;
+  if (awaited_ != nullptr) {
+    awaited_ = &kNothing;
+    owner_.tell_links(*this);
   }
 }
 

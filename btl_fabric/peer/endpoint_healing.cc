@@ -266,6 +266,7 @@ void Endpoint::take_what_is_left(Link& broken) try {
     left.collect(rest);
     LinkHealing::end_all(rest, owner_.path(), upper(), OPAL_SUCCESS);
   }
+  broken.upper() = upper();  // nobody has told it, since it is in no list any more
   broken.end_waiting();
 } catch (const std::bad_alloc&) {
   broken.end_waiting();

@@ -14,6 +14,7 @@
 
 namespace fabric {
 
+class Awaited;
 class Endpoint;
 
 /// Of a port, in one context. Called by whoever holds the context's lock.
@@ -40,10 +41,11 @@ class EndpointServices {
   /// The endpoint to a peer through this process's port `port`, which is a number from the peer, made if need be; null: there is none.
   [[nodiscard]] virtual Endpoint* endpoint_through(std::uint16_t port, const ProcessName& peer) noexcept = 0;
 
-  /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job. Returns whether it goes on
-  /// without the peer: then it ends by itself what it waits for, and uses its requests again, so that the callback of a message
-  /// which fails later would end another one.
-  virtual bool tell_upper_layer(opal_proc_t* proc) noexcept = 0;
+  /// The upper layer is told that a peer (null: all) cannot be reached any more. It may end the job.
+  virtual void tell_upper_layer(opal_proc_t* proc) noexcept = 0;
+  /// Where it goes on without the peer, of whose end it has heard from us or from elsewhere: what it still wants to hear. It ends the rest
+  /// by itself. Null: it does not, and wants to hear all.
+  [[nodiscard]] virtual const Awaited* awaited_of(const opal_proc_t& proc) const noexcept = 0;
 
   /// Verbs has said so. DeviceLoss may be told to begin.
   virtual void device_is_gone() noexcept = 0;

@@ -177,6 +177,7 @@ void Endpoints::remove(Endpoint* first) {
 }
 
 void Endpoints::close(Endpoint* endpoint) {
+  endpoint->forget_gone();
   {
     const auto guard = known_guard();
     if (endpoint->goes_on_to_receive()) {
@@ -359,15 +360,20 @@ std::uint32_t Endpoints::rdma_of_ending_links(const Endpoint& endpoint) const no
   return sum;
 }
 
-void Endpoints::keep_sends_to_ourselves(Endpoint& endpoint) noexcept {
+void Endpoints::tell_links(Endpoint& endpoint) noexcept {
   if (endpoint.link_) {
-    endpoint.link_->upper().hears_of_sends = false;
+    endpoint.link_->upper() = endpoint.upper();
   }
   for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
     if (&one->endpoint == &endpoint) {
-      one->upper().hears_of_sends = false;
+      one->upper() = endpoint.upper();
     }
   }
+}
+
+const Awaited* Endpoints::awaited_of(const Endpoint& endpoint) const noexcept {
+  const opal_proc_t* const proc = endpoint.is_taken_away() ? nullptr : endpoint.proc();
+  return proc != nullptr ? services_.awaited_of(*proc) : nullptr;
 }
 
 std::uint32_t Endpoints::rdma_outstanding(const ProcessName* peer) const noexcept {

@@ -137,7 +137,7 @@ class Endpoints final : private PathEvents {
                      std::uint64_t resent) noexcept;
   void watch_healing();
   [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept {
-    return endpoint.is_xrc_ ? nullptr : services_.way_beside(endpoint);
+    return endpoint.is_xrc_ || awaited_of(endpoint) != nullptr ? nullptr : services_.way_beside(endpoint);
   }
   void report_connected(const Endpoint& endpoint, std::chrono::microseconds took) noexcept {
     services_.report_connected(endpoint, endpoint.target_.cpc.name, took);
@@ -146,8 +146,10 @@ class Endpoints final : private PathEvents {
     services_.report_detour(endpoint, why, way);
   }
   [[nodiscard]] Status connect_self();
-  /// UpperHandles::hears_of_sends is false now for its links, those that are being taken down too.
-  void keep_sends_to_ourselves(Endpoint& endpoint) noexcept;
+  /// Its links, those that are being taken down too, hear what the upper layer awaits.
+  void tell_links(Endpoint& endpoint) noexcept;
+  /// As EndpointServices.
+  [[nodiscard]] const Awaited* awaited_of(const Endpoint& endpoint) const noexcept;
   /// Reads, writes and atomics of its links that are being taken down, whose callbacks are to come.
   [[nodiscard]] std::uint32_t rdma_of_ending_links(const Endpoint& endpoint) const noexcept;
   void connect_other_ports(const Endpoint& endpoint) noexcept {
@@ -156,7 +158,7 @@ class Endpoints final : private PathEvents {
   void report(const Endpoint& endpoint, const EndpointCause& cause);
   void note(const Endpoint& endpoint, const std::string& reason) { services_.report_not_missed(endpoint, reason); }
   /// Its link has failed: tells the PML.
-  [[nodiscard]] bool failed(const Endpoint& endpoint) noexcept;
+  void failed(const Endpoint& endpoint) noexcept;
 
   [[nodiscard]] Endpoint* find(const cpc::ConnectionKey& key) const noexcept;
   [[nodiscard]] Endpoint* find(const ProcessName& peer) const noexcept;

@@ -246,21 +246,21 @@ void Endpoints::report(const Endpoint& endpoint, const EndpointCause& cause) {
   }
 }
 
-bool Endpoints::failed(const Endpoint& endpoint) noexcept {
+void Endpoints::failed(const Endpoint& endpoint) noexcept {
   ++path_->counters().connections_failed;
-  return services_.tell_upper_layer(endpoint.proc());
+  services_.tell_upper_layer(endpoint.proc());
 }
 
 void Endpoints::no_memory(Endpoint* endpoint) noexcept {
   services_.report_no_memory();
   if (endpoint == nullptr) {
-    (void)services_.tell_upper_layer(nullptr);
+    services_.tell_upper_layer(nullptr);
     return;
   }
   try {
     endpoint->apply(EndpointEvent::kLinkFailed, {.is_missed = true, .is_reported = true});
   } catch (const std::bad_alloc&) {  // only where there is a trace to write
-    (void)services_.tell_upper_layer(endpoint->proc());
+    services_.tell_upper_layer(endpoint->proc());
   }
 }
 

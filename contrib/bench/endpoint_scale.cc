@@ -265,7 +265,8 @@ class Process final : private EndpointServices {
   const Peer* peer_of(const opal_proc_t& /*proc*/) override { return &known_; }
   std::string port_name() const override { return "fake0:1"; }
   void submit(cpc::Command command) override { destroyed_ += std::holds_alternative<cpc::Destroy>(command) ? 1 : 0; }
-  bool tell_upper_layer(opal_proc_t* /*proc*/) noexcept override { return false; }
+  void tell_upper_layer(opal_proc_t* /*proc*/) noexcept override {}
+  const Awaited* awaited_of(const opal_proc_t& /*proc*/) const noexcept override { return nullptr; }
   void connect_other_ports(const ProcessName& /*peer*/, unsigned /*context*/) noexcept override {}
   void report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& why) noexcept override { stop(why); }
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& why) noexcept override { stop(why); }

@@ -9,6 +9,15 @@ namespace {
 /// Goodbyes time out when the checker says so.
 constexpr std::chrono::hours kNoTimeout{10000};
 
+/// An application that has ended its messages by itself.
+class NoMessages final : public Awaited {
+ public:
+  bool message(const opal_proc_t& /*gone*/, const Fragment& message) const noexcept override {
+    return message.kind != PacketKind::kMessage;
+  }
+  bool rdma(const opal_proc_t& /*gone*/, const void* /*context*/) const noexcept override { return true; }
+};
+
 /// The half that is at work: Open MPI's functions for names have no other way to know.
 MainHalf* at_work = nullptr;
 
@@ -152,7 +161,7 @@ void MainHalf::message_ended(std::uint8_t peer, std::uint8_t serial, int status)
   }
 }
 
-bool MainHalf::tell_upper_layer(opal_proc_t* proc) noexcept {
+void MainHalf::tell_upper_layer(opal_proc_t* proc) noexcept {
   const std::size_t peer = proc->proc_name.vpid;
   if (has_failed_[peer]) {
     environment_.fault.add("the upper layer is told twice that a peer is gone");
@@ -164,7 +173,11 @@ bool MainHalf::tell_upper_layer(opal_proc_t* proc) noexcept {
     }
     under_way_[peer].clear();
   }
-  return environment_.goes_on;
+}
+
+const Awaited* MainHalf::awaited_of(const opal_proc_t& proc) const noexcept {
+  static constexpr NoMessages kAwaited;
+  return environment_.goes_on && has_failed_[proc.proc_name.vpid] ? &kAwaited : nullptr;
 }
 
 void MainHalf::report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& reason) noexcept {

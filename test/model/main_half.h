@@ -111,7 +111,8 @@ class MainHalf final : private EndpointServices {
   [[nodiscard]] const Peer* peer_of(const opal_proc_t& proc) override { return &peers_[proc.proc_name.vpid]; }
   [[nodiscard]] std::string port_name() const override { return "model:1"; }
   void submit(cpc::Command command) override;
-  bool tell_upper_layer(opal_proc_t* proc) noexcept override;
+  void tell_upper_layer(opal_proc_t* proc) noexcept override;
+  const Awaited* awaited_of(const opal_proc_t& proc) const noexcept override;
   void report_no_connection_method(const opal_proc_t& proc, const std::string& reason) noexcept override;
   void report_not_missed(const Endpoint& /*endpoint*/, const std::string& /*reason*/) noexcept override {}
   void report_detour(const Endpoint& /*endpoint*/, const std::string& /*why*/,

@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "btl_fabric/peer": ["btl_fabric/path"],
     "btl_fabric/mca": ["btl_fabric/peer"],
 }
-OPEN_MPI_ENTRY = "btl_fabric/base/opal.h"  # the only file that includes Open MPI's headers
+OPEN_MPI_ENTRY = "btl_fabric/base/opal.h"  # the only file that includes Open MPI's headers, but for those that are only C
 OURS = re.compile(r'^\s*#\s*include\s+"((?:btl_fabric|cpc|common|test|contrib)/[^"]+)"', re.M)
 ANY_QUOTED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 OPEN_MPI = re.compile(r'^\s*#\s*include\s+["<]((?:opal|ompi|orte)(?:_config\.h|/)[^">]*)', re.M)

@@ -203,7 +203,7 @@ class EndpointsBench final : private EndpointServices {
   unsigned reports_of_no_memory = 0;
   unsigned losses = 0;
   unsigned upper_layer_told = 0;
-  bool upper_layer_goes_on = false;  ///< without the peer of which it is told
+  const Awaited* awaited = nullptr;  ///< by an upper layer that goes on without the peer
   unsigned other_ports_wanted = 0;
   bool submits = true;
   Endpoint* beside = nullptr;   ///< of another port
@@ -222,10 +222,8 @@ class EndpointsBench final : private EndpointServices {
   std::string port_name() const override { return "fake0:1"; }
   void submit(cpc::Command command) override { commands.push_back(std::move(command)); }
   void device_is_gone() noexcept override { ++losses; }
-  bool tell_upper_layer(opal_proc_t* /*proc*/) noexcept override {
-    ++upper_layer_told;
-    return upper_layer_goes_on;
-  }
+  void tell_upper_layer(opal_proc_t* /*proc*/) noexcept override { ++upper_layer_told; }
+  const Awaited* awaited_of(const opal_proc_t& /*proc*/) const noexcept override { return awaited; }
   void report_no_connection_method(const opal_proc_t& /*proc*/, const std::string& /*why*/) noexcept override {
     ++reports;
   }

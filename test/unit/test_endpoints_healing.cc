@@ -169,34 +169,54 @@ START_TEST(what_takes_too_long_is_given_up) {
 }
 END_TEST
 
-/// Open MPI with ULFM ends by itself what waits for a peer that is gone, and uses its requests for other messages at once.
-START_TEST(who_goes_on_without_the_peer_hears_nothing_of_messages) {
+/// Open MPI with ULFM ends by itself some of what waits for a peer that is gone, and uses its requests for other messages at once.
+class FirstIsAwaited final : public Awaited {
+ public:
+  bool message(const opal_proc_t& gone, const Fragment& /*message*/) const noexcept override {
+    ck_assert_ptr_nonnull(&gone);
+    return ++asked == 1;
+  }
+  bool rdma(const opal_proc_t& /*gone*/, const void* context) const noexcept override { return context == is_awaited; }
+
+  mutable unsigned asked = 0;
+  void* is_awaited = nullptr;
+};
+
+START_TEST(who_goes_on_without_the_peer_hears_what_it_awaits) {
   using std::chrono::milliseconds;
   enum class Fails : std::uint8_t { kWhileConnecting, kAtOnce, kWhileHealing };
   for (const Fails when : {Fails::kWhileConnecting, Fails::kAtOnce, Fails::kWhileHealing}) {
-    EndpointsBench bench;
-    bench.upper_layer_goes_on = true;
-    const milliseconds heal_timeout(when == Fails::kWhileHealing ? 20 : 0);
-    bench.endpoints.set_observers(nullptr, std::chrono::hours(1), heal_timeout);
-    ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
-    ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
-    if (when == Fails::kWhileConnecting) {
-      bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, true});
-    } else {
-      bench.post_receives();
-      bench.connected();
-      bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
-      drain(bench);
+    for (const bool is_rdma_awaited : {false, true}) {
+      EndpointsBench bench;
+      FirstIsAwaited awaited;
+      int other = 0;
+      awaited.is_awaited = is_rdma_awaited ? nullptr : &other;  // the bench's requests have no context
+      const milliseconds heal_timeout(when == Fails::kWhileHealing ? 20 : 0);
+      bench.endpoints.set_observers(nullptr, std::chrono::hours(1), heal_timeout);
+      ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+      ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
+      ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
+      if (when == Fails::kWhileConnecting) {
+        bench.awaited = &awaited;
+        bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, true});
+      } else {
+        bench.post_receives();
+        bench.connected();
+        bench.awaited = &awaited;
+        bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+        drain(bench);
+      }
+      if (when == Fails::kWhileHealing) {
+        ck_assert_uint_eq(bench.upper_layer_told, 0);
+        ck_assert_int_ge(bench.send(), 0);
+        std::this_thread::sleep_for(milliseconds(30));
+        bench.endpoints.progress();
+      }
+      ck_assert_uint_eq(bench.upper_layer_told, 1);
+      ck_assert_uint_eq(bench.sends_ended.size(), 1);
+      ck_assert_uint_eq(awaited.asked, when == Fails::kWhileHealing ? 3 : 2);
+      ck_assert_uint_eq(bench.requests_ended, is_rdma_awaited ? 1 : 0);
     }
-    if (when == Fails::kWhileHealing) {
-      ck_assert_uint_eq(bench.upper_layer_told, 0);
-      ck_assert_int_ge(bench.send(), 0);
-      std::this_thread::sleep_for(milliseconds(30));
-      bench.endpoints.progress();
-    }
-    ck_assert_uint_eq(bench.upper_layer_told, 1);
-    ck_assert(bench.sends_ended.empty());
-    ck_assert_uint_eq(bench.requests_ended, 1);
   }
 }
 END_TEST
@@ -436,7 +456,7 @@ int main() {
       {a_write_is_outstanding_until_it_has_been_repeated, an_atomic_is_outstanding_between_two_links,
        a_message_goes_again_if_the_peer_does_not_have_it, an_atomic_that_comes_while_the_rest_is_sent_again_is_answered,
        counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up,
-       who_goes_on_without_the_peer_hears_nothing_of_messages, who_is_asked_answers, set_up_that_fails_is_tried_again,
+       who_goes_on_without_the_peer_hears_what_it_awaits, who_is_asked_answers, set_up_that_fails_is_tried_again,
        what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
        a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for,
        who_is_taken_away_and_wanted_again_goes_on_to_count, counts_alone_are_missed_by_nobody,

@@ -59,6 +59,18 @@ case_survivors_go_on() {
     says '3 survivors went on' || { echo "by $method"; return 1; }
   done
 }
+# What waits for the dead process ends, with few buffers too, and nothing of it ends what survivors have to do with each other.
+case_survivors_wait_for_nothing() {
+  ompi_info | grep -q 'Fault Tolerance support: yes' || { echo 'SKIP this Open MPI has no fault tolerance (ULFM)'; exit 77; }
+  stock check_ulfm || return 1
+  local what few
+  for what in sends receive; do
+    for few in 0 16; do
+      fabric 3 --with-ft ulfm --mca btl_fabric_timeout 14 --mca btl_fabric_free_list_max $few "$programs/check_ulfm" $what
+      says 'what waited has ended' || { echo "$what, with at most $few buffers"; return 1; }
+    done
+  done
+}
 # A rank that computes for longer than every timeout of connection set-up, which are short for that, while the others connect.
 case_peer_computes_longer_than_timeouts() {
   local method

@@ -8,10 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "test/softhca/verbs_world.h"
@@ -52,8 +54,9 @@ void check_wakes() {
   }
   const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
   const long sleeps = sleeps_of_others() - before;
-  ck_assert_msg(sleeps <= 2 * taken.count(), "%ld wakes for %ld messages in %ld ms", sleeps, messages,
-                static_cast<long>(taken.count()));
+  // Each time that it loses its processor costs some wakes, which is how often others want that and not how many messages there are.
+  ck_assert_msg(sleeps <= std::max<long>(2 * taken.count(), messages / 10), "%ld wakes for %ld messages in %ld ms",
+                sleeps, messages, static_cast<long>(taken.count()));
 }
 
 /// Two for every processor, which compute and do nothing else.
@@ -98,10 +101,50 @@ START_TEST(nor_where_others_take_the_processors) {
 }
 END_TEST
 
+// Who polls serves the timers of all queue pairs, also when every call finds something: the queue is full from the start.
+START_TEST(who_always_finds_something_serves_timers) {
+  constexpr unsigned kRounds = 200;
+  constexpr unsigned kPolls = 10;
+  constexpr unsigned kCompletions = kRounds * kPolls;
+  constexpr size_t kPlace = 4096;
+  const World world;
+  ibv_cq* const full = ibv_create_cq(world.context, kCompletions, nullptr, nullptr, 0);
+  ck_assert_ptr_nonnull(full);
+  ibv_qp_init_attr attr = world.qp_attributes();
+  attr.send_cq = attr.recv_cq = full;
+  attr.cap.max_send_wr = kCompletions;
+  ibv_qp* const first = ibv_create_qp(world.pd, &attr);
+  ibv_qp* const second = ibv_create_qp(world.pd, &attr);
+  ck_assert(first != nullptr && second != nullptr);
+  world.connect(first, second);
+  for (unsigned i = 0; i < kCompletions; ++i)
+    ck_assert_int_eq(world.post_rdma(first, IBV_WR_RDMA_WRITE, i, 8, world.address(2 * kPlace), world.mr->rkey), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+
+  const auto [from, to] = world.pair();
+  auto* const bytes = reinterpret_cast<volatile uint64_t*>(world.memory.data());
+  unsigned late = 0;
+  for (unsigned round = 1; round <= kRounds; ++round) {
+    bytes[0] = round;
+    ck_assert_int_eq(world.post_rdma(from, IBV_WR_RDMA_WRITE, round, 8, world.address(kPlace), world.mr->rkey), 0);
+    for (unsigned i = 0; i < kPolls; ++i) {
+      ibv_wc wc{};
+      ck_assert_int_eq(ibv_poll_cq(full, 1, &wc), 1);
+      for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(2);) continue;
+    }
+    late += bytes[kPlace / sizeof bytes[0]] != round ? 1 : 0;
+    (void)world.next();
+  }
+  ck_assert_msg(late <= kRounds / 2, "%u of %u writes were late", late, kRounds);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_wakes", {who_polls_is_not_disturbed, nor_where_others_take_the_processors},
-                                 300);
+  return fabric::test::run_suite(
+      "softhca_wakes",
+      {who_polls_is_not_disturbed, nor_where_others_take_the_processors, who_always_finds_something_serves_timers},
+      300);
 }

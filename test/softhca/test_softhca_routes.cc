@@ -3,8 +3,10 @@
 // A queue pair that has sent short messages knows where they went. What is there now may be something else: a queue of another size, a
 // queue pair that has failed, is connected to another, has gone, or that has the number of one that has gone, in the same process or
 // in another. Below softhca-run; it looks into the fabric's file.
+#include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "fabric/layout.h"
 #include "test/softhca/two_processes.h"
@@ -162,38 +164,76 @@ START_TEST(one_that_has_failed) {
 END_TEST
 
 /// The device of the receiver fails, with requests posted there: nothing comes to it any more.
-START_TEST(one_whose_device_has_gone) {
+/// `a` is connected to `b`, which is another device's and the last one that it has.
+struct TwoDevices {
   const World w;
-  ibv_device** list = ibv_get_device_list(nullptr);
-  ck_assert_msg(list[0] != nullptr && list[1] != nullptr, "this wants two devices");
-  const World other(ibv_open_device(list[1]));
-  ibv_free_device_list(list);
-  ibv_qp* const a = w.make_qp();
-  ibv_qp* const b = other.make_qp();
-  const auto connect = [](const World& from, ibv_qp* qp, const World& to, const ibv_qp* dest) {
+  const World other;
+  ibv_qp* a = nullptr;
+  ibv_qp* b = nullptr;
+
+  explicit TwoDevices(unsigned before_it = 0) : other(open_second()) {
+    for (unsigned i = 0; i < before_it; ++i) (void)other.make_qp();
+    a = w.make_qp();
+    b = other.make_qp();
+    connect(w, a, other, b);
+    connect(other, b, w, a);
+  }
+  static ibv_context* open_second() {
+    ibv_device** list = ibv_get_device_list(nullptr);
+    ck_assert_msg(list[0] != nullptr && list[1] != nullptr, "this wants two devices");
+    ibv_context* const opened = ibv_open_device(list[1]);
+    ibv_free_device_list(list);
+    return opened;
+  }
+  static void connect(const World& from, ibv_qp* qp, const World& to, const ibv_qp* dest) {
     from.to_init(qp);
     ibv_qp_attr rtr = from.rtr_attributes(dest->qp_num);
     rtr.ah_attr = to.path();
     ck_assert_int_eq(ibv_modify_qp(qp, &rtr, kRtrMask), 0);
     World::to_rts(qp);
-  };
-  connect(w, a, other, b);
-  connect(other, b, w, a);
+  }
+  static void lose_other() { ck_assert_int_eq(std::system("contrib/softhca/softhca-ctl device-fatal 0 1"), 0); }
+};
+
+START_TEST(one_whose_device_has_gone) {
+  const TwoDevices d;
   for (uint64_t n = 1; n <= kSent + 1; ++n) {
-    ck_assert_int_eq(other.post_recv(b, n, n * kSlice, kSlice), 0);
+    ck_assert_int_eq(d.other.post_recv(d.b, n, n * kSlice, kSlice), 0);
   }
   for (uint64_t n = 1; n <= kSent; ++n) {
-    ck_assert_int_eq(w.post_send(a, n, 0, kBytesOf[_i]), 0);
-    w.expect(n, IBV_WC_SUCCESS);
-    other.expect(n, IBV_WC_SUCCESS);
+    ck_assert_int_eq(d.w.post_send(d.a, n, 0, kBytesOf[_i]), 0);
+    d.w.expect(n, IBV_WC_SUCCESS);
+    d.other.expect(n, IBV_WC_SUCCESS);
   }
-  ck_assert_int_eq(std::system("contrib/softhca/softhca-ctl device-fatal 0 1"), 0);
+  TwoDevices::lose_other();
   ibv_async_event event{};
-  ck_assert_int_eq(ibv_get_async_event(other.context, &event), 0);
+  ck_assert_int_eq(ibv_get_async_event(d.other.context, &event), 0);
   ck_assert_int_eq(event.event_type, IBV_EVENT_DEVICE_FATAL);
   ibv_ack_async_event(&event);
-  ck_assert_int_eq(w.post_send(a, kSent + 1, 0, kBytesOf[_i]), 0);
-  w.expect(kSent + 1, IBV_WC_RETRY_EXC_ERR);
+  ck_assert_int_eq(d.w.post_send(d.a, kSent + 1, 0, kBytesOf[_i]), 0);
+  d.w.expect(kSent + 1, IBV_WC_RETRY_EXC_ERR);
+}
+END_TEST
+
+/// Who sees by a call that its device has gone takes what has arrived, and tells the peer that this was all.
+START_TEST(nothing_arrives_once_calls_fail) {
+  const TwoDevices d(2000);
+  std::thread sender([&d] {
+    auto* const bytes = reinterpret_cast<volatile uint64_t*>(d.w.memory.data());
+    for (uint64_t n = 1;; ++n) {
+      bytes[0] = n;
+      ck_assert_int_eq(d.w.post_rdma(d.a, IBV_WR_RDMA_WRITE, n, 8, d.other.address(kSink), d.other.mr->rkey), 0);
+      if (d.w.next().status != IBV_WC_SUCCESS) return;
+    }
+  });
+  const auto* const arrived = reinterpret_cast<const volatile uint64_t*>(d.other.memory.data() + kSink);
+  while (*arrived == 0) std::this_thread::yield();
+  std::thread other_hand(TwoDevices::lose_other);
+  while (d.other.post_recv(d.b, 1, 0, 8) != EIO) continue;
+  const uint64_t last = *arrived;
+  sender.join();
+  other_hand.join();
+  ck_assert_uint_eq(*arrived, last);
 }
 END_TEST
 
@@ -348,6 +388,7 @@ int main() {
   return fabric::test::run_suite("softhca_routes", {{a_queue_of_another_size, kRuns},
                                                     {one_that_has_failed, kRuns},
                                                     {one_whose_device_has_gone, 2},
+                                                    {nothing_arrives_once_calls_fail, 1},
                                                     {one_that_is_connected_to_another, kRuns},
                                                     {one_that_has_gone, kRuns},
                                                     {one_with_its_number, kRunsWithNumber},

@@ -30,9 +30,9 @@ struct Change {
   ibv_event_type type;
 };
 
-// Nothing comes in or goes out by the context any more, as if its QPs were at no port.
+// Nothing comes in or goes out by the context any more, as if its QPs were at no port. In this order: when calls fail, nothing comes any
+// more, so that who takes what has come then has all that the peers were told has arrived.
 void cut_off(Context& context) {
-  context.fatal.store(true);
   std::lock_guard guard(lookup_mutex());
   for (unsigned i = 0; i < tables().qps_end.load(std::memory_order_acquire); ++i) {
     Qp* const qp = tables().qps[i].load(std::memory_order_acquire);
@@ -42,6 +42,7 @@ void cut_off(Context& context) {
     // The same state, in a word that is another: who knows the way here is to look again (transport/short_route.h).
     qp->shared->state.store(qp->shared->state.load());
   }
+  context.fatal.store(true);
 }
 
 void tell(Context& context, void* argument) {

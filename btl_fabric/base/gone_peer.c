@@ -13,14 +13,16 @@
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/btl/btl.h"
 
-// Of ob1's messages (MCA_PML_OB1_HDR_TYPE_..., whose header is not installed): those whose callback data are a send request. Of others
-// they are not set.
-enum {
-  kMatch = MCA_BTL_TAG_PML + 1,
-  kRndv = MCA_BTL_TAG_PML + 2,
-  kRget = MCA_BTL_TAG_PML + 3,
-  kFrag = MCA_BTL_TAG_PML + 6
-};
+// ob1's MCA_PML_OB1_HDR_TYPE_..., whose header is not installed: the messages whose callback data are a send request. With kCid go first
+// fragments too, as long as the peer's number of a communicator is not known; the message that tells the number is shorter than any of
+// those, and has none.
+enum { kMatch = MCA_BTL_TAG_PML + 1, kRndv, kRget, kFrag = MCA_BTL_TAG_PML + 6, kCid = MCA_BTL_TAG_PML + 10 };
+enum { kCidBytes = 32 };
+
+static bool is_of_send(unsigned tag, const struct mca_btl_base_descriptor_t* message) {
+  return tag == kMatch || tag == kRndv || tag == kRget || tag == kFrag ||
+         (tag == kCid && message->des_segments[0].seg_len > kCidBytes);
+}
 
 bool fabric_goes_on_without(const struct opal_proc_t* proc) {
   if (((const ompi_proc_t*)proc)->proc_active) return false;
@@ -30,11 +32,14 @@ bool fabric_goes_on_without(const struct opal_proc_t* proc) {
 }
 
 bool fabric_awaits_message(const struct opal_proc_t* gone, unsigned tag,
-                           const struct mca_btl_base_descriptor_t* message) {
-  const bool is_of_send = tag == kMatch || tag == kRndv || tag == kRget || tag == kFrag;
-  if (!is_of_send || message->des_cbdata == NULL) return true;
+                           const struct mca_btl_base_descriptor_t* message, int* status) {
+  if (!is_of_send(tag, message) || message->des_cbdata == NULL) return true;
   const mca_pml_base_request_t* const request = message->des_cbdata;  // which a send request begins with
-  return &request->req_proc->super == gone && (!REQUEST_COMPLETE(&request->req_ompi) || request->req_free_called);
+  // In this order: who uses it again says of which process it is before it waits.
+  const bool is_complete = REQUEST_COMPLETE(&request->req_ompi);
+  opal_atomic_rmb();
+  *status = OPAL_SUCCESS;
+  return &request->req_proc->super == gone && (!is_complete || request->req_free_called);
 }
 
 // Also of a way that ob1 has given up since.
@@ -57,8 +62,8 @@ bool fabric_goes_on_without(const struct opal_proc_t* proc) {
 }
 
 bool fabric_awaits_message(const struct opal_proc_t* gone, unsigned tag,
-                           const struct mca_btl_base_descriptor_t* message) {
-  (void)gone, (void)tag, (void)message;
+                           const struct mca_btl_base_descriptor_t* message, int* status) {
+  (void)gone, (void)tag, (void)message, (void)status;
   return true;
 }
 

@@ -24,9 +24,11 @@ struct mca_btl_base_descriptor_t;
 bool fabric_goes_on_without(const struct opal_proc_t* proc);
 
 /// Whether somebody is still to hear that a message to the process has ended: it names no request, or one that is still its own.
-/// `tag` is the one that it was sent with.
+/// `tag` is the one that it was sent with. `status` is what would be told, and becomes what is: of its sends ob1 hears success, as of
+/// any that has left, since it has its own news of the process. An error makes it take the BTL from the list of those for short
+/// messages, and the next one to the process then goes by a way that is not there, and crashes.
 bool fabric_awaits_message(const struct opal_proc_t* gone, unsigned tag,
-                           const struct mca_btl_base_descriptor_t* message);
+                           const struct mca_btl_base_descriptor_t* message, int* status);
 
 /// The same of a read, write or atomic. Those of ob1 name requests in a way that cannot be seen from here, so it hears of none: what it
 /// hands over as their context is one of its ways to the process.

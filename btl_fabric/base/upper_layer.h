@@ -12,7 +12,8 @@ namespace fabric {
 /// What an upper layer still wants to hear of a peer that is gone, and that it goes on without.
 class Awaited {
  public:
-  [[nodiscard]] virtual bool message(const opal_proc_t& gone, const Fragment& message) const noexcept = 0;
+  /// `status` is what would be told, and becomes what is.
+  [[nodiscard]] virtual bool message(const opal_proc_t& gone, const Fragment& message, int& status) const noexcept = 0;
   /// A read, write or atomic, by the context that the upper layer has given.
   [[nodiscard]] virtual bool rdma(const opal_proc_t& gone, const void* context) const noexcept = 0;
 
@@ -23,7 +24,9 @@ class Awaited {
 /// Of a peer that has been taken away.
 class NothingAwaited final : public Awaited {
  public:
-  bool message(const opal_proc_t& /*gone*/, const Fragment& /*message*/) const noexcept override { return false; }
+  bool message(const opal_proc_t& /*gone*/, const Fragment& /*message*/, int& /*status*/) const noexcept override {
+    return false;
+  }
   bool rdma(const opal_proc_t& /*gone*/, const void* /*context*/) const noexcept override { return false; }
 };
 
@@ -34,11 +37,11 @@ struct UpperHandles {
   const Awaited* awaited = nullptr;   ///< null: all
   const opal_proc_t* gone = nullptr;  ///< the peer, if that is not null
 
-  [[nodiscard]] bool awaits(const Fragment& message) const noexcept {
-    return awaited == nullptr || awaited->message(*gone, message);
+  [[nodiscard]] bool awaits(const Fragment& message, int& status) const noexcept {
+    return awaited == nullptr || awaited->message(*gone, message, status);
   }
   [[nodiscard]] bool awaits(const RdmaRequest& request) const noexcept {
-    return awaited == nullptr || awaited->rdma(*gone, request.context);
+    return awaited == nullptr || request.is_piece || awaited->rdma(*gone, request.context);
   }
 };
 
@@ -67,7 +70,7 @@ inline void end_send(const UpperHandles& upper, Fragment* fragment, int status) 
   }
   bool is_ours = (fragment->des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
   if (fragment->callback_due && fragment->des_cbfunc != nullptr) {
-    if (upper.awaits(*fragment)) [[likely]] {
+    if (upper.awaits(*fragment, status)) [[likely]] {
       const FragmentPool::Spare spare(*fragment->pool);
       fragment->des_cbfunc(upper.module, upper.endpoint, fragment, status);
     } else {

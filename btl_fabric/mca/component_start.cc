@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "btl_fabric/base/device_memory.h"
+#include "btl_fabric/base/gone_peer.h"
 #include "btl_fabric/base/param_reader.h"
 #include "btl_fabric/base/params.h"
 #include "btl_fabric/mca/component.h"
@@ -263,6 +264,13 @@ Status Component::make_modules(const std::vector<UsablePort>& ports, std::vector
   return share_large_memory();
 }
 
+/// But for what Open MPI has ended by itself, since it goes on without the peer.
+static bool is_awaited(const RdmaCall& call) noexcept {
+  const auto* const endpoint = static_cast<const Endpoint*>(call.endpoint);
+  const opal_proc_t* const proc = endpoint != nullptr ? endpoint->proc() : nullptr;
+  return proc == nullptr || !fabric_goes_on_without(proc) || fabric_awaits_rdma(proc, call.context);
+}
+
 /// Open MPI has looked for one before it opens BTLs.
 void Component::find_accelerator() {
   if (!has_accelerator()) {
@@ -270,7 +278,7 @@ void Component::find_accelerator() {
   }
   mca_btl_base_module_t functions{};
   set_rdma_functions(functions);
-  staged_ = std::make_unique<StagedTransfers>(functions, accelerator_copy);
+  staged_ = std::make_unique<StagedTransfers>(functions, accelerator_copy, is_awaited);
   staged_transfers = staged_.get();
   may_be_on_device = true;
   report_accelerator();

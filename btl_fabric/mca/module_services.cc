@@ -18,8 +18,8 @@ namespace {
 
 class AwaitedByOpenMpi final : public Awaited {
  public:
-  bool message(const opal_proc_t& gone, const Fragment& message) const noexcept override {
-    return fabric_awaits_message(&gone, message.tag, &message);
+  bool message(const opal_proc_t& gone, const Fragment& message, int& status) const noexcept override {
+    return fabric_awaits_message(&gone, message.tag, &message, &status);
   }
   bool rdma(const opal_proc_t& gone, const void* context) const noexcept override {
     return fabric_awaits_rdma(&gone, context);

@@ -6,8 +6,6 @@
 #include <new>
 
 #include "btl_fabric/base/counter_table.h"
-#include "btl_fabric/base/gone_peer.h"
-#include "btl_fabric/peer/endpoint.h"
 
 namespace fabric {
 
@@ -21,12 +19,6 @@ thread_local bool goes_on = false;
 /// What an upper layer would answer by other means that need the memory's handle, which is none.
 int told(int status) noexcept {
   return status == OPAL_ERR_NOT_AVAILABLE ? OPAL_ERR_NOT_SUPPORTED : status;
-}
-
-/// But for those whose peer is gone, and that Open MPI has ended by itself.
-bool is_awaited(const RdmaCall& call) noexcept {
-  const opal_proc_t* const proc = static_cast<const Endpoint*>(call.endpoint)->proc();
-  return proc == nullptr || !fabric_goes_on_without(proc) || fabric_awaits_rdma(proc, call.context);
 }
 
 }  // namespace
@@ -192,7 +184,7 @@ void StagedTransfers::end(Piece& piece, int status) noexcept {
     spare_.splice(spare_.end(), claimed_, transfer);
   }
   const RdmaCall& call = over.call;
-  if (call.callback != nullptr && is_awaited(call)) {
+  if (call.callback != nullptr && is_awaited_(call)) {
     call.callback(over.btl, call.endpoint, call.local_address, call.local_handle, call.context, call.data, over.status);
   }
   if (!over.is_forgotten) {

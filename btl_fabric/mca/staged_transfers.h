@@ -29,8 +29,12 @@ class StagedTransfers {
   static constexpr std::size_t kMostPieces = 64;         ///< buffers of all transfers
   static constexpr unsigned kPiecesOfOne = 4;            ///< those of one: while one is copied, others are on their way
 
+  /// Whether somebody still waits for the callback.
+  using IsAwaited = bool (*)(const RdmaCall& call) noexcept;
+
   /// `functions`: of those, put, get, register_mem and deregister_mem are for the pieces.
-  StagedTransfers(const mca_btl_base_module_t& functions, Copy copy) noexcept : functions_(functions), copy_(copy) {}
+  StagedTransfers(const mca_btl_base_module_t& functions, Copy copy, IsAwaited is_awaited) noexcept
+      : functions_(functions), copy_(copy), is_awaited_(is_awaited) {}
   /// Without transfers under way: the devices are gone.
   ~StagedTransfers() = default;
   StagedTransfers(const StagedTransfers&) = delete;
@@ -94,6 +98,7 @@ class StagedTransfers {
 
   const mca_btl_base_module_t functions_;
   const Copy copy_;
+  const IsAwaited is_awaited_;
   std::atomic<bool> has_waiting_ = false;
   std::atomic<std::uint32_t> active_ = 0;
   std::mutex mutex_;  ///< of all that follows, but of what a busy piece has

@@ -185,8 +185,12 @@ void Endpoint::end_piece(RdmaRequest* whole, int status) noexcept {
     link_->rdma().tell(whole);
     return;
   }
-  end_request(upper(), whole, whole->status,
-              [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
+  UpperHandles told = upper();  // a piece may have failed elsewhere, and this endpoint not yet
+  if (told.awaited == nullptr) {
+    told.awaited = owner_.awaited_of(*this);
+    told.gone = told.awaited != nullptr ? proc() : nullptr;
+  }
+  end_request(told, whole, whole->status, [this](RdmaRequest* request) { owner_.path().rdma().requests.put(request); });
 }
 
 bool Endpoint::has_waiting() const noexcept {

@@ -51,6 +51,7 @@ bool hand_over(Endpoint& way, PacketKind kind, mca_btl_base_tag_t tag, std::span
   fragment->des_flags =
       MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;  // so that it stays what it is
   fragment->des_cbfunc = carried_to_the_end;
+  fragment->des_cbdata = nullptr;  // no request of the upper layer, whatever the tag is
   fragment->callback_due = false;
   fragment->detours = static_cast<std::uint8_t>(detours);
   if (way.send(*fragment) < 0) {

@@ -12,7 +12,7 @@ constexpr std::chrono::hours kNoTimeout{10000};
 /// An application that has ended its messages by itself.
 class NoMessages final : public Awaited {
  public:
-  bool message(const opal_proc_t& /*gone*/, const Fragment& message) const noexcept override {
+  bool message(const opal_proc_t& /*gone*/, const Fragment& message, int& /*status*/) const noexcept override {
     return message.kind != PacketKind::kMessage;
   }
   bool rdma(const opal_proc_t& /*gone*/, const void* /*context*/) const noexcept override { return true; }

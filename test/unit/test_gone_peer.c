@@ -14,7 +14,12 @@
 #include "ompi/proc/proc.h"
 #include "opal/mca/btl/btl.h"
 
-enum { kMatch = MCA_BTL_TAG_PML + 1, kAck = MCA_BTL_TAG_PML + 4, kFragment = MCA_BTL_TAG_PML + 6 };
+enum {
+  kMatch = MCA_BTL_TAG_PML + 1,
+  kAck = MCA_BTL_TAG_PML + 4,
+  kFragment = MCA_BTL_TAG_PML + 6,
+  kCid = MCA_BTL_TAG_PML + 10
+};
 
 static ompi_proc_t gone, other;
 static mca_pml_base_request_t request;
@@ -27,14 +32,18 @@ static void begin_send(void) {
   request.req_free_called = 0;
   message.des_cbdata = &request;
 }
+static int told;
 static bool is_awaited(unsigned tag) {
-  return fabric_awaits_message(&gone.super, tag, &message);
+  told = OPAL_ERR_UNREACH;
+  return fabric_awaits_message(&gone.super, tag, &message, &told);
 }
 
 START_TEST(a_request_that_waits_hears_of_its_message) {
   begin_send();
   ck_assert(is_awaited(kMatch));
+  ck_assert_int_eq(told, OPAL_SUCCESS);
   ck_assert(is_awaited(kFragment));
+  ck_assert_int_eq(told, OPAL_SUCCESS);
 }
 END_TEST
 
@@ -67,9 +76,22 @@ START_TEST(of_other_messages_all_is_heard) {
   begin_send();
   request.req_ompi.req_complete = REQUEST_COMPLETED;
   ck_assert(is_awaited(kAck));
+  ck_assert_int_eq(told, OPAL_ERR_UNREACH);
   ck_assert(is_awaited(MCA_BTL_TAG_OSC_RDMA));
   message.des_cbdata = NULL;
   ck_assert(is_awaited(kMatch));
+}
+END_TEST
+
+// A first fragment on a communicator whose number at the peer is not known, and what tells the number.
+START_TEST(numbers_of_communicators_are_told_without_a_request) {
+  mca_btl_base_segment_t segment = {.seg_len = 33};
+  begin_send();
+  message.des_segments = &segment;
+  request.req_ompi.req_complete = REQUEST_COMPLETED;
+  ck_assert(!is_awaited(kCid));
+  segment.seg_len = 32;
+  ck_assert(is_awaited(kCid));
 }
 END_TEST
 
@@ -103,6 +125,7 @@ static void add_all(TCase* all) {
   tcase_add_test(all, one_that_was_freed_does);
   tcase_add_test(all, one_that_is_used_for_another_process_does_not);
   tcase_add_test(all, of_other_messages_all_is_heard);
+  tcase_add_test(all, numbers_of_communicators_are_told_without_a_request);
   tcase_add_test(all, ob1_hears_of_no_read_or_write);
   tcase_add_test(all, who_lives_is_not_gone);
 }
@@ -110,8 +133,10 @@ static void add_all(TCase* all) {
 #else  // Open MPI 4.1 goes on without nobody
 
 START_TEST(all_is_heard) {
+  int status = -1;
   ck_assert(!fabric_goes_on_without(NULL));
-  ck_assert(fabric_awaits_message(NULL, 0, NULL));
+  ck_assert(fabric_awaits_message(NULL, 0, NULL, &status));
+  ck_assert_int_eq(status, -1);
   ck_assert(fabric_awaits_rdma(NULL, NULL));
 }
 END_TEST

@@ -114,17 +114,21 @@ void begin(std::size_t size) {
   std::fill(device.begin(), device.end(), std::byte{0});
 }
 
+/// The context of a transfer that the upper layer has ended by itself.
+int not_awaited = 0;
+
 /// What a test works with. `Transfers` are those of the whole of `remote`.
 struct Bench {
-  StagedTransfers transfers{functions(), copy};
+  StagedTransfers transfers{functions(), copy,
+                            [](const RdmaCall& call) noexcept { return call.context != &not_awaited; }};
 
   explicit Bench(std::size_t size) { begin(size); }
   ~Bench() {
     ck_assert_int_eq(registered, 0);
     ck_assert(transfers.is_idle() && !transfers.has_waiting());
   }
-  void start(bool is_write, mca_btl_base_endpoint_t* endpoint = nullptr) {
-    const RdmaCall call{endpoint, device.data(), 0, nullptr, nullptr, hear, nullptr, nullptr};
+  void start(bool is_write, mca_btl_base_endpoint_t* endpoint = nullptr, void* context = nullptr) {
+    const RdmaCall call{endpoint, device.data(), 0, nullptr, nullptr, hear, context, nullptr};
     ck_assert_int_eq(transfers.start(nullptr, is_write, remote.size(), MCA_BTL_NO_ORDER, call), OPAL_SUCCESS);
   }
 };
@@ -212,6 +216,15 @@ START_TEST(an_error_ends_it_once) {
 END_TEST
 
 /// ob1 would offer the peer a handle that is none.
+/// The peer is gone, and the upper layer has ended it by itself.
+START_TEST(who_does_not_wait_hears_nothing) {
+  Bench bench(kPieceSize);
+  bench.start(false, nullptr, &not_awaited);
+  finish_first(OPAL_ERR_UNREACH);
+  ck_assert(told.empty());
+}
+END_TEST
+
 START_TEST(that_it_cannot_be_read_is_another_error) {
   Bench bench(kPieceSize);
   answer = OPAL_ERR_NOT_AVAILABLE;
@@ -268,7 +281,8 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite(
-      "staged transfers", {a_read_arrives, a_write_arrives, nothing_takes_no_piece, many_share_the_buffers,
-                           what_had_no_room_comes_later, an_error_ends_it_once, that_it_cannot_be_read_is_another_error,
-                           an_accelerator_that_refuses_is_told, pieces_that_end_at_once, who_goes_is_forgotten});
+      "staged transfers",
+      {a_read_arrives, a_write_arrives, nothing_takes_no_piece, many_share_the_buffers, what_had_no_room_comes_later,
+       an_error_ends_it_once, who_does_not_wait_hears_nothing, that_it_cannot_be_read_is_another_error,
+       an_accelerator_that_refuses_is_told, pieces_that_end_at_once, who_goes_is_forgotten});
 }

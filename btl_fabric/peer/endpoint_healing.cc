@@ -250,7 +250,7 @@ void Endpoint::exchange_counts() {
 }
 
 void Endpoint::take_what_is_left(Link& broken) try {
-  broken.upper() = upper();  // nobody has told it, since it is in no list any more
+  broken.upper() = upper();  // it is in no list any more, so tell_links() has not reached it
   LinkHealing left(broken);
   left.take_ring();
   if (is_healing() && left.is_whole()) {
@@ -267,7 +267,7 @@ void Endpoint::take_what_is_left(Link& broken) try {
     left.collect(rest);
     LinkHealing::end_all(rest, owner_.path(), upper(), OPAL_SUCCESS);
   }
-  broken.upper() = upper();
+  broken.upper() = upper();  // the endpoint may have failed since
   broken.end_waiting();
 } catch (const std::bad_alloc&) {
   broken.end_waiting();

@@ -3,7 +3,7 @@
 #
 # What a run of test/run-all is to do, and what it did. test/manifest/README.md says how to read the manifest.
 #
-# Wants the variables here (the folder test), tier (quick, default or all) and results (a file).
+# Wants the variables here (the folder test), tier (quick, default or all), and results and earlier (files, continued.sh).
 
 manifest=$here/manifest
 # shellcheck disable=SC2016 # for awk
@@ -22,9 +22,19 @@ kinds() {
   entries "$1" | awk -v tier="$tier" "$ranks"' rank[$1] <= rank[tier] && !seen[$2]++ { print $2 }'
 }
 
-# wanted PART KIND : the names of its cases in this tier.
+# wanted PART KIND : the names of its cases in this tier, without those that an earlier run has judged.
 wanted() {
-  entries "$1" | awk -v kind="$2" -v tier="$tier" "$ranks"' $2 == kind && rank[$1] <= rank[tier] { print $3 }'
+  entries "$1" | awk -v kind="$2" -v tier="$tier" "$ranks"'
+    from == "earlier" { judged[$1 " " $2]; next }
+    $2 == kind && rank[$1] <= rank[tier] && !(kind " " $3 in judged) { print $3 }' from=earlier "$earlier" from=manifest -
+}
+
+# left PART : lines KIND CASE, of all its kinds.
+left() {
+  local kind
+  for kind in $(kinds "$1"); do
+    wanted "$1" "$kind" | sed "s|^|$kind |"
+  done
 }
 
 # recorded [KIND] : reads what a runner prints, lines "ok   CASE ...", "FAIL CASE ...", "SKIP CASE: REASON" and details below each,
@@ -58,7 +68,7 @@ verdict() {
   return "$1"
 }
 
-# judged PART... : compares $results with what the manifest has of these parts. Prints a FAIL line for everything that is otherwise,
+# judged PART... : compares the verdicts with what the manifest has of these parts. Prints a FAIL line for everything that is otherwise,
 # and the counts. Status 1 if anything failed.
 judged() {
   entries "$@" | awk -v tier="$tier" "$ranks"'
@@ -91,5 +101,5 @@ judged() {
       for (i = 1; i <= count; i++) if (due[order[i]] && !(order[i] in ran)) bad(order[i] " is in the manifest and did not run")
       printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
       exit failed > 0
-    }' from=manifest - from=results "$results"
+    }' from=manifest - from=results <(with_earlier "$@")
 }

@@ -345,7 +345,7 @@ kernel() {
   "$root/contrib/vm/run" --need-siw --timeout 2400 ${VM_CPUS:+--cpus "$VM_CPUS"} --env OMPI_MCA_mca_base_component_path \
     --env CHECK_MPI --env CHECK_PROGRAMS --env FABRIC_BUILD="$build/plain" -- bash -c '
       of_kind() { sed -uE "s|^(ok  \|FAIL\|SKIP) |\\1 $1 |"; }
-      "$1/component/run" --only "@($2)" 2>&1 | of_kind kernel
+      [[ -z $2 ]] || "$1/component/run" --only "@($2)" 2>&1 | of_kind kernel
       [[ -z $3 ]] || "$1/../contrib/vm/two-hosts" --only "@($3)" 2>&1 | of_kind kernel/hosts
       [[ -z $4 ]] || "$1/stock/run-stock" --quick --only "$4" -- --mca btl fabric,self 2>&1 | of_kind kernel/stock' - \
     "$here" "$cases" "$hosts" "$stock" 2>&1 | recorded

@@ -3,7 +3,7 @@
 #
 # What a run of test/run-all is to do, and what it did. test/manifest/README.md says how to read the manifest.
 #
-# Wants the variables here (the folder test), tier (quick, default or all), and results and earlier (files, continued.sh).
+# Wants the variables here (the folder test), tier (quick, default or all), and, of who runs cases, results and earlier (continued.sh).
 
 manifest=$here/manifest
 # shellcheck disable=SC2016 # for awk
@@ -26,7 +26,7 @@ kinds() {
 wanted() {
   entries "$1" | awk -v kind="$2" -v tier="$tier" "$ranks"'
     from == "earlier" { judged[$1 " " $2]; next }
-    $2 == kind && rank[$1] <= rank[tier] && !(kind " " $3 in judged) { print $3 }' from=earlier "$earlier" from=manifest -
+    $2 == kind && rank[$1] <= rank[tier] && !(kind " " $3 in judged) { print $3 }' from=earlier "${earlier:-/dev/null}" from=manifest -
 }
 
 # left PART : lines KIND CASE, of all its kinds.

@@ -3,6 +3,8 @@
 // A queue pair that has sent short messages knows where they went. What is there now may be something else: a queue of another size, a
 // queue pair that has failed, is connected to another, has gone, or that has the number of one that has gone, in the same process or
 // in another. Below softhca-run; it looks into the fabric's file.
+#include <poll.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -237,6 +239,24 @@ START_TEST(nothing_arrives_once_calls_fail) {
 }
 END_TEST
 
+/// A driver knows that its device does not answer before it says so (--set fatal_us=).
+START_TEST(calls_fail_before_that_is_told) {
+  const TwoDevices d;
+  TwoDevices::lose_other();
+  while (d.other.post_recv(d.b, 1, 0, 8) != EIO) std::this_thread::yield();
+  ibv_device_attr attributes;
+  ck_assert_int_eq(ibv_query_device(d.other.context, &attributes), EIO);
+  ck_assert_ptr_null(ibv_reg_mr(d.other.pd, d.other.memory.data(), 4096, 0));
+  ck_assert_int_eq(errno, EIO);
+  pollfd told{d.other.context->async_fd, POLLIN, 0};
+  ck_assert_int_eq(poll(&told, 1, 0), 0);
+  ibv_async_event event{};
+  ck_assert_int_eq(ibv_get_async_event(d.other.context, &event), 0);
+  ck_assert_int_eq(event.event_type, IBV_EVENT_DEVICE_FATAL);
+  ibv_ack_async_event(&event);
+}
+END_TEST
+
 START_TEST(one_that_is_connected_to_another) {
   Known k(_i);
   ibv_qp* c = k.w.make_qp();
@@ -385,6 +405,9 @@ END_TEST
 
 int main() {
   if (!verbs_test::have_device()) return 77;
+  if (std::getenv("TOLD_LATE") != nullptr) {
+    return fabric::test::run_suite("softhca_routes", {calls_fail_before_that_is_told});
+  }
   return fabric::test::run_suite("softhca_routes", {{a_queue_of_another_size, kRuns},
                                                     {one_that_has_failed, kRuns},
                                                     {one_whose_device_has_gone, 2},

@@ -82,7 +82,7 @@ START_TEST(the_help_has_every_default) {
        {"personality", "devices",     "ports",       "nodes",   "node_from", "seed",     "async_us",
         "cma",         "chaos_order", "max_qps",     "max_cqs", "max_mrs",   "max_srqs", "max_inline",
         "max_wr",      "max_cqe",     "max_message", "lmc",     "landing",   "sm_lid",   "odp",
-        "xrc_devices", "sm_sl",       "sm_path",     "sm_us",   "gids"})
+        "xrc_devices", "sm_sl",       "sm_path",     "sm_us",   "gids",      "fatal_us"})
     ck_assert_msg(config_help().find(std::string("  ") + name + "=") != std::string::npos, "no help for %s", name);
 }
 END_TEST

@@ -80,6 +80,9 @@ const Option kOptions[] = {
      Number{&Config::sm_path, 0, (1U << kMaxLmc) - 1}},
     {"sm_us", nullptr, "microseconds until it gives one (0); whoever does not wait for so long gets none",
      Number{&Config::sm_us, 0, kMinute}},
+    {"fatal_us", nullptr,
+     "microseconds from the failure of a device to the event that tells of it (0); calls fail at once",
+     Number{&Config::fatal_us, 0, kMinute}},
     {"max_message", nullptr, "bytes of a message (1073741824)", Number{&Config::max_message, 4096, 1U << 30}},
 };
 

@@ -45,6 +45,7 @@ struct Config {
   unsigned sm_sl = 0;               // InfiniBand: service level of the paths that the subnet manager gives
   unsigned sm_path = 0;             // and which of the 2^lmc LIDs of both ports they have
   uint64_t sm_us = 0;               // how long it takes for one
+  uint64_t fatal_us = 0;            // after a device has failed: when its event comes
 };
 
 // Sets one option. What is wrong with it, and what would be right; empty: nothing.

@@ -30,9 +30,20 @@ struct Change {
   ibv_event_type type;
 };
 
+void tell(Context& context, void* argument) {
+  const Change& change = *static_cast<const Change*>(argument);
+  if (context.device->index == change.device) raise_port(context, change.type, change.port);
+}
+
+void tell_all(unsigned device, unsigned port, ibv_event_type type) {
+  Change change{device, port, type};
+  for_each_context(tell, &change);
+}
+
 // Nothing comes in or goes out by the context any more, as if its QPs were at no port. In this order: when calls fail, nothing comes any
 // more, so that who takes what has come then has all that the peers were told has arrived.
-void cut_off(Context& context) {
+void cut_off(Context& context, void* argument) {
+  if (context.device->index != *static_cast<const unsigned*>(argument)) return;
   std::lock_guard guard(lookup_mutex());
   for (unsigned i = 0; i < tables().qps_end.load(std::memory_order_acquire); ++i) {
     Qp* const qp = tables().qps[i].load(std::memory_order_acquire);
@@ -45,16 +56,14 @@ void cut_off(Context& context) {
   context.fatal.store(true);
 }
 
-void tell(Context& context, void* argument) {
-  const Change& change = *static_cast<const Change*>(argument);
-  if (context.device->index != change.device) return;
-  if (change.type == IBV_EVENT_DEVICE_FATAL) cut_off(context);
-  raise_port(context, change.type, change.port);
-}
-
-void tell_all(unsigned device, unsigned port, ibv_event_type type) {
-  Change change{device, port, type};
-  for_each_context(tell, &change);
+void fail_device(unsigned device, unsigned port) {
+  for_each_context(cut_off, &device);
+  const uint64_t us = Fabric::get()->config().fatal_us;
+  if (us == 0) {
+    tell_all(device, port, IBV_EVENT_DEVICE_FATAL);
+  } else {
+    engine::call_at(Fabric::now_ns() + us * 1000, [=] { tell_all(device, port, IBV_EVENT_DEVICE_FATAL); });
+  }
 }
 
 void ports_changed() {
@@ -67,7 +76,7 @@ void ports_changed() {
       if (now.down != before.down) tell_all(device, port, now.down != 0 ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
       if (now.lid_offset != before.lid_offset) tell_all(device, port, IBV_EVENT_LID_CHANGE);
       if (now.gid_salt != before.gid_salt) tell_all(device, port, IBV_EVENT_GID_CHANGE);
-      if (now.device_fatal != before.device_fatal) tell_all(device, port, IBV_EVENT_DEVICE_FATAL);
+      if (now.device_fatal != before.device_fatal) fail_device(device, port);
       before = now;
     }
 }

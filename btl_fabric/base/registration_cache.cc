@@ -146,24 +146,43 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
     return hold_on_device(base, size, access);
   }
   if (shared_ != nullptr && size >= shared_least_) {
-    Registration* const registration = shared_->hold(base, size, access);
-    if (registration != nullptr) {
-      if (DeviceMemory* const memory = registration->with(device_->pd.get()); memory != nullptr) {
-        return &memory->handle;
-      }
-      if (DeviceMemory* const other = is_lost() ? registration->with_any() : nullptr; other != nullptr) {
-        return &other->handle;
-      }
-      fabric::let_go(registration);
+    if (mca_btl_base_registration_handle_t* const handle = hold_with_all(base, size, access); handle != nullptr) {
+      return handle;
     }
   }
   Registration* const registration = own_->hold(base, size, access);
   if (registration != nullptr) {
     return &registration->memory.front().handle;
   }
+  if (shared_ != nullptr && size < shared_least_ && is_gone()) {
+    return hold_with_all(base, size, access);
+  }
   // Without any handle ob1 tries again a few times, and then sends a copy; but its receiver does not always go on then.
   const bool can_wait = use_of(access) == RegionUse::kOperations && !budget_.has(RegionUse::kOperations);
   return can_wait ? &unregistered_handle : nullptr;
+}
+
+/// If this device is gone: the handle of another one, which then takes what is asked of this one.
+mca_btl_base_registration_handle_t* RegistrationCache::hold_with_all(void* base, std::size_t size,
+                                                                     std::int32_t access) const noexcept {
+  Registration* const registration = shared_->hold(base, size, access);
+  if (registration == nullptr) {
+    return nullptr;
+  }
+  if (DeviceMemory* const memory = registration->with(device_->pd.get()); memory != nullptr) {
+    return &memory->handle;
+  }
+  if (DeviceMemory* const other = is_gone() ? registration->with_any() : nullptr; other != nullptr) {
+    return &other->handle;
+  }
+  fabric::let_go(registration);
+  return nullptr;
+}
+
+/// Verbs says so, if nobody has been told yet.
+bool RegistrationCache::is_gone() const noexcept {
+  ibv_device_attr attributes;
+  return is_lost() || ibv_query_device(device_->context.get(), &attributes) == EIO;
 }
 
 /// Not for atomics, and so no window: this process's processor may have to execute them, and osc/rdma looks at windows by itself.

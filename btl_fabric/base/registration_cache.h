@@ -90,6 +90,9 @@ class RegistrationCache final : private MemoryDevice {
         budget_(regions.count, regions.why, [this] { return evict(); }),
         transport_(transport),
         wishes_(wishes) {}
+  [[nodiscard]] mca_btl_base_registration_handle_t* hold_with_all(void* base, std::size_t size,
+                                                                  std::int32_t access) const noexcept;
+  [[nodiscard]] bool is_gone() const noexcept;
   [[nodiscard]] mca_btl_base_registration_handle_t* hold_on_device(void* base, std::size_t size,
                                                                    std::int32_t access) const noexcept;
   [[nodiscard]] ibv_mr* register_on_device(void* base, std::size_t size, unsigned access) noexcept;

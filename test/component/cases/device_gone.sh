@@ -94,7 +94,7 @@ case_device_gone_with_x_queues() {
   [ $link = ib ] || { echo 'SKIP only InfiniBand has X queues'; exit 77; }
   stock check_soak && ends_without_it --mca btl_fabric_receive_queues X,4096,64:X,65536,64
 }
-# of_one_node NP PROGRAM... : on two hosts, of which one loses a device when the program has said that each has spoken; the file `lost`
+# of_one_node NP PROGRAM... : on the hosts of the fabric, of which the first loses a device when the program has said that each has spoken; the file `lost`
 # is there after that. The device of the others is there; they hear of it by what they send, by other devices, and by requests for a
 # connection that are refused.
 of_one_node() {
@@ -133,5 +133,14 @@ case_device_gone_and_children() {
   stock check_child && on_two_nodes || return 1
   for method in $(of_both_devices); do
     of_one_node 2 "$programs/check_child" lost && says "$gone" && says 'as they were sent' || { echo "by $method"; return 1; }
+  done
+}
+# Registrations fail before anybody has been told why.
+case_device_gone_told_late() {
+  local method
+  case $dev_a in softhca*) ;; *) echo 'SKIP only softhca has a device that fails when it is told to'; exit 77 ;; esac
+  stock check_windows && new_fabric --devices 2 --set fatal_us=1000000 || return 1
+  for method in $(of_both_devices); do
+    OMPI_MCA_osc=rdma of_one_node 2 "$programs/check_windows" lost && says "$gone" && says 'all is there that was put' || { echo "by $method"; return 1; }
   done
 }

@@ -58,6 +58,12 @@ struct mca_btl_base_registration_handle_t {
     }
     return nullptr;
   }
+  /// A key of this handle is another device's than what messages to that port come by: what is written by it may be in memory after they
+  /// are. The region can be read then, as each that several devices know.
+  [[nodiscard]] bool is_aside(const fabric::DeviceKey& key, std::uint16_t port) const noexcept {
+    const fabric::DeviceKey* const usual = key_for(port);
+    return usual != nullptr && usual != &key;
+  }
 };
 
 namespace fabric {

@@ -103,7 +103,7 @@ void fill(const Rail& rail, const Endpoint& lead, const Transfer& transfer, std:
   operation.rkey = rail.key->rkey;
   rail.request->local = &transfer.local;
   rail.request->remote = transfer.remote;
-  operation.reads_back = rail.endpoint->owner().port().pd != lead.owner().port().pd;
+  operation.reads_back = transfer.remote.is_aside(*rail.key, lead.key().remote_port);
 }
 
 }  // namespace

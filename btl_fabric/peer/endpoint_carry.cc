@@ -257,7 +257,7 @@ Endpoint::Carried Endpoint::carry_request(Endpoint& way, RdmaRequest& request) {
                                there != nullptr ? there->access : 0};
   piece->operation.remote_address = request.operation.remote_address;
   piece->operation.rkey = key->rkey;
-  piece->operation.reads_back = way.owner().port().pd != owner_.port().pd;
+  piece->operation.reads_back = request.remote.is_aside(*key, key_.remote_port);
   piece->local = request.local;  // the other port may break too
   piece->remote = request.remote;
   piece->detours = request.detours + 1;

@@ -21,6 +21,15 @@ over_both() {
 }
 case_striped_messages() { over_both; }
 case_striped_messages_written() { over_both --mca btl_fabric_flags 0x3; }
+# One process has two devices, the other one with two ports: what it may write there it may not read.
+case_striped_messages_to_one_device() {
+  case $dev_a in softhca*) ;; *) echo 'SKIP the device has one port'; exit 77 ;; esac
+  new_fabric --devices 2 --ports 2
+  export OMPI_MCA_btl_fabric_flags=0x3
+  # shellcheck disable=SC2086 # several words
+  fabric_pair "if_include=$dev_a:1,$dev_b:1" "if_include=$dev_a" $long && says 'checks passed' &&
+    fabric_pair "if_include=$dev_a" "if_include=$dev_a:1,$dev_b:1" $long && says 'checks passed'
+}
 case_striped_messages_in_a_pipeline() { over_both --mca mpi_leave_pinned 0; }
 case_striped_at_any_size() { # also of less than a page, which one port takes
   over_both --mca btl_fabric_stripe_size 1 && over_both --mca btl_fabric_stripe_size 1 --mca btl_fabric_flags 0x3 &&

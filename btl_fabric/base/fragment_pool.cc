@@ -42,19 +42,50 @@ Result<std::unique_ptr<FragmentPool>> FragmentPool::make(const BufferSource& sou
 
 Fragment* FragmentPool::get_spare() noexcept {
   std::uintptr_t found = spare_;
-  if (spares_wanted_ == 0 || found == kOut || !spare_.compare_exchange_strong(found, kOut)) {
+  if (!Spare::is_wanted_of(*this) || found == kOut || !spare_.compare_exchange_strong(found, kOut)) {
     return nullptr;
   }
   if (found != kUnmade) {
     return reinterpret_cast<Fragment*>(found);
   }
-  ++list_.fl_max_to_alloc;
-  auto* const fragment = static_cast<Fragment*>(static_cast<void*>(opal_free_list_get(&list_)));
-  if (fragment == nullptr) {
-    --list_.fl_max_to_alloc;
+  Fragment* const made = make_spare();
+  if (made == nullptr) {
     spare_ = kUnmade;
   }
-  return fragment;
+  return made;
+}
+
+/// Nobody else makes one meanwhile: the list's own lock.
+Fragment* FragmentPool::make_spare() noexcept {
+  opal_free_list_item_t* made = nullptr;
+  opal_mutex_lock(&list_.fl_lock);
+  ++list_.fl_max_to_alloc;
+  (void)opal_free_list_grow_st(&list_, 1, &made);
+  if (made == nullptr) {
+    --list_.fl_max_to_alloc;
+  }
+  opal_mutex_unlock(&list_.fl_lock);
+  return static_cast<Fragment*>(static_cast<void*>(made));
+}
+
+static thread_local const FragmentPool::Spare* innermost_spare = nullptr;
+
+[[gnu::cold]] void FragmentPool::Spare::begin() noexcept {
+  outer_ = innermost_spare;
+  innermost_spare = this;
+}
+
+[[gnu::cold]] void FragmentPool::Spare::end() noexcept {
+  innermost_spare = outer_;
+}
+
+[[gnu::cold]] bool FragmentPool::Spare::is_wanted_of(const FragmentPool& pool) noexcept {
+  for (const Spare* one = innermost_spare; one != nullptr; one = one->outer_) {
+    if (&one->pool_ == &pool) {
+      return true;
+    }
+  }
+  return false;
 }
 
 int FragmentPool::init_fragment(opal_free_list_item_t* item, void* context) noexcept {

@@ -62,26 +62,31 @@ class FragmentPool {
   /// The newest of all that it has made, whether they are in use or not; Fragment::made_before leads to the others.
   [[nodiscard]] Fragment* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
 
-  /// While one of these lives, a buffer more than the limit can be had: the upper layer is told of the end of a message whose
+  /// While one of these lives, its thread can have a buffer more than the limit: the upper layer is told of the end of a message whose
   /// buffer goes back afterwards, and sends now what it could not send for want of one. It does not try again later.
   class Spare {
    public:
-    explicit Spare(FragmentPool& pool) noexcept : pool_(pool), counts_(pool.is_at_limit()) {
+    explicit Spare(const FragmentPool& pool) noexcept : pool_(pool), counts_(pool.is_at_limit()) {
       if (counts_) [[unlikely]] {
-        ++pool_.spares_wanted_;
+        begin();
       }
     }
     Spare(const Spare&) = delete;
     Spare& operator=(const Spare&) = delete;
     ~Spare() {
       if (counts_) [[unlikely]] {
-        --pool_.spares_wanted_;
+        end();
       }
     }
+    /// The calling thread has one of that pool.
+    [[nodiscard]] static bool is_wanted_of(const FragmentPool& pool) noexcept;
 
    private:
-    FragmentPool& pool_;
+    void begin() noexcept;
+    void end() noexcept;
+    const FragmentPool& pool_;
     const bool counts_;
+    const Spare* outer_ = nullptr;  ///< of the same thread, of this pool or another
   };
 
  private:
@@ -91,6 +96,7 @@ class FragmentPool {
     return limit_ > 0 && list_.fl_num_allocated >= static_cast<std::size_t>(limit_);
   }
   [[nodiscard]] Fragment* get_spare() noexcept;
+  [[nodiscard]] Fragment* make_spare() noexcept;
   /// False if another thread has given the spare one back meanwhile.
   [[nodiscard]] bool put_spare(Fragment* fragment) noexcept {
     std::uintptr_t expected = kOut;
@@ -106,7 +112,6 @@ class FragmentPool {
   // These belong to whoever makes some: the list has a lock for that. Anybody may look at the buffers that there are.
   std::size_t made_ = 0;
   std::atomic<Fragment*> newest_ = nullptr;
-  std::atomic<int> spares_wanted_ = 0;
   // The buffer beyond the limit. While it is out, the next one that comes back takes its place.
   static constexpr std::uintptr_t kUnmade = 0;
   static constexpr std::uintptr_t kOut = 1;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Pools of message buffers that have a limit: the buffer beyond it is for those who free another one.
+#include <atomic>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "test/unit/path_parts.h"
@@ -81,7 +83,41 @@ START_TEST(without_memory_there_is_no_spare_one) {
 }
 END_TEST
 
+START_TEST(another_thread_has_no_part_in_it) {
+  opal_set_using_threads(true);
+  Pool with(3);
+  ck_assert_uint_eq(with.take_all(), 3);
+  const FragmentPool::Spare spare(*with.pool);
+  std::thread([&with] { ck_assert_ptr_null(with.pool->get()); }).join();
+  ck_assert_uint_eq(with.take_all(), 1);
+}
+END_TEST
+
+/// Nor what it makes, while the list may grow for it.
+START_TEST(it_is_made_for_its_thread) {
+  opal_set_using_threads(true);
+  for (int round = 0; round < 300; ++round) {
+    Pool with(2);
+    ck_assert_uint_eq(with.take_all(), 2);
+    std::atomic<bool> ends = false;
+    std::atomic<int> found = 0;
+    std::thread other([&] {
+      while (!ends) {
+        found += with.pool->get() != nullptr ? 1 : 0;
+      }
+    });
+    std::this_thread::yield();
+    const FragmentPool::Spare spare(*with.pool);
+    ck_assert_uint_eq(with.take_all(), 1);
+    ends = true;
+    other.join();
+    ck_assert_int_eq(found, 0);
+  }
+}
+END_TEST
+
 int main() {
   return run_suite("fragment_pool",
-                   {a_limit_is_kept, who_frees_a_buffer_has_one_more, without_memory_there_is_no_spare_one});
+                   {a_limit_is_kept, who_frees_a_buffer_has_one_more, without_memory_there_is_no_spare_one,
+                    another_thread_has_no_part_in_it, it_is_made_for_its_thread});
 }

@@ -137,6 +137,13 @@ size_t largest_message(const mca_btl_base_endpoint_t* endpoint) noexcept {
   std::atomic_ref(sums.tally.queues[queue].for_buffer).fetch_add(1, std::memory_order_relaxed);
 }
 
+/// ob1's ACKs, PUTs and FINs. It sends these while it is told of a message or of an end. For want of a buffer it keeps them, and may
+/// never look at them again; and Open MPI 5.0 forgets how long an ACK is (MCA_PML_OB1_ADD_ACK_TO_PENDING).
+constexpr std::uint32_t kOfControl = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+bool is_control(std::size_t size, std::uint32_t flags) noexcept {
+  return size <= PacketPath::kMostControl && (flags & kOfControl) == kOfControl;
+}
+
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
 Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_t flags) noexcept {
   PacketPath& path = module.in_context(Component::get().locks().current()).path();
@@ -144,7 +151,7 @@ Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_
   if (queue == path.receive_queues().count()) [[unlikely]] {
     return nullptr;
   }
-  Fragment* fragment = path.get_send(queue);
+  Fragment* fragment = path.get_send(queue, is_control(size, flags));
   if (fragment == nullptr) [[unlikely]] {
     count_missing_buffer(path.counters(), queue);
     return nullptr;
@@ -277,7 +284,9 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
     return OPAL_SUCCESS;
   }
   if (descriptor != nullptr) {
-    *descriptor = alloc(btl, endpoint, order, header_size + payload_size, flags);
+    // What has no data is a FIN.
+    *descriptor =
+        alloc(btl, endpoint, order, header_size + payload_size, convertor == nullptr ? flags | kOfControl : flags);
   }
   return OPAL_ERR_RESOURCE_BUSY;
 }

@@ -80,7 +80,7 @@ struct PathQueues {
 };
 
 /// Buffers for what the component itself has to say, without a limit: messages may hold all of theirs while they wait for just that, a
-/// credit or the answer to who wants to give a link up. They are made when they are used, unless credits need them. The error says
+/// credit or the answer to who wants to give a link up. An upper layer's control messages take them too, when others are out. They are made when they are used, unless credits need them. The error says
 /// that no memory can be registered.
 [[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_own_pool(const BufferSource& source,
                                                                   const ReceiveQueues& queues,
@@ -98,7 +98,8 @@ struct PathParts {
 /// Everything here belongs to whoever holds the lock of the context.
 class PacketPath {
  public:
-  static constexpr int kMaxPollBatch = 256;  ///< the most that the cq_poll_batch parameter allows
+  static constexpr int kMaxPollBatch = 256;         ///< the most that the cq_poll_batch parameter allows
+  static constexpr std::size_t kMostControl = 192;  ///< bytes, of an upper layer's control messages
 
   /// Its links go before it.
   PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts);
@@ -125,12 +126,14 @@ class PacketPath {
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept {
     return size <= smallest_size_ ? smallest_queue_ : settings_.queues->smallest_fitting(size);
   }
-  /// A send buffer of a queue, or null. Goes back by put_back().
-  [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept {
-    Fragment* const fragment = queues_.send_pools[queue]->get();
+  /// A send buffer of a queue, or null. Goes back by put_back(). `is_control`: for at most kMostControl bytes that the upper layer cannot
+  /// keep until there is one. There is no limit to these.
+  [[nodiscard]] Fragment* get_send(std::size_t queue, bool is_control = false) noexcept {
+    Fragment* fragment = queues_.send_pools[queue]->get();
     if (fragment == nullptr) [[unlikely]] {
       short_queue_.store(queue, std::memory_order_relaxed);
       short_of_buffers_.store(kShortFor, std::memory_order_relaxed);
+      fragment = is_control ? get_own(queue) : nullptr;
     }
     return fragment;
   }

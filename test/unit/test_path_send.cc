@@ -123,6 +123,28 @@ START_TEST(credits_go_while_messages_that_wait_for_credits_hold_all_buffers) {
 }
 END_TEST
 
+/// An upper layer may be unable to keep them until there is a buffer.
+START_TEST(control_messages_have_buffers_when_all_are_out) {
+  PathBench bench(kWithoutInline);
+  Link& link = bench.connect();
+  while (bench.message() != nullptr) {  // others hold them
+  }
+  for (int i = 0; i < 20; ++i) {
+    Fragment* const one = bench.path->get_send(0, true);
+    ck_assert_ptr_nonnull(one);
+    ck_assert_ptr_null(bench.path->get_send(0));
+    one->segments[0].seg_len = PacketPath::kMostControl;
+    one->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    one->des_cbfunc = nullptr;
+    one->tag = PathBench::kTag;
+    ck_assert_int_ge(link.send(*one), OPAL_SUCCESS);
+  }
+  const FakeQueuePair& pair = bench.pair(link);
+  ck_assert_uint_eq(pair.sends.size(), 8);  // as many as there are credits
+  ck_assert_uint_eq(pair.sends.front().bytes.size(), PacketHeader::kSize + PacketPath::kMostControl);
+}
+END_TEST
+
 START_TEST(credits_go_when_there_is_a_buffer_again) {
   PathBench bench(kWithoutInline);
   std::vector<Fragment*> taken;
@@ -338,6 +360,7 @@ int main() {
                                      room_runs_out_and_comes_back,
                                      credits_are_given_back_by_a_message_of_their_own,
                                      credits_go_while_messages_that_wait_for_credits_hold_all_buffers,
+                                     control_messages_have_buffers_when_all_are_out,
                                      credits_go_when_there_is_a_buffer_again,
                                      {buffers_of_credits_come_back_from_links_that_end, 2},
                                      receives_are_posted_when_there_is_memory_again,

@@ -159,8 +159,10 @@ int Component::progress_everything() noexcept {
 
 int Component::progress_all() noexcept {
   const unsigned contexts = locks_->contexts();
-  if (upcalls_are_handled_.load(std::memory_order_relaxed)) [[unlikely]] {
-    return 0;  // that thread needs every lock: threads that all make progress would seldom leave it one
+  // Whoever handles upcalls needs every lock: threads that all make progress would seldom leave it one. But who has one is in a callback,
+  // and may wait for what comes in here.
+  if (upcalls_are_handled_.load(std::memory_order_relaxed) && !locks_->holds_any()) [[unlikely]] {
+    return 0;
   }
   // What was sent to the thread comes first, then the completions of its own sends, then what is there for threads that may not
   // run now: to look everywhere costs less than a change of threads.

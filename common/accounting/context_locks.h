@@ -189,6 +189,8 @@ class ContextLocks {
   [[nodiscard]] bool holds_some() const noexcept {
     return threaded_ && thread_.held.contexts != 0 && thread_.held.contexts != every();
   }
+  /// The thread holds some or all, or there are no threads.
+  [[nodiscard]] bool holds_any() const noexcept { return !threaded_ || thread_.held.contexts != 0; }
   /// Waits for all locks. The thread must not hold some.
   [[nodiscard]] All lock_all() noexcept;
 

@@ -54,6 +54,10 @@ case_tx_contexts_of_callbacks_that_hold_others() { # one port: no connection is 
   btl_user check_directed || return 1
   fabric 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_tx_contexts 4 "$programs/check_directed" && says '20 messages were left to a context and arrived'
 }
+case_tx_contexts_of_a_callback_that_waits() {
+  btl_user check_nested || return 1
+  fabric 2 --mca btl_fabric_if_include "$dev_a" --mca btl_fabric_tx_contexts 4 "$programs/check_nested" && says 'the message came within the callback'
+}
 case_rx_contexts() {
   local method
   for method in $(methods); do

@@ -174,8 +174,7 @@ bool Connection::peer_has_ended() const noexcept {
 void Connection::on_timer() {
   std::string detail;
   if (timer_event_ == Event::kHandshakeTimer) {
-    detail = "the peer did not come back within " + std::to_string(environment_.settings->handshake_timeout_ms) +
-             " ms after: " + detail_;
+    detail = "the peer did not come back within " + std::to_string(handshake_time_ms()) + " ms after: " + detail_;
   }
   apply(timer_event_, std::move(detail));
 }

@@ -117,6 +117,7 @@ class Connection final : private ChannelHandler {
   void refuse_new_channel(RefuseReason reason, const std::string& text);
   void send(MessageType type);
   void start_timer(Event event, unsigned milliseconds);
+  [[nodiscard]] unsigned handshake_time_ms() const noexcept;
   void ask_for_receives();
   void tell_connected();
   void tell_linked();

@@ -23,8 +23,9 @@
 //  - Nothing times out while a channel is up: a peer whose main thread computes for minutes answers after minutes. A
 //    host that dies is noticed by the keepalive of the channel. Attempts end when their pauses, and the time in which
 //    they did not get through, are too long together; waiting for a turn costs nothing.
-//  - Who closes a channel only to let others go first says so (PAUSE); who opened it comes back. The passive side then waits without
-//    a limit, unless its main thread wants the connection too: after some time that makes a newer one.
+//  - Who closes a channel only to let others go first says so (PAUSE); who opened it comes back when its turn comes. The passive
+//    side waits longer for it than for others, unless its main thread wants the connection too, but not without a limit: who
+//    ends while it is away can tell nobody. Whoever still wants a connection then makes a newer one, also an opener that is late.
 //  - The active side may be connected while its CONFIRM is lost. It then comes back with the same request until the
 //    peer is known to have the CONFIRM, or no time is left (the peer still learns from our first message: PeerSpoke).
 //
@@ -179,10 +180,8 @@ struct Rows : ConnectionTable {
   // ---- The passive side
   go(kAnswering, kRequestArrived, kLatest && kSameEnds && !kIncoming, kAnswering, {kAdoptChannel}),
   go(kAnswering, kRequestArrived, kLatest && kSameEnds && kIncoming,  kAnswering, {kAdoptChannel, kSendTarget}),
-  go(kAnswering, kReceivesPosted, kChannelUp,                  kReplySent, {kSendReply}),
-  go(kAnswering, kReceivesPosted, !kChannelUp && !kPeerPauses, kReplySent, {kStartHandshakeTimer}),
-  go(kAnswering, kReceivesPosted, !kChannelUp && kPeerPauses && kWanted,  kReplySent, {kStartHandshakeTimer}),
-  go(kAnswering, kReceivesPosted, !kChannelUp && kPeerPauses && !kWanted, kReplySent, {kStopTimer}),
+  go(kAnswering, kReceivesPosted, kChannelUp,           kReplySent, {kSendReply}),
+  go(kAnswering, kReceivesPosted, !kChannelUp,          kReplySent, {kStartHandshakeTimer}),
   go(kAnswering, kChannelLost,    kAlways,              kAnswering, {kCloseChannel}),
   go(kAnswering, kPauseArrived,   kAlways,              kAnswering, {kNotePause, kCloseChannel}),
   error(kAnswering, kConfirmArrived, "CONFIRM before REPLY"),
@@ -203,8 +202,8 @@ struct Rows : ConnectionTable {
      {kCloseChannel, kStartRetryTimer}),
   go(kReplySent, kChannelLost,    kExchanges && kWanted && !kTimeLeft,  kClosing,
      {kCloseChannel, kTellFailed, kFlushQueuePairs, kTellFlushing}),
-  go(kReplySent, kPauseArrived,   !kWanted,             kReplySent, {kNotePause, kCloseChannel}),
-  go(kReplySent, kPauseArrived,   kWanted,              kReplySent, {kNotePause, kCloseChannel, kStartHandshakeTimer}),
+  go(kReplySent, kPauseArrived,   kAlways,              kReplySent, {kNotePause, kCloseChannel, kStartHandshakeTimer}),
+  // From now on less patience is due.
   go(kReplySent, kConnectWanted,  !kChannelUp && kPeerPauses, kReplySent, {kStartHandshakeTimer}),
   ignored(kReplySent, kConnectWanted, "under way already: its Connected or Failed comes", kChannelUp),
   ignored(kReplySent, kConnectWanted, "the timer runs already", !kChannelUp && !kPeerPauses),

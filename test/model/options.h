@@ -52,7 +52,9 @@ struct Options {
   std::uint8_t retries = 0;   ///< attempts after the first that there is time for, if the peer is not heard of
   std::uint8_t failures = 0;  ///< verbs calls that fail
   std::uint8_t yields = 0;    ///< channels that are given up to others, to be opened again later
-  bool dials = false;         ///< a REQUEST may take its time to leave
+  /// Who has given its channel up may end before it is back: its peer then waits for a limit in time.
+  bool openers_go = false;
+  bool dials = false;  ///< a REQUEST may take its time to leave
   bool hasty_timers =
       false;  ///< those that wait for a peer may be over at any time, not only when nothing else happens
   bool commands_wait = false;       ///< the progress thread may hear of a command later than it is said

@@ -95,6 +95,22 @@ START_TEST(queue_pairs_of_a_failed_attempt_kept) {
 }
 END_TEST
 
+/// Who has given its socket up for others closes before it is back, and nobody is told.
+START_TEST(paused_opener_waited_for_without_a_limit) {
+  cpc::bent_step = [](State state, Event event, const Guards& guards) {
+    cpc::Step step = cpc::table_step(state, event, guards);
+    if (event == Event::kPauseArrived || guards.peer_pauses) {
+      std::replace(step.actions.begin(), step.actions.end(), Action::kStartHandshakeTimer, Action::kNone);
+    }
+    return step;
+  };
+  Options options = closing_between({1, 1}, 1);
+  options.yields = 1;
+  options.openers_go = true;
+  expect_fault_of("a paused opener waited for without a limit", options, "never comes");
+}
+END_TEST
+
 START_TEST(closed_connection_not_flushed) {
   leave_out(Action::kTellFlushing);
   expect_fault_of("Flushing is not said", one_closes(both()), "in state Closing");
@@ -127,6 +143,6 @@ int main() {
       "connection_faults",
       {both_claim_precedence, nobody_claims_precedence, repeated_requests_not_recognised, retries_never_made,
        lost_channel_not_noticed, old_requests_adopted, passive_wish_forgotten, handshake_buffer_not_posted,
-       peer_that_left_not_told, queue_pairs_of_a_failed_attempt_kept, closed_connection_not_flushed,
-       newer_incarnations_refused, older_incarnations_taken_for_newer});
+       peer_that_left_not_told, queue_pairs_of_a_failed_attempt_kept, paused_opener_waited_for_without_a_limit,
+       closed_connection_not_flushed, newer_incarnations_refused, older_incarnations_taken_for_newer});
 }

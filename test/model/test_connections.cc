@@ -55,6 +55,26 @@ START_TEST(requests_wait_for_their_turn) {
 }
 END_TEST
 
+/// Who has given up its socket for others may end its connection, or itself, before it is back: its peer, which is not told, does
+/// not wait for it for ever, and what both send after that arrives.
+START_TEST(who_lets_others_go_first_does_not_come_back) {
+  for (const auto& sends : model::kWhoSends) {
+    for (const std::size_t who : {0U, 1U}) {
+      Options options = with(sends);
+      options.yields = 1;
+      options.retries = 1;
+      options.plans[who].closes[1 - who] = 1;
+      options.openers_go = true;
+      expect_no_fault(text_of(sends) + ", " + std::to_string(who) + " gives way, or the other, and it closes", options);
+      options.plans[who] = with(sends).plans[who];
+      options.plans[who].dies = 1;
+      options.nothing_fails = false;
+      expect_no_fault(text_of(sends) + ", " + std::to_string(who) + " gives way, or the other, and it dies", options);
+    }
+  }
+}
+END_TEST
+
 /// Worse: channels break more often than there are retries, timers are over early, verbs calls fail, and the
 /// applications close.
 Options harsh(Options options) {
@@ -310,10 +330,11 @@ END_TEST
 int main() {
   using namespace fabric;
   const auto run = model::is_deep() ? test::run_computations<3600> : test::run_computations<300>;
-  return run("connections", {both_connect_while_retries_last, requests_wait_for_their_turn, everybody_is_told,
-                             one_side_closes_and_connects_again, both_close_and_connect_again,
-                             queues_of_a_link_keep_no_order_between_them, idle_links_are_given_up,
-                             processes_end_in_order, processes_end_without_a_goodbye, both_become_clear_to_send,
-                             everybody_is_told_of_an_exchange, all_connect_while_retries_last, a_target_goes,
-                             a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
+  return run(
+      "connections",
+      {both_connect_while_retries_last, requests_wait_for_their_turn, who_lets_others_go_first_does_not_come_back,
+       everybody_is_told, one_side_closes_and_connects_again, both_close_and_connect_again,
+       queues_of_a_link_keep_no_order_between_them, idle_links_are_given_up, processes_end_in_order,
+       processes_end_without_a_goodbye, both_become_clear_to_send, everybody_is_told_of_an_exchange,
+       all_connect_while_retries_last, a_target_goes, a_user_goes, x_queues_both_ways, everybody_is_told_of_x_queues});
 }

@@ -171,7 +171,8 @@ void World::offer_late_timers() {
 
 /// Where nothing goes wrong nobody waits for a limit in time, which takes a minute. `others`: what may happen beside.
 void World::check_waits(std::size_t others) {
-  const bool is_good = options_.losses == 0 && options_.failures == 0 && options_.breaks == 0 && !options_.hasty_timers;
+  const bool is_good = options_.losses == 0 && options_.failures == 0 && options_.breaks == 0 &&
+                       !options_.hasty_timers && !options_.openers_go;
   const auto is_wait = [](const Choice& choice) { return choice.kind == Kind::kTimer; };
   for (std::uint8_t rank = 0; rank < options_.processes; ++rank) {
     if (!is_good || at(rank) == nullptr || at(rank)->main().has_left()) {

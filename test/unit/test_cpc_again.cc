@@ -151,13 +151,13 @@ START_TEST(retries_count_time) {
 }
 END_TEST
 
-/// Whoever waits for its turn is not taken for dead, however short the patience.
+/// Whoever waits for its turn is not taken for dead as soon as one that has broken off.
 START_TEST(a_peer_that_waits_for_its_turn_is_not_dead) {
   auto options = Node::options(1);
   options.settings.connect_limit = 1;
   options.ports = 2;
   Node a(options);
-  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 200);
+  Node b(2, &cpc::ConnectionSettings::handshake_timeout_ms, 500);
   Node silent(3);
   silent.posts = false;
   b.posts = false;
@@ -169,6 +169,34 @@ START_TEST(a_peer_that_waits_for_its_turn_is_not_dead) {
   ck_assert(run_until({&a, &b, &silent}, [&] { return both_connected(a, b); }));
   ck_assert_int_eq(b.seen(b.key_to(a)).failed, 0);
   ck_assert_uint_eq(b.seen(b.key_to(a)).link, 1);
+}
+END_TEST
+
+/// A peer that was told to come back later closes meanwhile, and cannot tell anybody. Its connection does not wait for it without a
+/// limit, and keeps no queue pairs: then this side, which did not want it, has one of its own if it needs one.
+START_TEST(a_peer_that_lets_others_go_first_does_not_come_back) {
+  {
+    auto options = Node::options(2, &cpc::ConnectionSettings::handshake_timeout_ms, 200);
+    options.settings.connect_limit = 1;
+    Node b(options);
+    Node a(1);
+    Node other(3);
+    b.posts = false;
+    a.connect(b);
+    ck_assert(run_until({&a, &b}, [&] { return b.seen(b.key_to(a)).fate == Fate::kAsked; }));
+    other.connect(b);  // takes the only place
+    ck_assert(run_until({&a, &b, &other}, [&] { return b.seen(b.key_to(other)).fate == Fate::kAsked; }));
+    a.close(a.key_to(b), "the application is done");
+    check_gone({&a, &b, &other}, a, a.key_to(b));
+    b.posts = true;
+    check_connected(other, b);
+    check_gone({&a, &b, &other}, b, b.key_to(a));
+    ck_assert_int_eq(b.seen(b.key_to(a)).failed, 1);
+    ck_assert(run_until({&a, &b, &other}, [] { return fake_counts.made.load() - fake_counts.destroyed.load() == 2; }));
+    b.connect(a);
+    check_connected(b, a);
+  }
+  ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
 }
 END_TEST
 
@@ -223,6 +251,7 @@ int main() {
       "cpc_again",
       {closed_on_one_side, wanted_while_the_last_one_is_open, connected_while_the_last_one_is_taken_down,
        close_crosses_connect, the_peer_takes_it_later, retries_count_time, a_peer_that_waits_for_its_turn_is_not_dead,
-       who_wants_it_does_not_wait_for_the_peer, x_queues_closed_on_one_side},
+       a_peer_that_lets_others_go_first_does_not_come_back, who_wants_it_does_not_wait_for_the_peer,
+       x_queues_closed_on_one_side},
       200);
 }

@@ -186,9 +186,10 @@ void Connection::apply(Event event, std::string detail) {
   request_left_ |= channel_ && channel_->request_left();
   for (bool done = false; !done;) {
     done = true;
+    const State from = state_;
     for (const Action action : enter(event, std::move(detail))) {
       if (Status good = perform_or_fail(action); !good) {
-        event = Event::kLocalError;
+        event = costs_an_attempt(from, action, good.error()) ? Event::kChannelLost : Event::kLocalError;
         detail = std::move(good).error().text;
         done = false;
         break;
@@ -198,6 +199,12 @@ void Connection::apply(Event event, std::string detail) {
   incoming_.reset();
   new_channel_.reset();
   owner_.on_event(*this);  // which may be the end of this object
+}
+
+/// Those of the last attempt are given back before others are made, and on a full device somebody else may have been waiting for
+/// them. Whoever has them may give them back, too. The first ones of a connection have been waited for before it began.
+bool Connection::costs_an_attempt(State from, Action action, const Error& error) const noexcept {
+  return action == Action::kMakeQueuePairs && error.is_shortage && exchanges_ && from != State::kClosed;
 }
 
 /// An action that has no memory fails like others. What the end of a connection needs has no other way: then the progress

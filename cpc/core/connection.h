@@ -107,6 +107,7 @@ class Connection final : private ChannelHandler {
   [[nodiscard]] Guards guards() const;
   [[nodiscard]] Status perform(Action action);
   [[nodiscard]] Status perform_or_fail(Action action);
+  [[nodiscard]] bool costs_an_attempt(State from, Action action, const Error& error) const noexcept;
 
   [[nodiscard]] Status make_queue_pairs();
   [[nodiscard]] const QueueSubset& queues_of_connection(const PortContext& port) const;

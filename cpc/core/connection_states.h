@@ -56,7 +56,8 @@ enum class Event : std::uint8_t {
 };
 inline constexpr std::size_t kEvents = 23;
 
-/// What a transition does, in the order of its row. If one fails, kLocalError follows in place of the rest.
+/// What a transition does, in the order of its row. If one fails, kLocalError follows in place of the rest; or kChannelLost, if all
+/// that is missing are queue pairs for a further attempt.
 enum class Action : std::uint8_t {
   kNone,               ///< Ends a list.
   kMakeQueuePairs,     ///< Makes the queue pairs, in INIT. One way: joins a sender, or makes or takes a target.

@@ -34,7 +34,8 @@
 //    for a main thread (the kernel's communication manager gives up a REQ that is not answered). When the queue pairs of
 //    both sides are up the main thread hears Linked, once, and the rest is its.
 //  - Queue pairs belong to an attempt: a communication manager remembers the numbers of those whose attempt failed, and
-//    on iWARP they are dead. So every attempt has new ones, of which the main thread hears only when they are up.
+//    on iWARP they are dead. So every attempt has new ones, of which the main thread hears only when they are up. If the device
+//    has none left for a further attempt, that attempt has failed like one whose channel is lost.
 //  - The channel stays as long as the connection. When it is lost then, the peer has left: PeerLeft.
 //  - A passive side whose channel is lost before it is linked forgets about it, or, if its main thread wants the
 //    connection too, goes on as the active one. The peer, which knows that its attempt failed, does what it must.

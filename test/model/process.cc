@@ -44,7 +44,9 @@ Process::Process(std::uint8_t rank, const Options& options, event_base* loop, Fa
   port_.xrc_domain = node_of(rank);
   maker_ = [this](const cpc::PortContext&, const QueueSubset& queues) -> Result<std::unique_ptr<cpc::QueuePairs>> {
     if (fabric_.takes_failure()) {
-      return failure("the device of the model has no queue pair left");
+      auto refused = failure("the device of the model has no queue pair left");
+      refused.value().is_shortage = true;
+      return refused;
     }
     return std::make_unique<ModelQueuePairs>(fabric_, rank_, queues.queues());
   };

@@ -51,6 +51,7 @@ void Connections::begin(Lane& lane, Connect command) {
   }
   if (WaitingConnection* const waiting = find_waiting(command.key); waiting != nullptr) {
     waiting->wish = std::move(command);
+    place(*waiting);
     return;
   }
   auto prepared = prepare(command.key, nullptr, &command.target);
@@ -84,6 +85,7 @@ void Connections::on(Close& command) {
   const bool waits = waiting != nullptr && waiting->wish && waiting->wish->link == command.link;
   if (waits) {
     waiting->wish.reset();
+    place(*waiting);
   }
   if (lane.current && lane.current->link() > command.link && lane.wanted <= command.link) {
     lane.current->withdraw(command.reason);

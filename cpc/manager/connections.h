@@ -81,6 +81,7 @@ class Connections final : private ConnectionOwner {
   void wait_for_room(Connect wish);
   void wait_for_room(const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
                      std::optional<Connect> wish);
+  void place(WaitingConnection& waiting);
   [[nodiscard]] WaitingConnection* find_waiting(const ConnectionKey& key) noexcept;
   /// Begins what waits, as far as there are queue pairs.
   void serve_waiting(std::uint16_t port);

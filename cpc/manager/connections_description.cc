@@ -52,7 +52,7 @@ Json Connections::describe() const {
     }
   }
   for (const auto& [port, room] : rooms_) {
-    for (const ConnectionKey& key : room.order()) {
+    for (const auto& [key, waiting] : room.all()) {
       Json told = about(key);
       told["state"] = "waits for queue pairs";
       all.push_back(std::move(told));

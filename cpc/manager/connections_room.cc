@@ -47,9 +47,10 @@ std::optional<std::unique_ptr<QueuePairs>> Connections::prepare(const Connection
 }
 
 void Connections::wait_for_room(Connect wish) {
-  const ConnectionKey key = wish.key;
-  rooms_[key.local_port].at(key).wish = std::move(wish);
-  tell_waiting(key.local_port);
+  WaitingConnection& waiting = rooms_[wish.key.local_port].at(wish.key);
+  waiting.wish = std::move(wish);
+  place(waiting);
+  tell_waiting(waiting.key().local_port);
 }
 
 void Connections::wait_for_room(const ConnectionKey& key, std::unique_ptr<Channel> channel, Message request,
@@ -59,7 +60,19 @@ void Connections::wait_for_room(const ConnectionKey& key, std::unique_ptr<Channe
   if (wish) {
     waiting.wish = std::move(wish);
   }
+  place(waiting);
   tell_waiting(key.local_port);
+}
+
+/// Where it is found by what it lacks now, or nowhere, if nobody wants it any more.
+void Connections::place(WaitingConnection& waiting) {
+  const std::uint16_t port = waiting.key().local_port;
+  if (waiting.is_over()) {
+    rooms_[port].erase(waiting.key());
+    return;
+  }
+  const QueueSubset& queues = wanted_queues(*environment_.port(port), waiting.request(), waiting.target());
+  rooms_[port].place(waiting, {queues.count(), waiting.peer_asks()});
 }
 
 WaitingConnection* Connections::find_waiting(const ConnectionKey& key) noexcept {
@@ -74,7 +87,9 @@ void Connections::tell_waiting(std::uint16_t port) {
   for (const auto& [other, room] : rooms_) {
     count += device_of(other) == device_of(port) ? room.count() : 0;
   }
-  environment_.say(RoomWanted{port, count});
+  if (std::exchange(rooms_[port].told, count) != count) {
+    environment_.say(RoomWanted{port, count});
+  }
   if (!patience_) {
     patience_.emplace(environment_.loop, [this] { serve_all(); });
   }
@@ -110,26 +125,27 @@ void Connections::begin(WaitingConnection& waiting, std::unique_ptr<QueuePairs> 
   connection.request_arrived(waiting.take_channel(), std::move(request), std::move(target));
 }
 
-/// Those that this process wants may have to wait for longer than those that peers ask for.
+/// Those that this process wants may have to wait for longer than those that peers ask for. Who lacks the same as one
+/// that finds nothing finds nothing either, and is not looked at: a pass costs what it begins, and one refusal of the
+/// device for each need.
 void Connections::serve_waiting(std::uint16_t port) {
   const auto found = rooms_.find(port);
-  if (found == rooms_.end() || found->second.empty()) {
+  if (found == rooms_.end() || (found->second.empty() && found->second.told == 0)) {
     return;
   }
   WaitingRoom& room = found->second;
-  const std::deque<ConnectionKey> order = room.order();
-  for (const ConnectionKey& key : order) {
-    WaitingConnection* const waiting = room.find(key);
-    if (waiting == nullptr) {
-      continue;
+  for (const ConnectionKey& key : room.take_changed()) {
+    if (WaitingConnection* const waiting = room.find(key); waiting != nullptr) {
+      place(*waiting);
     }
-    if (waiting->is_over()) {
-      room.erase(key);
-      continue;
-    }
-    auto prepared = prepare(key, waiting->request(), waiting->target(), waiting->waited());
+  }
+  std::vector<Need> unmet;
+  while (WaitingConnection* const waiting = room.oldest(unmet)) {
+    auto prepared = prepare(waiting->key(), waiting->request(), waiting->target(), waiting->waited());
     if (prepared) {
-      begin(*room.take(key), std::move(*prepared));
+      begin(*room.take(waiting->key()), std::move(*prepared));
+    } else {
+      unmet.push_back(room.need_of(*waiting));
     }
   }
   tell_waiting(port);

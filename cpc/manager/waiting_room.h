@@ -3,24 +3,38 @@
 // Connections that wait until there are queue pairs for them: because this process wants them, because a peer does, or both.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
-#include <deque>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "cpc/core/channel.h"
 #include "cpc/core/cpc.h"
 
 namespace fabric::cpc {
 
+/// What one of them lacks. Of those that lack the same, who has waited for longest finds something before all others.
+struct Need {
+  std::size_t queue_pairs = 0;
+  bool peer_asks = false;
+
+  auto operator<=>(const Need&) const = default;
+};
+
 /// One of them. Whoever asks over a channel waits as for a process that computes: its request is neither answered nor refused. If
 /// its channel breaks it asks again.
 class WaitingConnection final : private ChannelHandler {
  public:
-  explicit WaitingConnection(const ConnectionKey& key) : key_(key) {}
+  /// `changed`: keys of those whose channels have broken; outlives it. `number`: of those that are made later it is larger.
+  WaitingConnection(const ConnectionKey& key, std::uint64_t number, std::vector<ConnectionKey>& changed)
+      : key_(key), number_(number), changed_(changed) {}
 
   [[nodiscard]] const ConnectionKey& key() const noexcept { return key_; }
   /// What this process wants; nothing: it does not.
@@ -53,52 +67,95 @@ class WaitingConnection final : private ChannelHandler {
   [[nodiscard]] bool is_over() const noexcept { return !wish && !peer_asks(); }
 
  private:
-  void on_message(Channel& /*channel*/, Message /*message*/) override { channel_.reset(); }  // it goes, or comes back
-  void on_lost(Channel& /*channel*/, std::string /*reason*/, bool /*confirm_taken*/) override { channel_.reset(); }
+  friend class WaitingRoom;
+
+  void on_message(Channel& /*channel*/, Message /*message*/) override { lose_channel(); }  // it goes, or comes back
+  void on_lost(Channel& /*channel*/, std::string /*reason*/, bool /*confirm_taken*/) override { lose_channel(); }
+  void lose_channel() {
+    channel_.reset();
+    changed_.push_back(key_);
+  }
 
   const ConnectionKey key_;
+  const std::uint64_t number_;
+  std::vector<ConnectionKey>& changed_;
+  Need need_;  ///< WaitingRoom's: by which it is found
   std::unique_ptr<Channel> channel_;
   Message request_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-/// Those of a port, in the order in which they came.
+/// Those of a port. There may be thousands, so each is found by what it needs, and nobody looks at all of them.
 class WaitingRoom {
  public:
-  /// The one with this key, made if there is none.
+  WaitingRoom() = default;
+  WaitingRoom(const WaitingRoom&) = delete;
+  WaitingRoom& operator=(const WaitingRoom&) = delete;
+
+  std::size_t told = 0;  ///< how many wait, as the main thread knows
+
+  /// The one with this key, made if there is none. It is served when place() has been called.
   [[nodiscard]] WaitingConnection& at(const ConnectionKey& key) {
-    auto [found, is_new] = waiting_.try_emplace(key);
-    if (is_new) {
-      found->second = std::make_unique<WaitingConnection>(key);
-      order_.push_back(key);
+    std::unique_ptr<WaitingConnection>& found = waiting_[key];
+    if (found == nullptr) {
+      found = std::make_unique<WaitingConnection>(key, ++newest_, changed_);
     }
-    return *found->second;
+    return *found;
   }
   [[nodiscard]] WaitingConnection* find(const ConnectionKey& key) noexcept {
     const auto found = waiting_.find(key);
     return found == waiting_.end() ? nullptr : found->second.get();
   }
-  void erase(const ConnectionKey& key) {
-    waiting_.erase(key);
-    std::erase(order_, key);
+  /// It lacks this from now on.
+  void place(WaitingConnection& waiting, const Need& need) {
+    leave_line(waiting);
+    lines_[need].emplace(waiting.number_, &waiting);
+    waiting.need_ = need;
+  }
+  void erase(const ConnectionKey& key) noexcept {
+    if (const auto found = waiting_.find(key); found != waiting_.end()) {
+      leave_line(*found->second);
+      waiting_.erase(found);
+    }
   }
   /// It waits no more. There is one.
-  [[nodiscard]] std::unique_ptr<WaitingConnection> take(const ConnectionKey& key) {
-    std::unique_ptr<WaitingConnection> taken = std::move(waiting_.at(key));
-    erase(key);
+  [[nodiscard]] std::unique_ptr<WaitingConnection> take(const ConnectionKey& key) noexcept {
+    const auto found = waiting_.find(key);
+    leave_line(*found->second);
+    std::unique_ptr<WaitingConnection> taken = std::move(found->second);
+    waiting_.erase(found);
     return taken;
   }
-  [[nodiscard]] const std::deque<ConnectionKey>& order() const noexcept { return order_; }
-  [[nodiscard]] std::size_t count() const noexcept { return order_.size(); }
-  [[nodiscard]] bool empty() const noexcept { return order_.empty(); }
-  void clear() noexcept {
-    waiting_.clear();
-    order_.clear();
+  /// Keys of those, which may be gone, whose channels have broken since this was last called.
+  [[nodiscard]] std::vector<ConnectionKey> take_changed() noexcept { return std::exchange(changed_, {}); }
+  /// The one that has waited for longest, of those that lack something else than these; null if there is none.
+  [[nodiscard]] WaitingConnection* oldest(const std::vector<Need>& but) const noexcept {
+    WaitingConnection* oldest = nullptr;
+    for (const auto& [need, line] : lines_) {
+      const bool is_wanted = !line.empty() && std::find(but.begin(), but.end(), need) == but.end();
+      if (is_wanted && (oldest == nullptr || line.begin()->first < oldest->number_)) {
+        oldest = line.begin()->second;
+      }
+    }
+    return oldest;
   }
+  [[nodiscard]] const Need& need_of(const WaitingConnection& waiting) const noexcept { return waiting.need_; }
+  [[nodiscard]] const auto& all() const noexcept { return waiting_; }
+  [[nodiscard]] std::size_t count() const noexcept { return waiting_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
 
  private:
+  void leave_line(const WaitingConnection& waiting) noexcept {
+    if (const auto line = lines_.find(waiting.need_); line != lines_.end()) {
+      line->second.erase(waiting.number_);
+    }
+  }
+
+  std::vector<ConnectionKey> changed_;  ///< outlives those that wait
   std::unordered_map<ConnectionKey, std::unique_ptr<WaitingConnection>> waiting_;
-  std::deque<ConnectionKey> order_;
+  /// By number: who came first has the smallest. There is one line for each size of a connection, and each kind.
+  std::map<Need, std::map<std::uint64_t, WaitingConnection*>> lines_;
+  std::uint64_t newest_ = 0;
 };
 
 }  // namespace fabric::cpc

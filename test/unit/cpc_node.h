@@ -98,6 +98,7 @@ class Node {
         options.settings, options.parameters.make(),
         [options, count](const cpc::PortContext& port, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
           if (port.budget != nullptr && port.budget->taken() >= options.device_has) {
+            ++fake_counts.refused;
             auto refused = failure("the fake device has no queue pair left");
             refused.value().is_shortage = true;
             return refused;
@@ -188,7 +189,8 @@ class Node {
 
   /// What it was short of.
   std::vector<std::string> shortages;
-  std::size_t room_wanted = 0;  ///< connections that wait for queue pairs
+  std::size_t room_wanted = 0;     ///< connections that wait for queue pairs
+  unsigned times_room_wanted = 0;  ///< that this was said
 
   /// When the main thread answers PostReceives; until then it "computes".
   bool posts = true;
@@ -304,7 +306,10 @@ class Node {
   void on(const cpc::PeerLeft&) { ck_abort_msg("oob does not exchange CTS"); }
   void on(const cpc::Shortage& upcall) { shortages.push_back(upcall.reason); }
   void on(const cpc::Remark&) {}
-  void on(const cpc::RoomWanted& upcall) { room_wanted = upcall.connections; }
+  void on(const cpc::RoomWanted& upcall) {
+    room_wanted = upcall.connections;
+    ++times_room_wanted;
+  }
   void on(const cpc::KeepAliveDue&) {}
   void on(const cpc::AsyncEvent&) { ck_abort_msg("a fake device has no events"); }
 

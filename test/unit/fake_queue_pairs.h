@@ -18,6 +18,7 @@ namespace fabric::test {
 /// Counts over all fake queue pairs of the program.
 struct FakeCounts {
   std::atomic<int> made = 0;
+  std::atomic<int> refused = 0;  ///< since a device is full
   std::atomic<int> destroyed = 0;
   std::atomic<int> flushed = 0;
   std::atomic<int> connected = 0;
@@ -153,6 +154,7 @@ struct FakeXrcOptions {
 /// What has been made, over all fake senders.
 struct FakeSenderCounts {
   std::atomic<int> made = 0;
+  std::atomic<int> refused = 0;  ///< since a device is full
   std::atomic<int> destroyed = 0;
   std::atomic<int> connected = 0;
   std::atomic<int> flushed = 0;

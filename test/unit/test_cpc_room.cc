@@ -194,6 +194,54 @@ START_TEST(a_full_device_is_waited_for) {
 }
 END_TEST
 
+/// However many wait, a full device is asked a few times only, whenever somebody goes and from time to time. They are
+/// as many as they were: nobody is told again.
+START_TEST(a_full_device_is_not_asked_for_all) {
+  constexpr std::uint32_t kMany = 1000;
+  Node a(with_room_for(1, 2));
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  fill(a, b, c);
+  a.connect(d);
+  for (std::uint32_t i = 1; i < kMany; ++i) {
+    a.connect({{7, 100 + i}, 0, 0, cpc::Direction::kBoth}, d.target());
+  }
+  ck_assert(run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == kMany; }));
+  run_for({&a, &b, &c, &d}, 300);
+  const unsigned said_before = a.times_room_wanted;
+  const int refused_before = fake_counts.refused;
+  run_for({&a, &b, &c, &d}, 600);
+  ck_assert_uint_eq(a.times_room_wanted, said_before);
+  ck_assert_int_gt(fake_counts.refused - refused_before, 0);
+  close_both(a, b);
+  check_connected(a, d);
+  ck_assert_uint_eq(a.room_wanted, kMany - 1);
+  ck_assert_int_lt(fake_counts.refused - refused_before, static_cast<int>(kMany / 10));
+}
+END_TEST
+
+/// It is counted no more when its channel has broken, though those before it wait on.
+START_TEST(who_is_not_the_first_gives_up) {
+  Node a(with_room_for(1, 2));
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  Node e(5);
+  const std::initializer_list<Node*> all = {&a, &b, &c, &d, &e};
+  fill(a, b, c);
+  d.connect(a);
+  run_until(all, [&] { return a.room_wanted == 1; });
+  e.connect(a);
+  ck_assert(run_until(all, [&] { return a.room_wanted == 2; }));
+  e.stop();
+  ck_assert(run_until(all, [&] { return a.room_wanted == 1; }));
+  close_both(a, b);
+  check_connected(d, a);
+  ck_assert_uint_eq(a.room_wanted, 0);
+}
+END_TEST
+
 // ---- CPCs that exchange CTS, whose attempts have queue pairs of their own
 
 /// One that only counts.
@@ -353,6 +401,6 @@ int main() {
       "cpc_room",
       {a_budget_keeps_a_part_for_peers, who_finds_no_room_waits, who_has_waited_for_long_takes_more,
        a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back, a_device_has_less_than_it_says,
-       a_full_device_is_waited_for, queue_pairs_run_short_between_two_attempts, queue_pairs_run_short_for_a_peer,
-       queue_pairs_stay_short});
+       a_full_device_is_waited_for, a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up,
+       queue_pairs_run_short_between_two_attempts, queue_pairs_run_short_for_a_peer, queue_pairs_stay_short});
 }

@@ -194,8 +194,17 @@ class Endpoints final : private PathEvents {
   void on(const cpc::KeepAliveDue& upcall) noexcept;
   /// Asks the peers of idle links whether those may go, as many as are wanted.
   void make_room();
+  /// What a look at all endpoints tells of which links may go.
+  struct Resting {
+    std::size_t endpoints = 0;
+    std::size_t parting = 0;
+    std::vector<std::uint64_t> asked;  ///< rounds since then, of those whose peers have not answered
+    std::vector<Endpoint*> idle;
+  };
+  [[nodiscard]] Resting look_who_rests();
   /// Links that are going, or whose peers have just been asked.
-  [[nodiscard]] std::size_t links_going() const noexcept;
+  [[nodiscard]] std::size_t links_going(const Resting& seen) const noexcept;
+  void let_rest(std::vector<Endpoint*>& idle, std::size_t most);
   void on(const cpc::PostReceives& upcall);
   void on(const cpc::Connected& upcall);
   void on(const cpc::Linked& upcall);

@@ -12,6 +12,10 @@ namespace {
 
 /// A link must have been left alone for a while to count as idle; and whoever declines is not asked again at once.
 constexpr std::chrono::microseconds kRound{200};
+/// At least so much for each endpoint, whose looking at takes some 50 to 100 ns: of the time of a process with
+/// thousands of them that is a few percent. What a look has taken would say it more exactly, but also how long others
+/// had the processor.
+constexpr std::chrono::microseconds kRoundOfEach{2};
 /// Rounds after which others are asked too: a process that computes answers nothing. The more are silent, the longer it takes until
 /// the next one is asked, for what is sent to those has to wait.
 constexpr std::uint64_t kPatience = 10;
@@ -24,51 +28,53 @@ void Endpoints::on(const cpc::RoomWanted& upcall) noexcept {
   has_chores_ = has_chores_ || links_wanted_ > 0;
 }
 
-std::size_t Endpoints::links_going() const noexcept {
-  std::size_t count = 0;
+Endpoints::Resting Endpoints::look_who_rests() {
+  Resting seen;
+  const auto guard = known_guard();
+  seen.endpoints = endpoints_.size();
+  for (const auto& [name, endpoint] : endpoints_) {
+    seen.parting += endpoint->state() == EndpointState::kParting ? 1 : 0;
+    if (endpoint->state() == EndpointState::kResting) {
+      seen.asked.push_back(idle_round_ - endpoint->last_used());
+    }
+    if (endpoint->idle_since(idle_round_) < idle_round_ && endpoint->may_rest()) {
+      seen.idle.push_back(endpoint.get());
+    }
+  }
+  return seen;
+}
+
+std::size_t Endpoints::links_going(const Resting& seen) const noexcept {
+  std::size_t count = seen.parting;
   for (const EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
     ++count;
   }
-  const auto guard = known_guard();
-  const auto asked_within = [this](const Endpoint& endpoint, std::uint64_t rounds) {
-    return endpoint.state() == EndpointState::kResting && idle_round_ - endpoint.last_used() < rounds;
+  const auto asked_within = [&seen](std::uint64_t rounds) {
+    return static_cast<std::size_t>(
+        std::count_if(seen.asked.begin(), seen.asked.end(), [rounds](std::uint64_t age) { return age < rounds; }));
   };
-  std::size_t silent = 0;
-  for (const auto& [name, endpoint] : endpoints_) {
-    silent += endpoint->state() == EndpointState::kResting && !asked_within(*endpoint, kPatience) ? 1 : 0;
-  }
-  const std::uint64_t patience = kPatience << std::min(silent / links_wanted_, kMostDoublings);
-  for (const auto& [name, endpoint] : endpoints_) {
-    count += endpoint->state() == EndpointState::kParting || asked_within(*endpoint, patience) ? 1 : 0;
-  }
-  return count;
+  const std::size_t silent = seen.asked.size() - asked_within(kPatience);
+  return count + asked_within(kPatience << std::min(silent / links_wanted_, kMostDoublings));
 }
 
 /// Once in a while, since it looks at all of them.
 void Endpoints::make_room() {
-  if (links_wanted_ == 0) {
+  if (links_wanted_ == 0 || std::chrono::steady_clock::now() < next_round_) {
     return;
   }
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_round_) {
-    return;
-  }
-  next_round_ = now + kRound;
   ++idle_round_;
-  const std::size_t going = links_going();
-  std::vector<Endpoint*> idle;
-  {
-    const auto guard = known_guard();
-    for (const auto& [name, endpoint] : endpoints_) {
-      if (endpoint->idle_since(idle_round_) < idle_round_ && endpoint->may_rest()) {
-        idle.push_back(endpoint.get());
-      }
-    }
+  Resting seen = look_who_rests();
+  const std::size_t going = links_going(seen);
+  if (going < links_wanted_) {
+    let_rest(seen.idle, links_wanted_ - going);
   }
-  if (going >= links_wanted_) {
-    return;
-  }
-  const std::size_t most = std::min(links_wanted_ - going, idle.size());
+  next_round_ =
+      std::chrono::steady_clock::now() + std::max(kRound, kRoundOfEach * static_cast<std::int64_t>(seen.endpoints));
+}
+
+/// Those that have been idle for longest, `most` at most.
+void Endpoints::let_rest(std::vector<Endpoint*>& idle, std::size_t most) {
+  most = std::min(most, idle.size());
   std::partial_sort(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(most), idle.end(),
                     [](const Endpoint* one, const Endpoint* other) { return one->last_used() < other->last_used(); });
   for (std::size_t i = 0; i < most; ++i) {

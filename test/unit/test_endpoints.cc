@@ -316,6 +316,30 @@ START_TEST(endpoints_are_made_by_any_thread) {
 }
 END_TEST
 
+/// Which links may go is seen by looking at all endpoints, twice until one is known to be idle. Where there are
+/// thousands that is not done at each call of progress().
+START_TEST(many_are_looked_at_seldom) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::uint32_t kMany = 5000;
+  EndpointsBench bench;
+  std::vector<opal_proc_t> others(kMany);
+  std::string why_not;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    others[i].proc_name = {1, 100 + i};
+    ck_assert_ptr_nonnull(bench.endpoints.endpoint_for(&others[i], bench.peer, why_not));
+  }
+  bench.send_and_connect();
+  bench.messages_arrive();
+  bench.tell(cpc::RoomWanted{0, 1});
+  const auto start = Clock::now();
+  while (bench.counters.connections_rested == 0) {
+    ck_assert(Clock::now() - start < std::chrono::seconds(30));
+    bench.endpoints.progress();
+  }
+  ck_assert(Clock::now() - start >= std::chrono::microseconds(2) * kMany);
+}
+END_TEST
+
 int main() {
   return run_suite("endpoints", {messages_wait_for_their_connection,
                                  goodbye_comes_first,
@@ -331,5 +355,6 @@ int main() {
                                  nothing_is_freed_within_a_callback,
                                  flushed_receives_are_no_failure,
                                  all_threads_know_who_is_self,
-                                 endpoints_are_made_by_any_thread});
+                                 endpoints_are_made_by_any_thread,
+                                 many_are_looked_at_seldom});
 }

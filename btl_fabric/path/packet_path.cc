@@ -93,14 +93,20 @@ void PacketPath::add_borrower(SendQueue& sends) {
   if (shared == nullptr) {
     return;
   }
+  assert(sends.lender == nullptr);
+  sends.place = static_cast<std::uint32_t>(borrowers_.size());
   borrowers_.push_back(&sends);
   sends.share(*shared);
   (void)sends.borrow(sends.lender->free());  // others get it when they want it and this one does not use it
 }
 
+/// A process with thousands of peers loses all of them at its end: none looks for itself among the others.
 void PacketPath::remove_borrower(SendQueue& sends) noexcept {
   if (sends.lender != nullptr) {
-    std::erase(borrowers_, &sends);
+    assert(borrowers_[sends.place] == &sends);
+    borrowers_[sends.place] = borrowers_.back();
+    borrowers_[sends.place]->place = sends.place;
+    borrowers_.pop_back();
     sends.lender->give_back(std::exchange(sends.borrowed, 0));
     sends.lender = nullptr;
   }

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <cassert>
 #include <new>
 
 namespace fabric {
@@ -62,6 +63,7 @@ void OpenPacket::post_if_it_lies() noexcept {
 bool PacketWatch::add(OpenPacket& packet) noexcept try {
   const std::lock_guard guard(mutex_);
   packets_.push_back(&packet);
+  packet.place_ = packets_.size() - 1;
   return true;
 } catch (const std::bad_alloc&) {
   return false;
@@ -69,7 +71,10 @@ bool PacketWatch::add(OpenPacket& packet) noexcept try {
 
 void PacketWatch::remove(OpenPacket& packet) noexcept {
   const std::lock_guard guard(mutex_);
-  std::erase(packets_, &packet);
+  assert(packets_[packet.place_] == &packet);
+  packets_[packet.place_] = packets_.back();
+  packets_[packet.place_]->place_ = packet.place_;
+  packets_.pop_back();
 }
 
 [[gnu::cold]] void PacketWatch::start() noexcept {

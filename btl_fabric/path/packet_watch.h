@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -59,6 +60,7 @@ class OpenPacket {
   void post_if_it_lies() noexcept;
 
  private:
+  friend class PacketWatch;
   enum class State : std::uint8_t { kNone, kOpen, kTaken, kPosted };
   [[nodiscard]] int post_request() noexcept;
 
@@ -70,6 +72,7 @@ class OpenPacket {
   ibv_send_wr request_{};
   int error_ = 0;
   std::uint32_t seen_ = 0;  ///< the progress thread's
+  std::size_t place_ = 0;   ///< among the others, PacketWatch's
 };
 
 /// All packets that the progress thread looks at.
@@ -83,6 +86,7 @@ class PacketWatch {
 
   /// Once for each link that opens packets, and before it goes. False if there is no memory.
   [[nodiscard]] bool add(OpenPacket& packet) noexcept;
+  /// One that was added. However many there are, others do not wait for long.
   void remove(OpenPacket& packet) noexcept;
 
   /// A packet has been opened, and given.

@@ -56,6 +56,7 @@ struct SendQueue {
   const std::uint32_t own;         ///< entries for which there is always room in the completion queue
   std::uint32_t borrowed = 0;      ///< entries beyond those that are taken from `lender`
   std::uint32_t signal_batch;
+  std::uint32_t place = 0;            ///< PacketPath's: among those that have a lender
   SendCompletions* lender = nullptr;  ///< null: there is room for all
   BatchRing batches;
   /// Of a shared one: whose turn it is when there is room. Others do not overtake.

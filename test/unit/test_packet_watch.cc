@@ -4,7 +4,9 @@
 // once. ThreadSanitizer runs this too.
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <thread>
+#include <vector>
 
 #include "btl_fabric/path/packet_watch.h"
 #include "test/unit/check_main.h"
@@ -109,8 +111,53 @@ START_TEST(a_closed_packet_is_not_posted) {
 }
 END_TEST
 
+/// All links of a process with many peers go at its end, and the progress thread waits for each. Processor time, since
+/// that does not depend on what else runs: looking for each among the others would take many times as long.
+START_TEST(thousands_go_at_once) {
+  constexpr std::size_t kMany = 200'000;
+  PacketWatch watch([] {});
+  std::vector<OpenPacket> packets(kMany);
+  for (OpenPacket& packet : packets) {
+    ck_assert(watch.add(packet));
+  }
+  const std::clock_t start = std::clock();
+  for (OpenPacket& packet : packets) {
+    watch.remove(packet);
+  }
+  ck_assert_int_lt((std::clock() - start) / CLOCKS_PER_SEC, 2);
+}
+END_TEST
+
+/// Whoever else goes, and in whatever order.
+START_TEST(who_stays_is_looked_after) {
+  ibv_context context{};
+  context.ops.post_send = post_send;
+  ibv_qp queue_pair{};
+  queue_pair.context = &context;
+  posted_packets = 0;
+  PacketWatch watch([] {});
+  OpenPacket packets[5];
+  for (OpenPacket& packet : packets) {
+    ck_assert(watch.add(packet));
+    packet.open(&queue_pair, {}, 0);
+    packet.give();
+  }
+  for (const std::size_t goes : {1, 4, 0}) {
+    watch.remove(packets[goes]);
+  }
+  (void)watch.tick();
+  (void)watch.tick();
+  ck_assert_uint_eq(posted_packets, 2);
+  ck_assert(packets[2].close() && packets[3].close());
+  watch.remove(packets[2]);
+  watch.remove(packets[3]);
+  (void)watch.tick();
+}
+END_TEST
+
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("packet_watch", {each_byte_leaves_once, a_closed_packet_is_not_posted});
+  return fabric::test::run_suite("packet_watch", {each_byte_leaves_once, a_closed_packet_is_not_posted,
+                                                  thousands_go_at_once, who_stays_is_looked_after});
 }

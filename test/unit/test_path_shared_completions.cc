@@ -85,6 +85,23 @@ START_TEST(a_link_that_goes_leaves_all) {
 }
 END_TEST
 
+/// Whoever goes first.
+START_TEST(who_stays_gets_what_those_had_that_go) {
+  PathBench bench(kSharing);
+  for (int i = 0; i < 6; ++i) {
+    bench.connect();
+  }
+  for (const std::ptrdiff_t goes : {2, 4, 0, 2}) {
+    bench.links.erase(bench.links.begin() + goes);
+    Link& last = *bench.links.back();
+    (void)send_until_full(bench, *bench.links.front());
+    complete_all(bench, *bench.links.front());  // it keeps what it has borrowed
+    ck_assert_uint_eq(send_until_full(bench, last), last.queues()[0].sends->own + kShared);
+    complete_all(bench, last);
+  }
+}
+END_TEST
+
 START_TEST(operations_wait_for_what_others_have) {
   PathBench bench(kSharing);
   Link& first = bench.connect();
@@ -153,6 +170,7 @@ int main() {
   return run_suite("path_shared_completions", {what_one_does_not_use_another_gets,
                                                who_gets_nothing_goes_on_with_its_own,
                                                a_link_that_goes_leaves_all,
+                                               who_stays_gets_what_those_had_that_go,
                                                operations_wait_for_what_others_have,
                                                {never_more_under_way_than_there_is_room_for, 8}});
 }

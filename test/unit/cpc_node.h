@@ -92,12 +92,14 @@ class Node {
   explicit Node(const Options& options)
       : options_(options),
         queues_(*ReceiveQueues::parse(options.receive_queues)),
-        budget_(options.queue_pairs, static_cast<std::int64_t>(queues_.count())) {
+        budget_(options.queue_pairs, static_cast<std::int64_t>(queues_.count())),
+        device_has_(options.device_has) {
     const std::size_t count = queues_.count();
     auto manager = cpc::ConnectionManager::start(
         options.settings, options.parameters.make(),
-        [options, count](const cpc::PortContext& port, const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
-          if (port.budget != nullptr && port.budget->taken() >= options.device_has) {
+        [this, options, count](const cpc::PortContext& port,
+                               const QueueSubset&) -> Result<std::unique_ptr<cpc::QueuePairs>> {
+          if (port.budget != nullptr && port.budget->taken() >= device_has_) {
             ++fake_counts.refused;
             auto refused = failure("the fake device has no queue pair left");
             refused.value().is_shortage = true;
@@ -128,6 +130,8 @@ class Node {
   ~Node() { stop(); }
 
   void stop() { manager_.reset(); }
+  /// Others who share the device have taken queue pairs, or given them back.
+  void device_has(std::int64_t queue_pairs) { device_has_ = queue_pairs; }
   [[nodiscard]] bool running() const { return manager_ != nullptr; }
   [[nodiscard]] cpc::ConnectionManager& manager() { return *manager_; }
   [[nodiscard]] ProcessName name() const { return options_.settings.self; }
@@ -316,6 +320,7 @@ class Node {
   Options options_;
   ReceiveQueues queues_;
   cpc::QueuePairBudget budget_;
+  std::atomic<std::int64_t> device_has_;
   std::deque<cpc::PortContext> ports_;
   std::unique_ptr<cpc::ConnectionManager> manager_;
   std::map<cpc::ConnectionKey, Seen> seen_;

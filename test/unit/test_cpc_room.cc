@@ -42,18 +42,38 @@ START_TEST(a_budget_keeps_a_part_for_peers) {
   ck_assert(budget.has(10, true) && !budget.has(11, true));
   budget.take(8);
   ck_assert(!budget.has(1, false) && budget.has(2, true));
-  ck_assert(budget.shrink());  // the device has no more
-  ck_assert(!budget.has(1, true));
-  budget.give_back(6);
-  ck_assert(budget.has(4, false) && budget.has(6, true) && !budget.has(7, true));
-  ck_assert(!budget.shrink());  // that would leave nothing to live with
-  budget.give_back(2);
+  budget.give_back(8);
   const cpc::QueuePairBudget enough(10, 2, 10);  // nobody waits for ever
   ck_assert(enough.has(10, false) && !enough.has(11, true));
   const cpc::QueuePairBudget more(100, 2, 95);
   ck_assert(more.has(95, false) && !more.has(96, false) && more.has(100, true));
   ck_assert(!cpc::QueuePairBudget(3, 2).has_limit());  // too few for two connections
   ck_assert(!cpc::QueuePairBudget().has_limit());
+}
+END_TEST
+
+START_TEST(a_refusal_holds_for_a_while) {
+  using std::chrono::milliseconds;
+  const auto start = cpc::QueuePairBudget::Clock::now();
+  cpc::QueuePairBudget budget(20, 2);
+  budget.take(8);
+  ck_assert(budget.has(12, true, start));
+  ck_assert(budget.shrink(start));  // the device has no more
+  ck_assert(!budget.has(1, true, start));
+  budget.give_back(6);
+  ck_assert(budget.has(4, false, start) && budget.has(6, true, start) && !budget.has(7, true, start));
+  ck_assert(!budget.shrink(start));  // that would leave nothing to live with
+  ck_assert(!budget.has(7, true, start + milliseconds(999)));
+  ck_assert(budget.has(18, true, start + milliseconds(1000)) && !budget.has(19, true, start + milliseconds(1000)));
+  ck_assert(!budget.has(5, false, start + milliseconds(29'999)));  // a part is kept for peers of what there is
+  ck_assert(budget.has(16, false, start + milliseconds(30'000)) &&
+            !budget.has(17, false, start + milliseconds(30'000)));
+
+  budget.take(6);
+  ck_assert(budget.shrink(start) && !budget.has(1, true, start));
+  budget.take(2);  // by somebody who has waited for long
+  ck_assert(budget.has(8, false, start) && budget.has(10, true, start) && !budget.has(11, true, start));
+  budget.give_back(10);
 }
 END_TEST
 
@@ -175,6 +195,27 @@ START_TEST(a_device_has_less_than_it_says) {
   run_until({&a, &b, &c, &d}, [&] { return a.room_wanted == 1; });
   close_both(a, c);
   check_connected(d, a);
+}
+END_TEST
+
+/// Others have had the rest of the device for a moment.
+START_TEST(a_device_has_more_again) {
+  Node::Options options = with_room_for(1, 100);
+  options.device_has = 4;
+  Node a(options);
+  Node b(2);
+  Node c(3);
+  Node d(4);
+  Node e(5);
+  const std::initializer_list<Node*> all = {&a, &b, &c, &d, &e};
+  fill(a, b, c);
+  d.connect(a);
+  ck_assert(run_until(all, [&] { return a.room_wanted == 1; }));
+  a.device_has(100);
+  check_connected(d, a);
+  a.connect(e);
+  check_connected(a, e);  // without waiting, and nobody has gone
+  ck_assert_uint_eq(a.times_room_wanted, 2);
 }
 END_TEST
 
@@ -399,8 +440,9 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "cpc_room",
-      {a_budget_keeps_a_part_for_peers, who_finds_no_room_waits, who_has_waited_for_long_takes_more,
-       a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back, a_device_has_less_than_it_says,
-       a_full_device_is_waited_for, a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up,
-       queue_pairs_run_short_between_two_attempts, queue_pairs_run_short_for_a_peer, queue_pairs_stay_short});
+      {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_finds_no_room_waits,
+       who_has_waited_for_long_takes_more, a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back,
+       a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
+       a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up, queue_pairs_run_short_between_two_attempts,
+       queue_pairs_run_short_for_a_peer, queue_pairs_stay_short});
 }

@@ -62,13 +62,16 @@ void Connections::wait_for_room(const ConnectionKey& key, std::unique_ptr<Channe
   }
   place(waiting);
   tell_waiting(key.local_port);
+  if (waiting.waited() >= kPatience) {  // it has been put off, and may be again before the next look
+    serve_waiting(key.local_port);
+  }
 }
 
 /// Where it is found by what it lacks now, or nowhere, if nobody wants it any more.
 void Connections::place(WaitingConnection& waiting) {
   const std::uint16_t port = waiting.key().local_port;
   if (waiting.is_over()) {
-    rooms_[port].erase(waiting.key());
+    rooms_[port].give_up(waiting);
     return;
   }
   const QueueSubset& queues = wanted_queues(*environment_.port(port), waiting.request(), waiting.target());

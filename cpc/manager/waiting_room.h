@@ -28,13 +28,19 @@ struct Need {
   auto operator<=>(const Need&) const = default;
 };
 
+/// Since when one waits.
+struct Turn {
+  std::uint64_t number = 0;  ///< those that came later have larger ones
+  std::chrono::steady_clock::time_point since;
+};
+
 /// One of them. Whoever asks over a channel waits as for a process that computes: its request is neither answered nor refused. If
 /// its channel breaks it asks again.
 class WaitingConnection final : private ChannelHandler {
  public:
-  /// `changed`: keys of those whose channels have broken; outlives it. `number`: of those that are made later it is larger.
-  WaitingConnection(const ConnectionKey& key, std::uint64_t number, std::vector<ConnectionKey>& changed)
-      : key_(key), number_(number), changed_(changed) {}
+  /// `changed`: keys of those whose channels have broken; outlives it.
+  WaitingConnection(const ConnectionKey& key, const Turn& turn, std::vector<ConnectionKey>& changed)
+      : key_(key), turn_(turn), changed_(changed) {}
 
   [[nodiscard]] const ConnectionKey& key() const noexcept { return key_; }
   /// What this process wants; nothing: it does not.
@@ -49,6 +55,7 @@ class WaitingConnection final : private ChannelHandler {
     channel_ = std::move(channel);
     channel_->set_handler(this);
     request_ = std::move(request);
+    is_put_off_ = false;
   }
   [[nodiscard]] bool peer_asks() const noexcept { return channel_ != nullptr; }
   [[nodiscard]] const Message* request() const noexcept { return peer_asks() ? &request_ : nullptr; }
@@ -62,14 +69,17 @@ class WaitingConnection final : private ChannelHandler {
   }
   [[nodiscard]] Message take_request() noexcept { return std::move(request_); }
   [[nodiscard]] std::chrono::milliseconds waited() const noexcept {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - since_);
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - turn_.since);
   }
   [[nodiscard]] bool is_over() const noexcept { return !wish && !peer_asks(); }
 
  private:
   friend class WaitingRoom;
 
-  void on_message(Channel& /*channel*/, Message /*message*/) override { lose_channel(); }  // it goes, or comes back
+  void on_message(Channel& /*channel*/, Message message) override {  // it goes, or comes back
+    is_put_off_ = message.header.type == MessageType::kPause;
+    lose_channel();
+  }
   void on_lost(Channel& /*channel*/, std::string /*reason*/, bool /*confirm_taken*/) override { lose_channel(); }
   void lose_channel() {
     channel_.reset();
@@ -77,12 +87,12 @@ class WaitingConnection final : private ChannelHandler {
   }
 
   const ConnectionKey key_;
-  const std::uint64_t number_;
+  const Turn turn_;
   std::vector<ConnectionKey>& changed_;
   Need need_;  ///< WaitingRoom's: by which it is found
   std::unique_ptr<Channel> channel_;
   Message request_;
-  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  bool is_put_off_ = false;  ///< the peer has been told to come back later
 };
 
 /// Those of a port. There may be thousands, so each is found by what it needs, and nobody looks at all of them.
@@ -98,7 +108,7 @@ class WaitingRoom {
   [[nodiscard]] WaitingConnection& at(const ConnectionKey& key) {
     std::unique_ptr<WaitingConnection>& found = waiting_[key];
     if (found == nullptr) {
-      found = std::make_unique<WaitingConnection>(key, ++newest_, changed_);
+      found = std::make_unique<WaitingConnection>(key, turn_of(key), changed_);
     }
     return *found;
   }
@@ -109,7 +119,7 @@ class WaitingRoom {
   /// It lacks this from now on.
   void place(WaitingConnection& waiting, const Need& need) {
     leave_line(waiting);
-    lines_[need].emplace(waiting.number_, &waiting);
+    lines_[need].emplace(waiting.turn_.number, &waiting);
     waiting.need_ = need;
   }
   void erase(const ConnectionKey& key) noexcept {
@@ -117,6 +127,14 @@ class WaitingRoom {
       leave_line(*found->second);
       waiting_.erase(found);
     }
+  }
+  /// Nobody wants it any more. A peer that has only been put off, since others want to be heard, is to find its turn
+  /// again. Else where many ask none of them would ever have waited for long.
+  void give_up(const WaitingConnection& waiting) {
+    if (waiting.is_put_off_) {
+      put_off_[waiting.key_] = {waiting.turn_, std::chrono::steady_clock::now()};
+    }
+    erase(waiting.key_);
   }
   /// It waits no more. There is one.
   [[nodiscard]] std::unique_ptr<WaitingConnection> take(const ConnectionKey& key) noexcept {
@@ -133,7 +151,7 @@ class WaitingRoom {
     WaitingConnection* oldest = nullptr;
     for (const auto& [need, line] : lines_) {
       const bool is_wanted = !line.empty() && std::find(but.begin(), but.end(), need) == but.end();
-      if (is_wanted && (oldest == nullptr || line.begin()->first < oldest->number_)) {
+      if (is_wanted && (oldest == nullptr || line.begin()->first < oldest->turn_.number)) {
         oldest = line.begin()->second;
       }
     }
@@ -145,9 +163,27 @@ class WaitingRoom {
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
 
  private:
+  /// Longer than a peer stays away, which is 8 s at most.
+  static constexpr std::chrono::seconds kKeepsTurn{15};
+  struct PutOff {
+    Turn turn;
+    std::chrono::steady_clock::time_point when;
+  };
+
+  Turn turn_of(const ConnectionKey& key) {
+    const auto now = std::chrono::steady_clock::now();
+    if (const auto found = put_off_.find(key); found != put_off_.end()) {
+      const PutOff last = found->second;
+      put_off_.erase(found);
+      if (now - last.when < kKeepsTurn) {
+        return last.turn;
+      }
+    }
+    return {++newest_, now};
+  }
   void leave_line(const WaitingConnection& waiting) noexcept {
     if (const auto line = lines_.find(waiting.need_); line != lines_.end()) {
-      line->second.erase(waiting.number_);
+      line->second.erase(waiting.turn_.number);
     }
   }
 
@@ -155,6 +191,7 @@ class WaitingRoom {
   std::unordered_map<ConnectionKey, std::unique_ptr<WaitingConnection>> waiting_;
   /// By number: who came first has the smallest. There is one line for each size of a connection, and each kind.
   std::map<Need, std::map<std::uint64_t, WaitingConnection*>> lines_;
+  std::unordered_map<ConnectionKey, PutOff> put_off_;
   std::uint64_t newest_ = 0;
 };
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Connections for which there are no queue pairs wait until others have gone. Each has two here.
+#include "cpc/manager/waiting_room.h"
+#include "cpc/oob/oob.h"
+}
+END_TEST
+
 #include <functional>
 
 #include "cpc/core/connection.h"
@@ -74,6 +79,55 @@ START_TEST(a_refusal_holds_for_a_while) {
   budget.take(2);  // by somebody who has waited for long
   ck_assert(budget.has(8, false, start) && budget.has(10, true, start) && !budget.has(11, true, start));
   budget.give_back(10);
+}
+END_TEST
+
+/// That of a peer, which comes and goes.
+class PeerChannel final : public cpc::Channel {
+ public:
+  void pause() {
+    cpc::Message message;
+    message.header.type = cpc::MessageType::kPause;
+    handler_->on_message(*this, std::move(message));
+  }
+  void lose() { handler_->on_lost(*this, "it has gone", false); }
+
+ private:
+  const cpc::CpcTraits& cpc() const noexcept override { return cpc::kOob; }
+  bool opened_by_us() const noexcept override { return false; }
+  void send(cpc::Message /*message*/) override {}
+  Status connect(cpc::QueuePairs& /*queue_pairs*/, const cpc::Message& /*from_peer*/) override { return {}; }
+};
+
+/// A peer asks.
+PeerChannel& ask(cpc::WaitingRoom& room, const cpc::ConnectionKey& key) {
+  auto channel = std::make_unique<PeerChannel>();
+  PeerChannel& made = *channel;
+  cpc::WaitingConnection& waiting = room.at(key);
+  waiting.ask(std::move(channel), {});
+  room.place(waiting, {2, true});
+  return made;
+}
+
+START_TEST(who_is_put_off_keeps_its_turn) {
+  constexpr std::chrono::milliseconds kWhile{5};
+  const cpc::ConnectionKey first{{7, 1}, 0, 0, cpc::Direction::kBoth};
+  const cpc::ConnectionKey second{{7, 2}, 0, 0, cpc::Direction::kBoth};
+  cpc::WaitingRoom room;
+  PeerChannel& channel = ask(room, first);
+  std::this_thread::sleep_for(kWhile);
+  channel.pause();
+  ck_assert(room.take_changed() == std::vector{first});
+  room.give_up(*room.find(first));
+  ck_assert(room.empty() && room.oldest({}) == nullptr);
+  ask(room, second);
+  PeerChannel& again = ask(room, first);
+  ck_assert(room.find(first)->waited() >= kWhile && room.oldest({}) == room.find(first));
+  again.lose();  // it has its own reason
+  room.give_up(*room.find(first));
+  ask(room, first);
+  ck_assert_ptr_eq(room.oldest({}), room.find(second));
+  ck_assert_uint_eq(room.count(), 2);
 }
 END_TEST
 
@@ -440,9 +494,9 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "cpc_room",
-      {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_finds_no_room_waits,
-       who_has_waited_for_long_takes_more, a_request_waits_too, two_that_wait_for_each_other, a_wish_is_taken_back,
-       a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
+      {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_is_put_off_keeps_its_turn,
+       who_finds_no_room_waits, who_has_waited_for_long_takes_more, a_request_waits_too, two_that_wait_for_each_other,
+       a_wish_is_taken_back, a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
        a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up, queue_pairs_run_short_between_two_attempts,
        queue_pairs_run_short_for_a_peer, queue_pairs_stay_short});
 }

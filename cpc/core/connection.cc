@@ -24,7 +24,7 @@ Connection::Connection(const ConnectionKey& key, LinkNumber link, const Connecti
 // ---- What happens
 
 void Connection::connect(PeerTarget target) {
-  wanted_ = true;
+  wanted_ = state_ != State::kConfirming && state_ != State::kConnected;
   if (!target_) {
     target_ = std::move(target);
   }

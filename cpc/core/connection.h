@@ -140,7 +140,7 @@ class Connection final : private ChannelHandler {
   RefuseReason refuse_reason_ = RefuseReason::kFailed;
 
   std::optional<PeerTarget> target_;  ///< from Connect
-  bool wanted_ = false;               ///< it has not been withdrawn
+  bool wanted_ = false;               ///< it has neither been withdrawn nor come true
   bool exchanges_ = false;            ///< the CPC exchanges CTS
   bool opened_by_us_ = false;         ///< the channel that the queue pairs were connected over
   std::uint32_t cts_ = 0;             ///< what CTS over them carries; 0 before they are connected

@@ -309,6 +309,7 @@ void Connection::tell_connected() {
     upcall.xrc = {queue_pairs_->handles().front(), share_->serial(), incoming_->xrc.srqs, incarnation_};
   }
   environment_.say(std::move(upcall));
+  wanted_ = false;  // if there was memory to say so
 }
 
 void Connection::tell_linked() {
@@ -316,6 +317,7 @@ void Connection::tell_linked() {
   forgive();
   environment_.say(Linked{key_, link_, queue_pairs_->handles(), remote_ends_, queue_pairs_->handshake(),
                           opened_by_us_ || !is_iwarp, cts_});
+  wanted_ = false;
 }
 
 void Connection::destroy_queue_pairs() {

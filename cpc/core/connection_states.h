@@ -108,7 +108,7 @@ struct Guards {
   bool time_left = false;     ///< Another attempt may be made.
   bool channel_up = false;    ///< We have a channel.
   bool exchanges = false;     ///< The CPC leaves it to a CTS exchange to tell that receives are posted.
-  bool wanted = false;        ///< The main thread has said Connect.
+  bool wanted = false;        ///< The main thread has said Connect, and waits for what comes of it.
   bool outgoing = false;      ///< Messages go one way only, from us, over a shared sender to a shared target (xoob).
   bool incoming = false;      ///< The same, from the peer.
   bool names_target = false;  ///< Outgoing: our REQUEST named the target that the sender is connected to.

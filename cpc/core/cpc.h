@@ -197,7 +197,7 @@ struct Failed {
   LinkNumber link = 0;
   std::string reason;          ///< for a user: what happened, where
   std::string history;         ///< the last transitions, oldest first: "Closed -ConnectWanted-> Posting, ..."
-  bool was_wanted = false;     ///< a Connect was for it; otherwise one that has crossed this is answered by a newer one
+  bool was_wanted = false;     ///< a Connect awaits it; otherwise one that has crossed this is answered by a newer one
   bool is_final = false;       ///< another Connect is of no use: the peer has ended, or will have no connection
   bool has_no_device = false;  ///< the peer's device is gone, or ours
 };

@@ -82,7 +82,8 @@ void Connections::on(Close& command) {
     lane.next.reset();
   }
   WaitingConnection* const waiting = find_waiting(command.key);
-  const bool waits = waiting != nullptr && waiting->wish && waiting->wish->link == command.link;
+  // It may have been handed on by the connection that is closed now, to one that the main thread does not know of.
+  const bool waits = waiting != nullptr && waiting->wish && lane.wanted <= command.link;
   if (waits) {
     waiting->wish.reset();
     place(*waiting);

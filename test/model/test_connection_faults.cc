@@ -130,7 +130,7 @@ START_TEST(older_incarnations_taken_for_newer) {
     guards.newer = guards.newer || guards.older;
     guards.older = false;
   });
-  expect_fault_of("older incarnations are taken for newer ones", closing_between({2, 1}, 2), "waits for a limit");
+  expect_fault_of("older incarnations are taken for newer ones", closing_between({2, 1}, 2), "cannot be reached");
 }
 END_TEST
 

@@ -70,6 +70,29 @@ START_TEST(wanted_while_the_last_one_is_open) {
 }
 END_TEST
 
+/// What has been wanted, and has come about, is over with that: what the peer makes in its place, and gives up, is not made again.
+START_TEST(a_wish_comes_true_once) {
+  {
+    Node a(1);
+    Node b(2);
+    a.connect(b);
+    check_connected(a, b);
+    b.close(b.key_to(a), "done");
+    check_gone({&a, &b}, b, b.key_to(a));
+    a.posts = false;
+    b.connect(a);
+    ck_assert(run_until({&a, &b}, [&] { return a.seen(a.key_to(b)).fate == Fate::kAsked; }));
+    b.close(b.key_to(a), "changed its mind");
+    check_gone({&a, &b}, a, a.key_to(b));
+    a.posts = true;
+    test::run_for({&a, &b}, 300);
+    ck_assert(b.is_gone(b.key_to(a)) && a.is_gone(a.key_to(b)));
+    ck_assert_int_eq(fake_counts.made.load(), 4);
+  }
+  ck_assert_int_eq(fake_counts.made.load(), fake_counts.destroyed.load());
+}
+END_TEST
+
 /// Nobody waits for the old connection to be gone.
 START_TEST(connected_while_the_last_one_is_taken_down) {
   Node a(1);
@@ -249,9 +272,9 @@ int main() {
   using namespace fabric;
   return test::run_suite(
       "cpc_again",
-      {closed_on_one_side, wanted_while_the_last_one_is_open, connected_while_the_last_one_is_taken_down,
-       close_crosses_connect, the_peer_takes_it_later, retries_count_time, a_peer_that_waits_for_its_turn_is_not_dead,
-       a_peer_that_lets_others_go_first_does_not_come_back, who_wants_it_does_not_wait_for_the_peer,
-       x_queues_closed_on_one_side},
+      {closed_on_one_side, wanted_while_the_last_one_is_open, a_wish_comes_true_once,
+       connected_while_the_last_one_is_taken_down, close_crosses_connect, the_peer_takes_it_later, retries_count_time,
+       a_peer_that_waits_for_its_turn_is_not_dead, a_peer_that_lets_others_go_first_does_not_come_back,
+       who_wants_it_does_not_wait_for_the_peer, x_queues_closed_on_one_side},
       200);
 }

@@ -236,6 +236,31 @@ START_TEST(a_wish_is_taken_back) {
 }
 END_TEST
 
+/// The same of one that a connection which is over has handed on: of what waits now the main thread knows nothing.
+START_TEST(a_wish_that_was_handed_on_is_taken_back) {
+  Node a(with_room_for(1, 2));
+  Node b(2);
+  Node c(3);
+  a.posts = false;
+  a.connect(b);
+  ck_assert(run_until({&a, &b, &c}, [&] { return a.seen(a.key_to(b)).fate == Fate::kAsked; }));
+  c.connect(a);
+  ck_assert(run_until({&a, &b, &c}, [&] { return a.seen(a.key_to(c)).fate == Fate::kAsked; }));
+  b.connect(a);  // which is wanted by both then
+  ck_assert(run_until({&a, &b, &c}, [&] { return b.seen(b.key_to(a)).fate == Fate::kPosted; }));
+  run_for({&a, &b, &c}, 200);
+  b.close(b.key_to(a), "not yet");
+  run_for({&b, &c}, 200);  // while a computes it begins anew, and waits
+  a.close(a.key_to(b), "not any more");
+  a.posts = true;
+  check_connected(c, a);
+  ck_assert(run_until({&a, &b, &c}, [&] { return a.is_gone(a.key_to(b)) && b.is_gone(b.key_to(a)); }));
+  run_for({&a, &b, &c}, 500);
+  ck_assert(a.is_gone(a.key_to(b)) && b.is_gone(b.key_to(a)));
+  ck_assert_uint_eq(a.room_wanted, 0);
+}
+END_TEST
+
 /// The device has fewer than this process's part, since others have more.
 START_TEST(a_device_has_less_than_it_says) {
   Node::Options options = with_room_for(1, 100);
@@ -496,7 +521,8 @@ int main() {
       "cpc_room",
       {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_is_put_off_keeps_its_turn,
        who_finds_no_room_waits, who_has_waited_for_long_takes_more, a_request_waits_too, two_that_wait_for_each_other,
-       a_wish_is_taken_back, a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
-       a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up, queue_pairs_run_short_between_two_attempts,
-       queue_pairs_run_short_for_a_peer, queue_pairs_stay_short});
+       a_wish_is_taken_back, a_wish_that_was_handed_on_is_taken_back, a_device_has_less_than_it_says,
+       a_device_has_more_again, a_full_device_is_waited_for, a_full_device_is_not_asked_for_all,
+       who_is_not_the_first_gives_up, queue_pairs_run_short_between_two_attempts, queue_pairs_run_short_for_a_peer,
+       queue_pairs_stay_short});
 }

@@ -366,7 +366,8 @@ inline constexpr std::array kParamTable = {
             "connection outlives a break that nobody notices")),
     time_param(TimeUnit::kMilliseconds,
                number_param("handshake_timeout", &Params::handshake_timeout, 60000, 1, kNoLimit, 5,
-                            "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds")),
+                            "Wait for a peer that broke off in the middle of the set-up to come back, milliseconds; "
+                            "three times as long for one that only lets others go first")),
     or_words(number_param(
                  "dump_signal", &Params::dump_signal, 0, 0, 64, 7,
                  "Signal on which a process that is inside MPI says what its connections wait for: USR1 or USR2, which "

@@ -284,7 +284,7 @@ inline constexpr std::array kParamTable = {
     number_param(
         "free_list_max", &Params::free_list_max, 1024, 0, kNoLimit, 6,
         "Most send buffers of each size; 0 sets no limit. More messages wait in Open MPI, with less memory. What the "
-        "component itself has to say has others"),
+        "component itself has to say, and acknowledgements, have others"),
     number_param("free_list_inc", &Params::free_list_inc, 32, 1, kNoLimit, 6, "Message buffers made when they run out"),
     number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
                  "Partition key, without regard to the membership bit; 0 uses the first of the port's table"),

@@ -138,10 +138,14 @@ size_t largest_message(const mca_btl_base_endpoint_t* endpoint) noexcept {
 }
 
 /// ob1's ACKs, PUTs and FINs. It sends these while it is told of a message or of an end. For want of a buffer it keeps them, and may
-/// never look at them again; and Open MPI 5.0 forgets how long an ACK is (MCA_PML_OB1_ADD_ACK_TO_PENDING).
-constexpr std::uint32_t kOfControl = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+/// never look at them again; and Open MPI 5.0 forgets how long an ACK is (MCA_PML_OB1_ADD_ACK_TO_PENDING). Nothing else has these flags,
+/// and of what has those of FINs nothing is as short.
 bool is_control(std::size_t size, std::uint32_t flags) noexcept {
-  return size <= PacketPath::kMostControl && (flags & kOfControl) == kOfControl;
+  constexpr std::uint32_t kOfAcks = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+  constexpr std::uint32_t kOfFins = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_FLAGS_SIGNAL;
+  constexpr std::size_t kFin = 24;  // bytes: mca_pml_ob1_fin_hdr_t
+  return (size <= PacketPath::kMostControl && (flags & kOfAcks) == kOfAcks) ||
+         (size <= kFin && (flags & kOfFins) == kOfFins);
 }
 
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
@@ -284,9 +288,7 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, opal_co
     return OPAL_SUCCESS;
   }
   if (descriptor != nullptr) {
-    // What has no data is a FIN.
-    *descriptor =
-        alloc(btl, endpoint, order, header_size + payload_size, convertor == nullptr ? flags | kOfControl : flags);
+    *descriptor = alloc(btl, endpoint, order, header_size + payload_size, flags);
   }
   return OPAL_ERR_RESOURCE_BUSY;
 }

@@ -159,8 +159,8 @@ int Component::progress_everything() noexcept {
 
 int Component::progress_all() noexcept {
   const unsigned contexts = locks_->contexts();
-  // Whoever handles upcalls needs every lock: threads that all make progress would seldom leave it one. But who has one is in a callback,
-  // and may wait for what comes in here.
+  // Whoever handles upcalls needs every lock: threads that all make progress would seldom leave it one. But a thread
+  // that holds one is in a callback, and may wait for what comes in here.
   if (upcalls_are_handled_.load(std::memory_order_relaxed) && !locks_->holds_any()) [[unlikely]] {
     return 0;
   }

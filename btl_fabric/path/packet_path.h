@@ -79,9 +79,10 @@ struct PathQueues {
   std::vector<std::unique_ptr<SharedQueue>> shared_queues;  ///< null for P queues
 };
 
-/// Buffers for what the component itself has to say, without a limit: messages may hold all of theirs while they wait for just that, a
-/// credit or the answer to who wants to give a link up. An upper layer's control messages take them too, when others are out. They are made when they are used, unless credits need them. The error says
-/// that no memory can be registered.
+/// Buffers for what the component itself has to say, without a limit: messages may hold all of theirs while they wait for
+/// just that, a credit or the answer to who wants to give a link up. An upper layer's control messages take them too, when
+/// others are out. They are made when they are used, unless credits need them. The error says that no memory can be
+/// registered.
 [[nodiscard]] Result<std::unique_ptr<FragmentPool>> make_own_pool(const BufferSource& source,
                                                                   const ReceiveQueues& queues,
                                                                   std::uint32_t max_inline);
@@ -169,7 +170,7 @@ class PacketPath {
   friend class SharedSendQueue;
 
   // For links
-  /// A buffer for one of the component's own short messages on a queue; null: there is no memory. Goes back by put_back().
+  /// A buffer for a message on a queue, one of the component's own or as short as these; null: there is no memory. Goes back by put_back().
   [[nodiscard]] Fragment* get_own(std::size_t queue) noexcept {
     Fragment* const own = queues_.own_pool->get();
     if (own == nullptr) {

@@ -16,10 +16,14 @@ constexpr std::chrono::microseconds kRound{200};
 /// thousands of them that is a few percent. What a look has taken would say it more exactly, but also how long others
 /// had the processor.
 constexpr std::chrono::microseconds kRoundOfEach{2};
-/// Rounds after which others are asked too: a process that computes answers nothing. The more are silent, the longer it takes until
-/// the next one is asked, for what is sent to those has to wait.
-constexpr std::uint64_t kPatience = 10;
+/// After so long others are asked too: a process that computes answers nothing. The more are silent, the longer it takes until the
+/// next one is asked, for what is sent to those has to wait.
+constexpr std::chrono::microseconds kPatience{2000};
 constexpr std::size_t kMostDoublings = 10;
+
+std::chrono::microseconds round_of(std::size_t endpoints) noexcept {
+  return std::max(kRound, kRoundOfEach * static_cast<std::int64_t>(endpoints));
+}
 
 }  // namespace
 
@@ -49,12 +53,13 @@ std::size_t Endpoints::links_going(const Resting& seen) const noexcept {
   for (const EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
     ++count;
   }
-  const auto asked_within = [&seen](std::uint64_t rounds) {
+  const auto asked_within = [&seen](std::chrono::microseconds time) {
+    const auto rounds = static_cast<std::uint64_t>(std::max<std::int64_t>(time / round_of(seen.endpoints), 1));
     return static_cast<std::size_t>(
         std::count_if(seen.asked.begin(), seen.asked.end(), [rounds](std::uint64_t age) { return age < rounds; }));
   };
   const std::size_t silent = seen.asked.size() - asked_within(kPatience);
-  return count + asked_within(kPatience << std::min(silent / links_wanted_, kMostDoublings));
+  return count + asked_within(kPatience * (1 << std::min(silent / links_wanted_, kMostDoublings)));
 }
 
 /// Once in a while, since it looks at all of them.
@@ -68,8 +73,7 @@ void Endpoints::make_room() {
   if (going < links_wanted_) {
     let_rest(seen.idle, links_wanted_ - going);
   }
-  next_round_ =
-      std::chrono::steady_clock::now() + std::max(kRound, kRoundOfEach * static_cast<std::int64_t>(seen.endpoints));
+  next_round_ = std::chrono::steady_clock::now() + round_of(seen.endpoints);
 }
 
 /// Those that have been idle for longest, `most` at most.

@@ -246,6 +246,9 @@ Connection* Connections::find(const ConnectionKey& key, LinkNumber link) noexcep
 
 /// A number that is taken already is replaced by the next one.
 Connection& Connections::make(Lane& lane, const ConnectionKey& key, LinkNumber link) {
+  if (const auto room = rooms_.find(key.local_port); room != rooms_.end()) {
+    room->second.forget_turn(key);
+  }
   lane.newest = std::max(lane.newest + 1, link);
   lane.current = std::make_unique<Connection>(key, lane.newest, environment_, lane.incarnations,
                                               static_cast<ConnectionOwner&>(*this));

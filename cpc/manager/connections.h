@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -96,6 +97,7 @@ class Connections final : private ConnectionOwner {
   const ConnectionEnvironment& environment_;
   std::unordered_map<ConnectionKey, Lane> lanes_;
   std::unordered_map<std::uint16_t, WaitingRoom> rooms_;  ///< by port
+  std::map<const ibv_context*, std::size_t> told_;        ///< how many wait for each device, as the main thread knows
   std::optional<Timer> patience_;                         ///< runs while some wait
 };
 

@@ -85,12 +85,12 @@ WaitingConnection* Connections::find_waiting(const ConnectionKey& key) noexcept 
 
 /// Queue pairs that go with a connection through another port of the device do as well.
 void Connections::tell_waiting(std::uint16_t port) {
-  const auto device_of = [this](std::uint16_t index) { return environment_.port(index)->device; };
+  const ibv_context* const device = environment_.port(port)->device;
   std::size_t count = 0;
   for (const auto& [other, room] : rooms_) {
-    count += device_of(other) == device_of(port) ? room.count() : 0;
+    count += environment_.port(other)->device == device ? room.count() : 0;
   }
-  if (std::exchange(rooms_[port].told, count) != count) {
+  if (std::exchange(told_[device], count) != count) {
     environment_.say(RoomWanted{port, count});
   }
   if (!patience_) {
@@ -133,7 +133,7 @@ void Connections::begin(WaitingConnection& waiting, std::unique_ptr<QueuePairs> 
 /// device for each need.
 void Connections::serve_waiting(std::uint16_t port) {
   const auto found = rooms_.find(port);
-  if (found == rooms_.end() || (found->second.empty() && found->second.told == 0)) {
+  if (found == rooms_.end()) {
     return;
   }
   WaitingRoom& room = found->second;
@@ -144,6 +144,10 @@ void Connections::serve_waiting(std::uint16_t port) {
   }
   std::vector<Need> unmet;
   while (WaitingConnection* const waiting = room.oldest(unmet)) {
+    if (waiting->is_over()) {
+      room.give_up(*waiting);
+      continue;
+    }
     auto prepared = prepare(waiting->key(), waiting->request(), waiting->target(), waiting->waited());
     if (prepared) {
       begin(*room.take(waiting->key()), std::move(*prepared));

@@ -82,8 +82,8 @@ class WaitingConnection final : private ChannelHandler {
   }
   void on_lost(Channel& /*channel*/, std::string /*reason*/, bool /*confirm_taken*/) override { lose_channel(); }
   void lose_channel() {
-    channel_.reset();
     changed_.push_back(key_);
+    channel_.reset();
   }
 
   const ConnectionKey key_;
@@ -102,8 +102,6 @@ class WaitingRoom {
   WaitingRoom(const WaitingRoom&) = delete;
   WaitingRoom& operator=(const WaitingRoom&) = delete;
 
-  std::size_t told = 0;  ///< how many wait, as the main thread knows
-
   /// The one with this key, made if there is none. It is served when place() has been called.
   [[nodiscard]] WaitingConnection& at(const ConnectionKey& key) {
     std::unique_ptr<WaitingConnection>& found = waiting_[key];
@@ -118,9 +116,10 @@ class WaitingRoom {
   }
   /// It lacks this from now on.
   void place(WaitingConnection& waiting, const Need& need) {
-    leave_line(waiting);
-    lines_[need].emplace(waiting.turn_.number, &waiting);
-    waiting.need_ = need;
+    if (lines_[need].emplace(waiting.turn_.number, &waiting).second) {
+      leave_line(waiting);
+      waiting.need_ = need;
+    }
   }
   void erase(const ConnectionKey& key) noexcept {
     if (const auto found = waiting_.find(key); found != waiting_.end()) {
@@ -136,6 +135,8 @@ class WaitingRoom {
     }
     erase(waiting.key_);
   }
+  /// It is connected now: if it ever waits again, it comes last.
+  void forget_turn(const ConnectionKey& key) noexcept { put_off_.erase(key); }
   /// It waits no more. There is one.
   [[nodiscard]] std::unique_ptr<WaitingConnection> take(const ConnectionKey& key) noexcept {
     const auto found = waiting_.find(key);
@@ -163,7 +164,7 @@ class WaitingRoom {
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
 
  private:
-  /// Longer than a peer stays away, which is 8 s at most.
+  /// Longer than most peers stay away: 8 s, and until it is their turn.
   static constexpr std::chrono::seconds kKeepsTurn{15};
   struct PutOff {
     Turn turn;

@@ -46,9 +46,10 @@ class QueuePairBudget {
     }
     return !has_limit() || taken_ + count <= granted_ - (peer_asks ? 0 : kept_);
   }
-  /// Queue pairs are made. More than has() says is no error: others may have asked in between.
-  void take(std::int64_t count) noexcept {
-    taken_ += count;
+  /// Queue pairs are to be made. More than has() says is no error: others may have asked in between.
+  void take(std::int64_t count) noexcept { taken_ += count; }
+  /// The device has made all that are taken.
+  void made() noexcept {
     if (refused_ && taken_ > refused_->left) {
       refused_.reset();
     }

@@ -128,6 +128,9 @@ Status RcQueuePairs::make() {
     ends_.push_back({made->queue_pair->qp_num & 0xffffff, random_bits() & 0xffffff});
     queue_pairs_.push_back(std::move(*made));
   }
+  if (port_.budget != nullptr) {
+    port_.budget->made();
+  }
   return {};
 }
 

@@ -54,6 +54,7 @@ class FakeQueuePairs final : public cpc::QueuePairs {
       : connect_fails_(connect_fails), budget_(budget) {
     if (budget_ != nullptr) {
       budget_->take(static_cast<std::int64_t>(count));
+      budget_->made();
     }
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t number = fake_counts.next_number++;

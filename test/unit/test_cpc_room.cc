@@ -68,7 +68,11 @@ START_TEST(a_refusal_holds_for_a_while) {
 
   budget.take(6);
   ck_assert(budget.shrink(start) && !budget.has(1, true, start));
+  budget.take(2);  // which the device refuses once more
+  budget.give_back(2);
+  ck_assert(!budget.has(1, true, start));
   budget.take(2);  // by somebody who has waited for long
+  budget.made();
   ck_assert(budget.has(8, false, start) && budget.has(10, true, start) && !budget.has(11, true, start));
   budget.give_back(10);
 }
@@ -333,6 +337,40 @@ START_TEST(a_full_device_is_not_asked_for_all) {
 }
 END_TEST
 
+/// The number is that of the device, whichever port's queue pairs come and go.
+START_TEST(those_of_all_ports_are_counted) {
+  Node::Options options = with_room_for(1, 2);
+  options.ports = 2;
+  Node a(options);
+  std::vector<std::unique_ptr<Node>> peers;
+  for (std::uint32_t rank = 2; rank < 8; ++rank) {
+    Node::Options its = Node::options(rank);
+    its.ports = 2;
+    peers.push_back(std::make_unique<Node>(its));
+  }
+  const auto wanted = [&](std::size_t count) {
+    std::vector<Node*> all{&a};
+    for (const auto& peer : peers) {
+      all.push_back(peer.get());
+    }
+    ck_assert(test::run_all_until(all, [&] { return a.room_wanted == count; }));
+  };
+  fill(a, *peers[0], *peers[1]);
+  a.connect(*peers[2], 0);
+  wanted(1);
+  a.connect(*peers[3], 1);
+  wanted(2);
+  close_both(a, *peers[0]);
+  wanted(1);
+  close_both(a, *peers[1]);
+  wanted(0);
+  a.connect(*peers[4], 0);
+  wanted(1);
+  a.connect(*peers[5], 1);
+  wanted(2);
+}
+END_TEST
+
 /// It is counted no more when its channel has broken, though those before it wait on.
 START_TEST(who_is_not_the_first_gives_up) {
   Node a(with_room_for(1, 2));
@@ -359,10 +397,10 @@ END_TEST
 
 int main() {
   using namespace fabric;
-  return test::run_suite("cpc_room",
-                         {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_is_put_off_keeps_its_turn,
-                          who_finds_no_room_waits, who_has_waited_for_long_takes_more, a_request_waits_too,
-                          two_that_wait_for_each_other, a_wish_is_taken_back, a_wish_that_was_handed_on_is_taken_back,
-                          a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
-                          a_full_device_is_not_asked_for_all, who_is_not_the_first_gives_up});
+  return test::run_suite(
+      "cpc_room", {a_budget_keeps_a_part_for_peers, a_refusal_holds_for_a_while, who_is_put_off_keeps_its_turn,
+                   who_finds_no_room_waits, who_has_waited_for_long_takes_more, a_request_waits_too,
+                   two_that_wait_for_each_other, a_wish_is_taken_back, a_wish_that_was_handed_on_is_taken_back,
+                   a_device_has_less_than_it_says, a_device_has_more_again, a_full_device_is_waited_for,
+                   a_full_device_is_not_asked_for_all, those_of_all_ports_are_counted, who_is_not_the_first_gives_up});
 }

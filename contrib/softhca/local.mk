@@ -167,7 +167,7 @@ $(softhca_drop_in): contrib/softhca/libsofthca.la contrib/softhca/exports.map
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && case $@ in *ibverbs*) prefix=IBVERBS_ ;; *) prefix=RDMACM_ ;; esac && \
 	  $(softhca_versions) >$@.map && \
 	  $(CC) -shared -nostdlib -Wl,-soname,$(@F) -Wl,--version-script=$@.map -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-as-needed -Wl,-z,noexecstack \
-	    contrib/softhca/.libs/libsofthca.so -o $@
+	    contrib/softhca/.libs/libsofthca.so -lc -o $@
 CLEANFILES = $(softhca_drop_in) $(softhca_drop_in:=.map)
 
 bin_PROGRAMS = contrib/softhca/softhca-ctl

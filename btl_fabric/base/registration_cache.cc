@@ -162,7 +162,8 @@ mca_btl_base_registration_handle_t* RegistrationCache::hold_handle(void* base, s
   return can_wait ? &unregistered_handle : nullptr;
 }
 
-/// If this device is gone: the handle of another one, which then takes what is asked of this one.
+/// The handle of this device for memory that is registered with all of them. If it is gone, that of another one, which then takes what
+/// is asked of this one.
 mca_btl_base_registration_handle_t* RegistrationCache::hold_with_all(void* base, std::size_t size,
                                                                      std::int32_t access) const noexcept {
   Registration* const registration = shared_->hold(base, size, access);

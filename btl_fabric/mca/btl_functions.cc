@@ -144,8 +144,7 @@ bool is_control(std::size_t size, std::uint32_t flags) noexcept {
   constexpr std::uint32_t kOfAcks = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
   constexpr std::uint32_t kOfFins = MCA_BTL_DES_FLAGS_PRIORITY | MCA_BTL_DES_FLAGS_SIGNAL;
   constexpr std::size_t kFin = 24;  // bytes: mca_pml_ob1_fin_hdr_t
-  return (size <= PacketPath::kMostControl && (flags & kOfAcks) == kOfAcks) ||
-         (size <= kFin && (flags & kOfFins) == kOfFins);
+  return (size <= kMostControl && (flags & kOfAcks) == kOfAcks) || (size <= kFin && (flags & kOfFins) == kOfFins);
 }
 
 /// A send buffer for `size` bytes, or null. It can be sent in any context; those of the thread's come first.
@@ -155,10 +154,13 @@ Fragment* allocate(Module& module, std::uint8_t order, size_t size, std::uint32_
   if (queue == path.receive_queues().count()) [[unlikely]] {
     return nullptr;
   }
-  Fragment* fragment = path.get_send(queue, is_control(size, flags));
+  Fragment* fragment = path.get_send(queue);
   if (fragment == nullptr) [[unlikely]] {
-    count_missing_buffer(path.counters(), queue);
-    return nullptr;
+    fragment = is_control(size, flags) ? get_unlimited(path.queues(), queue) : nullptr;
+    if (fragment == nullptr) {
+      count_missing_buffer(path.counters(), queue);
+      return nullptr;
+    }
   }
   fragment->order = order;
   fragment->segments[0].seg_len = size;

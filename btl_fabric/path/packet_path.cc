@@ -13,8 +13,8 @@ namespace fabric {
 
 constexpr int kOwnBuffers = 16;
 /// The longest of the messages that take such a buffer.
-constexpr std::size_t kLongestOwn = std::max({counts_size(kMaxQueues + 1) + CountsOfOneWay::kSize, AtomicReply::kSize,
-                                              RingOffer::kSize, PacketPath::kMostControl});
+constexpr std::size_t kLongestOwn =
+    std::max({counts_size(kMaxQueues + 1) + CountsOfOneWay::kSize, AtomicReply::kSize, RingOffer::kSize, kMostControl});
 
 Result<std::unique_ptr<FragmentPool>> make_own_pool(const BufferSource& source, const ReceiveQueues& queues,
                                                     std::uint32_t max_inline) {

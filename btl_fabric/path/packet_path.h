@@ -87,6 +87,17 @@ struct PathQueues {
                                                                   const ReceiveQueues& queues,
                                                                   std::uint32_t max_inline);
 
+/// One of those, for a message on a queue; of the upper layer's, for at most kMostControl bytes. Null: there is no memory. Goes back by
+/// put_back().
+[[nodiscard]] inline Fragment* get_unlimited(PathQueues& queues, std::size_t queue) noexcept {
+  Fragment* const own = queues.own_pool->get();
+  if (own != nullptr) {
+    own->queue = static_cast<std::uint8_t>(queue);
+  }
+  return own;
+}
+inline constexpr std::size_t kMostControl = 192;
+
 /// What it uses of others, who outlive it.
 struct PathParts {
   DeviceRdma& rdma;              ///< what the RDMA operations of the device share, in this context
@@ -99,8 +110,7 @@ struct PathParts {
 /// Everything here belongs to whoever holds the lock of the context.
 class PacketPath {
  public:
-  static constexpr int kMaxPollBatch = 256;         ///< the most that the cq_poll_batch parameter allows
-  static constexpr std::size_t kMostControl = 192;  ///< bytes, of an upper layer's control messages
+  static constexpr int kMaxPollBatch = 256;  ///< the most that the cq_poll_batch parameter allows
 
   /// Its links go before it.
   PacketPath(const PathSettings& settings, PathQueues queues, const PathParts& parts);
@@ -127,14 +137,12 @@ class PacketPath {
   [[nodiscard]] std::size_t queue_for(std::size_t size) const noexcept {
     return size <= smallest_size_ ? smallest_queue_ : settings_.queues->smallest_fitting(size);
   }
-  /// A send buffer of a queue, or null. Goes back by put_back(). `is_control`: for at most kMostControl bytes that the upper layer cannot
-  /// keep until there is one. There is no limit to these.
-  [[nodiscard]] Fragment* get_send(std::size_t queue, bool is_control = false) noexcept {
-    Fragment* fragment = queues_.send_pools[queue]->get();
+  /// A send buffer of a queue, or null. Goes back by put_back().
+  [[nodiscard]] Fragment* get_send(std::size_t queue) noexcept {
+    Fragment* const fragment = queues_.send_pools[queue]->get();
     if (fragment == nullptr) [[unlikely]] {
       short_queue_.store(queue, std::memory_order_relaxed);
       short_of_buffers_.store(kShortFor, std::memory_order_relaxed);
-      fragment = is_control ? get_own(queue) : nullptr;
     }
     return fragment;
   }
@@ -170,14 +178,10 @@ class PacketPath {
   friend class SharedSendQueue;
 
   // For links
-  /// A buffer for a message on a queue, one of the component's own or as short as these; null: there is no memory. Goes back by put_back().
+  /// A buffer for one of the component's own short messages on a queue; null: there is no memory. Goes back by put_back().
   [[nodiscard]] Fragment* get_own(std::size_t queue) noexcept {
-    Fragment* const own = queues_.own_pool->get();
-    if (own == nullptr) {
-      return get_send(queue);
-    }
-    own->queue = static_cast<std::uint8_t>(queue);
-    return own;
+    Fragment* const own = get_unlimited(queues_, queue);
+    return own != nullptr ? own : get_send(queue);
   }
   [[nodiscard]] FragmentPool& receive_pool(std::size_t queue) noexcept { return *queues_.receive_pools[queue]; }
   [[nodiscard]] const SharedQueue& shared_queue(std::size_t queue) const noexcept {

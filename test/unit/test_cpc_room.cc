@@ -24,6 +24,13 @@ Node::Options with_room_for(std::uint32_t rank, int connections) {
   return options;
 }
 
+/// One that may have more than its device has.
+Node::Options on_device_with(std::int64_t queue_pairs) {
+  Node::Options options = with_room_for(1, 100);
+  options.device_has = queue_pairs;
+  return options;
+}
+
 /// `a` has room for two connections, and has them: both peers have asked for theirs.
 void fill(Node& a, Node& one, Node& other) {
   for (Node* const peer : {&one, &other}) {
@@ -259,9 +266,7 @@ END_TEST
 
 /// The device has fewer than this process's part, since others have more.
 START_TEST(a_device_has_less_than_it_says) {
-  Node::Options options = with_room_for(1, 100);
-  options.device_has = 4;
-  Node a(options);
+  Node a(on_device_with(4));
   Node b(2);
   Node c(3);
   Node d(4);
@@ -275,9 +280,7 @@ END_TEST
 
 /// Others have had the rest of the device for a moment.
 START_TEST(a_device_has_more_again) {
-  Node::Options options = with_room_for(1, 100);
-  options.device_has = 4;
-  Node a(options);
+  Node a(on_device_with(4));
   Node b(2);
   Node c(3);
   Node d(4);
@@ -296,9 +299,7 @@ END_TEST
 
 /// Others have all of it. They may give something back; if they do not, that is told.
 START_TEST(a_full_device_is_waited_for) {
-  Node::Options options = with_room_for(1, 100);
-  options.device_has = 0;
-  Node a(options);
+  Node a(on_device_with(0));
   Node b(2);
   a.connect(b);
   run_for({&a, &b}, 700);

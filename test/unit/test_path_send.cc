@@ -130,10 +130,10 @@ START_TEST(control_messages_have_buffers_when_all_are_out) {
   while (bench.message() != nullptr) {  // others hold them
   }
   for (int i = 0; i < 20; ++i) {
-    Fragment* const one = bench.path->get_send(0, true);
+    Fragment* const one = get_unlimited(bench.path->queues(), 0);
     ck_assert_ptr_nonnull(one);
     ck_assert_ptr_null(bench.path->get_send(0));
-    one->segments[0].seg_len = PacketPath::kMostControl;
+    one->segments[0].seg_len = kMostControl;
     one->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     one->des_cbfunc = nullptr;
     one->tag = PathBench::kTag;
@@ -141,7 +141,7 @@ START_TEST(control_messages_have_buffers_when_all_are_out) {
   }
   const FakeQueuePair& pair = bench.pair(link);
   ck_assert_uint_eq(pair.sends.size(), 8);  // as many as there are credits
-  ck_assert_uint_eq(pair.sends.front().bytes.size(), PacketHeader::kSize + PacketPath::kMostControl);
+  ck_assert_uint_eq(pair.sends.front().bytes.size(), PacketHeader::kSize + kMostControl);
 }
 END_TEST
 

@@ -15,6 +15,7 @@
 #include "btl_fabric/mca/dump_signal.h"
 #include "btl_fabric/mca/report.h"
 #include "btl_fabric/mca/state_answer.h"
+#include "btl_fabric/peer/device_loss.h"
 #include "common/ports/port_pairing.h"
 #include "cpc/registry/registry.h"
 
@@ -145,7 +146,7 @@ int Component::progress_everything() noexcept {
   if (connections_ == nullptr) {
     return 0;
   }
-  if (connections_->has_upcalls()) [[unlikely]] {
+  if (connections_->has_upcalls() || locks_->are_all_wanted()) [[unlikely]] {
     handle_upcalls();
   }
   if (staged_ != nullptr && staged_->has_waiting()) [[unlikely]] {
@@ -247,6 +248,24 @@ int Component::progress_all() noexcept {
         },
         upcall);
   }
+  if (locks_->are_all_wanted()) {
+    take_losses();
+  }
+}
+
+/// Of devices, in all contexts at once: a message may go by one and have its buffer of another. Some contexts may not have heard of it.
+[[gnu::cold]] void Component::take_losses() noexcept try {
+  for (const auto& module : modules_) {
+    if (module->cache().is_lost()) {
+      module->lose_device();
+    }
+  }
+  bool is_done = true;
+  for (std::size_t i = 0; i < ports_; ++i) {
+    is_done = DeviceLoss(port(i).endpoints()).take_effect_in_all() && is_done;
+  }
+  locks_->want_all(!is_done);
+} catch (const std::bad_alloc&) {  // it is done the next time
 }
 
 void Component::handle(const cpc::Shortage& shortage) {

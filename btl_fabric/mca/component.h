@@ -131,6 +131,7 @@ class Component {
   void handle_upcalls();
   void take_upcalls();
   void handle(const cpc::Shortage& shortage);
+  void take_losses() noexcept;
   int progress(unsigned context) noexcept;
   int progress_ports(unsigned context) noexcept;
   int progress_all() noexcept;

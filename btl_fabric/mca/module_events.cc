@@ -74,6 +74,7 @@ void Module::lose_device() noexcept try {
   }
   if (goes_on) {
     DeviceLoss(endpoints_).begin();
+    Component::get().locks().want_all(family_.size() > 1);
   } else if (is_first) {
     services_.tell_upper_layer(nullptr);
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <vector>
 
 #include "btl_fabric/path/link.h"
 #include "btl_fabric/path/path_events.h"
@@ -22,14 +21,6 @@ bool is_before(const Fragment* one, const Fragment* other) noexcept {
     return !is_counted(one->kind) && is_counted(other->kind);
   }
   return static_cast<std::int32_t>(one->number - other->number) < 0;
-}
-
-void add_posted(const FragmentPool& pool, std::vector<Fragment*>& posted) {
-  for (Fragment* one = pool.newest(); one != nullptr; one = one->made_before) {
-    if (one->posted_on != nullptr) {
-      posted.push_back(one);
-    }
-  }
 }
 
 }  // namespace
@@ -52,18 +43,29 @@ void add_posted(const FragmentPool& pool, std::vector<Fragment*>& posted) {
   path_.shared_queues_short_ = false;
 }
 
-[[gnu::cold]] void LostDevice::flush() {
-  flush_sends();
+[[gnu::cold]] void LostDevice::flush(std::span<PacketPath* const> contexts) {
+  flush_sends(contexts);
   flush_rdma();
   flush_receives();
 }
 
-void LostDevice::flush_sends() {
-  std::vector<Fragment*> posted;
-  for (const auto& pool : path_.queues_.send_pools) {
-    add_posted(*pool, posted);
+/// Those of a pool that this path's links have posted.
+void LostDevice::add_posted(const FragmentPool& pool, std::vector<Fragment*>& posted) const {
+  for (Fragment* one = pool.newest(); one != nullptr; one = one->made_before) {
+    if (one->posted_on != nullptr && &one->posted_on->link.path_ == &path_) {
+      posted.push_back(one);
+    }
   }
-  add_posted(*path_.queues_.own_pool, posted);
+}
+
+void LostDevice::flush_sends(std::span<PacketPath* const> contexts) {
+  std::vector<Fragment*> posted;
+  for (const PacketPath* const context : contexts) {
+    for (const auto& pool : context->queues_.send_pools) {
+      add_posted(*pool, posted);
+    }
+    add_posted(*context->queues_.own_pool, posted);
+  }
   std::sort(posted.begin(), posted.end(), is_before);
   for (Fragment* const one : posted) {
     fail(reinterpret_cast<std::uintptr_t>(one) | static_cast<std::uint64_t>(SendTag::kFragment), one->posted_on->qpn);

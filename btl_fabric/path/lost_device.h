@@ -4,6 +4,9 @@
 // up here, as those of a queue pair in the error state, so that whatever counts them ends as it does otherwise.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "btl_fabric/path/packet_path.h"
 
 namespace fabric {
@@ -17,14 +20,16 @@ class LostDevice {
   void stop() noexcept;
   /// After that, and when all links are stopped: makes up the completions of sends, reads, writes, atomics, and of the receives of P
   /// queues. Those of drain markers follow with Link::post_drain_markers(). Nobody waits for the rest: the receives of shared queues,
-  /// and messages that the device has copied.
-  void flush();
+  /// and messages that the device has copied. `contexts`: the paths of the port in all contexts, this one among them; for whoever
+  /// holds the locks of them all. A message may go by one and have its buffer of another.
+  void flush(std::span<PacketPath* const> contexts);
 
   /// Tells PathEvents that the device of a link is gone.
   static void note(Link& link) noexcept;
 
  private:
-  void flush_sends();
+  void flush_sends(std::span<PacketPath* const> contexts);
+  void add_posted(const FragmentPool& pool, std::vector<Fragment*>& posted) const;
   void flush_rdma();
   void flush_receives();
   void fail(std::uint64_t id, std::uint32_t qpn) noexcept;

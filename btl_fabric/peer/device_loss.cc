@@ -16,8 +16,29 @@ namespace fabric {
   }
 }
 
+[[gnu::cold]] bool DeviceLoss::take_effect_in_all() {
+  std::vector<PacketPath*> paths;
+  for (Endpoints* const one : endpoints_.contexts_) {
+    if (one->path().is_in_progress()) {
+      return false;
+    }
+    paths.push_back(&one->path());
+  }
+  for (Endpoints* const one : endpoints_.contexts_) {
+    DeviceLoss(*one).take_effect(paths);
+  }
+  return true;
+}
+
+[[gnu::cold]] void DeviceLoss::take_effect_alone() {
+  if (endpoints_.contexts_.size() <= 1) {
+    PacketPath* const only = &endpoints_.path();
+    take_effect({&only, 1});
+  }
+}
+
 /// Without memory it is done the next time.
-[[gnu::cold]] void DeviceLoss::take_effect() {
+[[gnu::cold]] void DeviceLoss::take_effect(std::span<PacketPath* const> contexts) {
   using Loss = Endpoints::Loss;
   if (endpoints_.loss_ != Loss::kHeardOf) {
     return;
@@ -28,7 +49,7 @@ namespace fabric {
     LostDevice path(endpoints_.path());
     path.stop();
     end_links();
-    path.flush();
+    path.flush(contexts);
   } catch (const std::bad_alloc&) {
     endpoints_.loss_ = Loss::kHeardOf;
     throw;

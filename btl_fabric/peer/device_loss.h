@@ -5,6 +5,8 @@
 // on (endpoint_detour.cc), also to peers that no link has led to so far. Where no other device leads, the endpoint fails.
 #pragma once
 
+#include <span>
+
 #include "btl_fabric/peer/endpoints.h"
 
 namespace fabric {
@@ -14,12 +16,17 @@ class DeviceLoss {
  public:
   explicit DeviceLoss(Endpoints& endpoints) noexcept : endpoints_(endpoints) {}
 
-  /// The device is gone. Takes effect when Endpoints::progress() is called the next time, and not within it.
+  /// The device is gone. Takes effect when Endpoints::progress() is called the next time, and not within it; with several contexts
+  /// not before take_effect_in_all().
   void begin() noexcept;
+  /// In all contexts of the port where it has begun, if progress() runs in none of them. For whoever holds all their locks. False: it is
+  /// to be tried again; so too if it throws, for want of memory.
+  [[nodiscard]] bool take_effect_in_all();
   /// For Endpoints.
-  void take_effect();
+  void take_effect_alone();
 
  private:
+  void take_effect(std::span<PacketPath* const> contexts);
   void end_links();
   void lose(Endpoint& endpoint);
 

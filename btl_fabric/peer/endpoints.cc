@@ -311,7 +311,7 @@ void Endpoints::reap_links() {
 /// Without memory it is done the next time.
 void Endpoints::do_chores() noexcept try {
   if (is_lost()) {
-    DeviceLoss(*this).take_effect();
+    DeviceLoss(*this).take_effect_alone();
   }
   if (loss_ == Loss::kUnderWay) {
     return;  // in a callback: its links are being looked at

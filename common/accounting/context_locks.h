@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cassert>
 #include <cstdint>
@@ -193,6 +194,9 @@ class ContextLocks {
   [[nodiscard]] bool holds_any() const noexcept { return !threaded_ || thread_.held.contexts != 0; }
   /// Waits for all locks. The thread must not hold some.
   [[nodiscard]] All lock_all() noexcept;
+  /// Something waits for a thread that has all locks, or (false) it has been done. For whoever holds one.
+  void want_all(bool wanted) noexcept { all_wanted_.store(wanted, std::memory_order_relaxed); }
+  [[nodiscard]] bool are_all_wanted() const noexcept { return all_wanted_.load(std::memory_order_relaxed); }
 
  private:
   [[nodiscard]] Set every() const noexcept { return ~Set{0} >> (64 - contexts_); }
@@ -204,6 +208,7 @@ class ContextLocks {
   const ContextRoles roles_;
   const unsigned contexts_;
   const bool& threaded_;
+  std::atomic<bool> all_wanted_ = false;
   std::array<Lock, kMostContexts> locks_;
   // Asked for several times with every message. Few bytes, so that they can lie where every thread finds them by one
   // addition, though the component is loaded at run time; the usual way is a call of the dynamic linker.

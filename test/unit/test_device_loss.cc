@@ -83,6 +83,34 @@ START_TEST(messages_keep_their_order) {
 }
 END_TEST
 
+/// One has its buffer of another context than the one that it goes by. All contexts lose the device at the same time.
+START_TEST(buffers_of_other_contexts) {
+  EndpointsBench context;
+  context.send_and_connect();
+  Ports ports(false, false);
+  Fragment* const fragment = context.endpoints.path().get_send(0);
+  fragment->segments[0].seg_len = 8;
+  fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+  fragment->tag = kTag;
+  fragment->callback_due = false;
+  fragment->des_cbfunc = nullptr;
+  ck_assert_int_eq(ports.broken.endpoint().send(*fragment), OPAL_SUCCESS);
+  const std::vector<Endpoints*> contexts{&ports.broken.endpoints, &context.endpoints};
+  ports.broken.endpoints.set_contexts(contexts, nullptr);
+  context.endpoints.set_contexts(contexts, nullptr);
+  lose_device(ports);
+  ck_assert_ptr_nonnull(ports.broken.endpoint().carrier());  // not by itself
+  DeviceLoss(context.endpoints).begin();
+  ck_assert(DeviceLoss(context.endpoints).take_effect_in_all());
+  ck_assert_ptr_null(ports.broken.endpoint().carrier());
+  ck_assert_ptr_null(context.endpoint().carrier());
+  flushed(ports);
+  ck_assert_uint_eq(ports.broken.said<cpc::Destroy>(), 1);
+  ports.counts_come_aside(0, 1);
+  ck_assert_uint_eq(ports.messages_carried(), 2);
+}
+END_TEST
+
 /// It was in the completion queue before.
 START_TEST(what_had_completed_is_taken) {
   Ports ports(true, false);
@@ -241,10 +269,10 @@ END_TEST
 
 int main() {
   using namespace fabric::test;
-  return run_suite(
-      "device_loss",
-      {what_was_under_way_goes_by_another_device, messages_keep_their_order, what_had_completed_is_taken,
-       nothing_is_polled_any_more, writes_are_kept, no_link_is_made_any_more, what_the_peer_wants_is_closed,
-       without_another_device_that_is_told_once, endpoints_end, a_device_that_refuses_requests_is_gone,
-       receives_on_a_device_that_is_gone_count_as_posted, a_peer_without_a_device_is_reached_by_another_one});
+  return run_suite("device_loss",
+                   {what_was_under_way_goes_by_another_device, messages_keep_their_order, buffers_of_other_contexts,
+                    what_had_completed_is_taken, nothing_is_polled_any_more, writes_are_kept, no_link_is_made_any_more,
+                    what_the_peer_wants_is_closed, without_another_device_that_is_told_once, endpoints_end,
+                    a_device_that_refuses_requests_is_gone, receives_on_a_device_that_is_gone_count_as_posted,
+                    a_peer_without_a_device_is_reached_by_another_one});
 }

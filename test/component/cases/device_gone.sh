@@ -50,6 +50,12 @@ case_device_gone_of_four_processes() { soaks 1 4 64; }
 case_device_gone_own_receives() { soaks 1 2 64 --mca btl_fabric_receive_queues P,4096,8,4:P,65536,8,4; }
 case_device_gone_shared_receives() { soaks 1 2 64 --mca btl_fabric_receive_queues S,4096,64:S,65536,64; }
 case_device_gone_contexts() { soaks 1 2 64 --mca btl_fabric_tx_contexts 2; }
+# Messages go by other contexts than those whose buffers they have.
+case_device_gone_with_threads() {
+  loses_device 0.2 2 --mca btl_fabric_tx_contexts 3 --mca btl_fabric_flags 0x1 \
+    --mca btl_fabric_rx_steering 'tag=match:2;tag=frag:1;tag=ack:0;tag=fin:2' "$check" --threads 4 --max 65536 --rounds 3 &&
+    says "$gone" && says 'checks passed'
+}
 case_device_gone_paths() { soaks 1 2 2000 --mca btl_fabric_paths 2; }
 # While some processes are not connected yet.
 case_device_gone_early() {

@@ -54,7 +54,7 @@ namespace fabric {
     endpoints_.loss_ = Loss::kHeardOf;
     throw;
   }
-  for (EndpointLink* one = endpoints_.ending_.get(); one != nullptr; one = one->next.get()) {
+  for (EndpointLink* one = endpoints_.ending_.first(); one != nullptr; one = one->next.get()) {
     one->post_drain_markers();
   }
   for (const auto& one : endpoints_.closing_) {

@@ -247,7 +247,7 @@ bool Endpoint::has_left_for(std::chrono::milliseconds time) const noexcept {
 }
 
 bool Endpoint::is_drained() const noexcept {
-  if (alive_others_.load(std::memory_order_acquire) > 0 || ending_links_ > 0 || in_pieces_ > 0) {
+  if (alive_others_.load(std::memory_order_acquire) > 0 || ending_ != nullptr || in_pieces_ > 0) {
     return false;  // their callbacks name this one
   }
   return directions_.all_flushed() && (!link_ || link_->is_drained());

@@ -64,7 +64,8 @@ class EndpointLink final : public Link {
   cpc::LinkNumber number = 0;
   bool is_flushed = false;
   std::chrono::steady_clock::time_point flushed_at;  ///< or flushed again
-  std::unique_ptr<EndpointLink> next;
+  std::unique_ptr<EndpointLink> next;                ///< of EndingLinks
+  EndpointLink* next_of_peer = nullptr;              ///< that its endpoint goes on without
 };
 
 /// Lives until Open MPI takes the peer away. Everything here belongs to whoever holds the lock of its context, except
@@ -386,7 +387,7 @@ class Endpoint final : public mca_btl_base_endpoint_t {
   Directions directions_;
   const Awaited* awaited_ = nullptr;   ///< as UpperHandles
   const opal_proc_t* gone_ = nullptr;  ///< the same
-  unsigned ending_links_ = 0;
+  EndpointLink* ending_ = nullptr;     ///< the newest of those that it goes on without (ending_links.h)
   std::chrono::steady_clock::time_point leaving_since_;
   std::chrono::steady_clock::time_point connecting_since_;
   std::vector<cpc::QueuePairEnd> remote_ends_;

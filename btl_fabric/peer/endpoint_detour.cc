@@ -37,7 +37,7 @@ bool is_older(std::uint32_t number, std::uint32_t than) noexcept {
 
 /// What the broken link has brought is final, and no other has taken its place.
 bool Endpoint::may_settle() const noexcept {
-  return !is_xrc_ && is_healing() && healing_->has_broken && ending_links_ == 0 &&
+  return !is_xrc_ && is_healing() && healing_->has_broken && ending_ == nullptr &&
          (state_ == EndpointState::kConnecting || state_ == EndpointState::kCtsSent ||
           state_ == EndpointState::kCtsAwaited);
 }
@@ -140,7 +140,7 @@ bool Endpoint::hear_counts_aside(std::span<const std::byte> body, bool wants_our
 /// Nothing of ours is lost, since nothing was under way; but the peer wants to know whether what it has sent has arrived. A newer link
 /// that is about to carry has brought nothing.
 void Endpoint::answer_aside() {
-  const bool is_final = ending_links_ == 0 && !is_healing() && carrier_ == nullptr &&
+  const bool is_final = ending_ == nullptr && !is_healing() && carrier_ == nullptr &&
                         (state_ <= EndpointState::kCtsAwaited || state_ == EndpointState::kClear);
   Endpoint* const way = owes_counts_aside_ && is_final ? owner_.way_beside(*this) : nullptr;
   if (way != nullptr) {

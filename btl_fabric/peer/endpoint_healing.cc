@@ -74,7 +74,7 @@ bool Endpoint::has_posted_all() const noexcept {
 }
 
 bool Endpoint::has_carried_all() const noexcept {
-  return has_posted_all() && healing_->is_settled && ending_links_ == 0 && healing_->backlog.unnumbered.empty() &&
+  return has_posted_all() && healing_->is_settled && ending_ == nullptr && healing_->backlog.unnumbered.empty() &&
          healing_->backlog.replies.empty() && (!healing_->atomics || healing_->atomics->under_way == 0);
 }
 
@@ -88,7 +88,7 @@ bool Endpoint::has_left(const EndpointCause& cause) const noexcept {
 
 bool Endpoint::waits_for_a_peer_that_is_there() const noexcept {
   return state_ == EndpointState::kCtsSent || state_ == EndpointState::kCtsAwaited ||
-         (state_ == EndpointState::kResuming && ending_links_ == 0 && is_healing() && healing_->taken.empty());
+         (state_ == EndpointState::kResuming && ending_ == nullptr && is_healing() && healing_->taken.empty());
 }
 
 bool Endpoint::owes_answer() const noexcept {
@@ -281,7 +281,7 @@ void Endpoint::give_up_healing(const std::string& why) {
 
 void Endpoint::go_on_healing() {
   const bool is_wanted = is_healing() || owes_counts_ || owes_counts_aside_;
-  if (!is_wanted || ending_links_ > 0 || owner_.is_being_closed(key_)) {
+  if (!is_wanted || ending_ != nullptr || owner_.is_being_closed(key_)) {
     return;  // what has been taken is not final
   }
   answer_aside();

@@ -153,10 +153,27 @@ Endpoint* Endpoints::endpoint_to(const ProcessName& peer, std::uint64_t remote_p
 }
 
 Endpoint* Endpoints::find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept {
-  const auto found = std::find_if(closing_.begin(), closing_.end(), [&](const auto& endpoint) {
-    return endpoint->key() == endpoint_key(key) && endpoint->directions_.has(key.direction, link);
+  return closing_.find(key.peer, [&](const Endpoint& endpoint) {
+    return endpoint.key() == endpoint_key(key) && endpoint.directions_.has(key.direction, link);
   });
-  return found == closing_.end() ? nullptr : found->get();
+}
+
+EndpointLink* Endpoints::find_ending(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept {
+  const auto its_own = [&](const Endpoint& endpoint) {
+    EndpointLink* one = endpoint.ending_;
+    while (one != nullptr && !(one->key == key && one->number == link)) {
+      one = one->next_of_peer;
+    }
+    return one;
+  };
+  const Endpoint* const known = find(key.peer);
+  EndpointLink* const found = known != nullptr ? its_own(*known) : nullptr;
+  if (found != nullptr) {
+    return found;
+  }
+  const auto has = [&](const Endpoint& endpoint) { return its_own(endpoint) != nullptr; };
+  const Endpoint* const closing = closing_.find(key.peer, has);
+  return closing != nullptr ? its_own(*closing) : nullptr;
 }
 
 Endpoint* Endpoints::find_any(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept {
@@ -209,7 +226,7 @@ bool Endpoints::set_aside(Endpoint& endpoint) {
   if (endpoint.counts_ != nullptr) {
     endpoint.counts_->is_agreed = false;  // it may end before all that it has sent has arrived
   }
-  closing_.push_back(std::move(found->second));
+  closing_.add(found->second);
   has_chores_ = true;
   endpoints_.erase(found);
   return true;
@@ -227,7 +244,7 @@ void Endpoints::begin_to_end() noexcept {
   if (self_) {
     self_->forget_callers();
   }
-  for (EndpointLink* one = ending_.get(); one != nullptr;
+  for (EndpointLink* one = ending_.first(); one != nullptr;
        one = one->next.get()) {  // what has broken keeps what was under way
     for (LinkQueue& queue : one->queues()) {
       queue.unfinished.forget_callers();
@@ -264,47 +281,48 @@ bool Endpoints::await_goodbyes() const noexcept {
 
 void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   EndpointLink& ending = *link;
-  ++ending.endpoint.ending_links_;
+  ending.next_of_peer = std::exchange(ending.endpoint.ending_, &ending);
   handshakes_.erase(ending.endpoint.handshake_.serial);
   if (ending.is_flushed) {
     ending.flushed_at = std::chrono::steady_clock::now();
     ending.post_drain_markers();
   }
-  ending.next = std::move(ending_);
-  ending_ = std::move(link);
+  ending_.push_back(std::move(link));
   has_chores_ = true;
 }
 
+/// So many of those that are ending are looked at in one call of progress(): it takes no longer when thousands end together.
+constexpr std::size_t kMostLooks = 64;
+
 void Endpoints::reap_links() {
-  if (!ending_) {
+  if (ending_.size() == 0) {
     return;
   }
   constexpr std::chrono::milliseconds kPatience{50};
   const auto now = std::chrono::steady_clock::now();
-  for (std::unique_ptr<EndpointLink>* at = &ending_; *at;) {
-    EndpointLink& one = **at;
-    if (!one.is_flushed || !one.is_drained()) {
-      if (one.is_flushed && now - one.flushed_at > kPatience) {
-        one.flushed_at = now;
-        LinkHealing(one).flush_again();
+  for (std::size_t looks = std::min(ending_.size(), kMostLooks); looks > 0 && ending_.size() > 0; --looks) {
+    std::unique_ptr<EndpointLink> one = ending_.pop_front();
+    if (!one->is_flushed || !one->is_drained()) {
+      if (one->is_flushed && now - one->flushed_at > kPatience) {
+        one->flushed_at = now;
+        LinkHealing(*one).flush_again();
       }
-      at = &one.next;
+      ending_.push_back(std::move(one));
       continue;
     }
-    if (one.number != 0) {
-      submit(cpc::Destroy{one.key, one.number});
+    if (one->number != 0) {
+      submit(cpc::Destroy{one->key, one->number});
     }
-    const std::unique_ptr<EndpointLink> ended = std::move(*at);
-    *at = std::move(ended->next);
-    Endpoint& endpoint = ended->endpoint;
-    if (ended->state() == Link::State::kBroken) {
-      guarded(&endpoint, [&] { endpoint.take_what_is_left(*ended); });
+    Endpoint& endpoint = one->endpoint;
+    if (one->state() == Link::State::kBroken) {
+      guarded(&endpoint, [&] { endpoint.take_what_is_left(*one); });
     }
-    --endpoint.ending_links_;
+    EndpointLink** at = &endpoint.ending_;
+    while (*at != one.get()) {
+      at = &(*at)->next_of_peer;
+    }
+    *at = one->next_of_peer;
     guarded(&endpoint, [&] { endpoint.go_on_healing(); });
-    if (ended->state() == Link::State::kBroken) {
-      at = &ending_;  // callbacks may have changed the list
-    }
   }
 }
 
@@ -320,7 +338,7 @@ void Endpoints::do_chores() noexcept try {
   watch_healing();
   make_room();
   has_chores_ =
-      !closing_.empty() || !healing_.empty() || ending_ != nullptr || path_->has_senders_gone() || links_wanted_ > 0;
+      !closing_.empty() || !healing_.empty() || ending_.size() > 0 || path_->has_senders_gone() || links_wanted_ > 0;
 } catch (const std::bad_alloc&) {
   services_.report_no_memory();
 }
@@ -328,22 +346,23 @@ void Endpoints::do_chores() noexcept try {
 /// Links and endpoints whose last completion is in can go.
 void Endpoints::reap_drained() {
   reap_links();
-  for (std::size_t i = 0; i < closing_.size();) {
-    if (closing_[i]->has_left_for(goodbye_timeout_)) {
-      closing_[i]->apply(EndpointEvent::kGoodbyeDone);
+  for (std::size_t looks = std::min(closing_.size(), kMostLooks); looks > 0 && !closing_.empty(); --looks) {
+    next_to_reap_ = next_to_reap_ < closing_.size() ? next_to_reap_ : 0;
+    Endpoint& one = closing_[next_to_reap_];
+    if (one.has_left_for(goodbye_timeout_)) {
+      one.apply(EndpointEvent::kGoodbyeDone);
     }
-    if (closing_[i]->state() == EndpointState::kClosing) {
+    if (one.state() == EndpointState::kClosing) {
       for (const cpc::Direction direction : Directions::kAll) {  // there was no memory to say it
-        closing_[i]->close(direction, "the process has disconnected");
+        one.close(direction, "the process has disconnected");
       }
     }
-    if (!closing_[i]->is_drained()) {
-      ++i;
+    if (!one.is_drained()) {
+      ++next_to_reap_;
       continue;
     }
-    closing_[i]->destroy();
-    const std::unique_ptr<Endpoint> endpoint = std::move(closing_[i]);
-    closing_.erase(closing_.begin() + static_cast<std::ptrdiff_t>(i));
+    one.destroy();
+    const std::unique_ptr<Endpoint> endpoint = closing_.take(next_to_reap_);
     handshakes_.erase(endpoint->handshake_.serial);
     if (Endpoint* const next = find(endpoint->key().peer); next != nullptr) {
       guarded(next, [&] { next->go_on_healing(); });
@@ -354,8 +373,8 @@ void Endpoints::reap_drained() {
 
 std::uint32_t Endpoints::rdma_of_ending_links(const Endpoint& endpoint) const noexcept {
   std::uint32_t sum = 0;
-  for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
-    sum += &one->endpoint == &endpoint ? one->rdma().outstanding() : 0;
+  for (EndpointLink* one = endpoint.ending_; one != nullptr; one = one->next_of_peer) {
+    sum += one->rdma().outstanding();
   }
   return sum;
 }
@@ -364,10 +383,8 @@ void Endpoints::tell_links(Endpoint& endpoint) noexcept {
   if (endpoint.link_) {
     endpoint.link_->upper() = endpoint.upper();
   }
-  for (EndpointLink* one = ending_.get(); one != nullptr && endpoint.ending_links_ > 0; one = one->next.get()) {
-    if (&one->endpoint == &endpoint) {
-      one->upper() = endpoint.upper();
-    }
+  for (EndpointLink* one = endpoint.ending_; one != nullptr; one = one->next_of_peer) {
+    one->upper() = endpoint.upper();
   }
 }
 

@@ -16,6 +16,8 @@
 
 #include "btl_fabric/path/packet_path.h"
 #include "btl_fabric/path/path_events.h"
+#include "btl_fabric/peer/closing_endpoints.h"
+#include "btl_fabric/peer/ending_links.h"
 #include "btl_fabric/peer/endpoint.h"
 #include "btl_fabric/peer/endpoint_healing.h"
 #include "btl_fabric/peer/endpoint_services.h"
@@ -166,6 +168,8 @@ class Endpoints final : private PathEvents {
   [[nodiscard]] Endpoint* take_back(const cpc::ConnectionKey& key, opal_proc_t* proc) noexcept;
   /// An endpoint that is being closed has this connection.
   [[nodiscard]] Endpoint* find_closing(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
+  /// A link that its endpoint goes on without, by its queue pairs' connection; or null.
+  [[nodiscard]] EndpointLink* find_ending(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
   /// The one that is being closed, if the link is its, or the one that is not.
   [[nodiscard]] Endpoint* find_any(const cpc::ConnectionKey& key, cpc::LinkNumber link) const noexcept;
   /// The endpoint that is to have a connection which the progress thread names, made if need be; null if there is none or
@@ -274,8 +278,9 @@ class Endpoints final : private PathEvents {
   std::optional<PacketPath> path_;
   mutable std::mutex known_mutex_;
   std::unordered_map<ProcessName, std::unique_ptr<Endpoint>> endpoints_;  ///< a peer's port is paired with one of ours
-  std::vector<std::unique_ptr<Endpoint>> closing_;
-  std::unique_ptr<EndpointLink> ending_;  ///< the first of a list; they go before their endpoints
+  ClosingEndpoints closing_;
+  std::size_t next_to_reap_ = 0;                                          ///< of those
+  EndingLinks ending_;                                                    ///< they go before their endpoints
   std::unordered_map<cpc::ConnectionKey, cpc::LinkNumber> newest_links_;  ///< numbers used and heard of
   std::unordered_map<ProcessName, PeerCounts> counts_;                    ///< where links are made anew
   std::unique_ptr<Endpoint> self_;

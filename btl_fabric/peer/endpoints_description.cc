@@ -75,7 +75,7 @@ void append_endpoint(std::string& text, const Json& told) {
 bool Endpoint::is_busy() const noexcept {
   const bool is_settled = state_ == EndpointState::kIdle || state_ == EndpointState::kClear ||
                           state_ == EndpointState::kConnected || state_ == EndpointState::kSelf;
-  return !is_settled || is_healing() || ending_links_ > 0 || has_waiting() ||
+  return !is_settled || is_healing() || ending_ != nullptr || has_waiting() ||
          (link_ != nullptr && LinkDescription(*link_).is_busy());
 }
 
@@ -110,8 +110,12 @@ Json Endpoint::describe() const {
     told["waiting"] = waiting;
     told["waiting_rdma"] = waiting_rdma_.count();
   }
-  if (ending_links_ > 0) {
-    told["ending_links"] = ending_links_;
+  if (ending_ != nullptr) {
+    std::size_t count = 0;
+    for (const EndpointLink* one = ending_; one != nullptr; one = one->next_of_peer) {
+      ++count;
+    }
+    told["ending_links"] = count;
   }
   if (link_ != nullptr) {
     LinkDescription(*link_).add_to(told);

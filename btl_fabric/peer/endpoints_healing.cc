@@ -17,7 +17,7 @@ PeerCounts& Endpoints::counts_with(const ProcessName& peer, std::size_t count) {
 }
 
 bool Endpoints::is_being_closed(const cpc::ConnectionKey& key) const noexcept {
-  return std::any_of(closing_.begin(), closing_.end(), [&](const auto& one) { return one->key() == key; });
+  return closing_.find(key.peer, [&](const Endpoint& one) { return one.key() == key; }) != nullptr;
 }
 
 void Endpoints::begin_healing(Endpoint& endpoint) {

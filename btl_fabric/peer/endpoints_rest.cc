@@ -49,10 +49,7 @@ Endpoints::Resting Endpoints::look_who_rests() {
 }
 
 std::size_t Endpoints::links_going(const Resting& seen) const noexcept {
-  std::size_t count = seen.parting;
-  for (const EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
-    ++count;
-  }
+  const std::size_t count = seen.parting + ending_.size();
   const auto asked_within = [&seen](std::chrono::microseconds time) {
     const auto rounds = static_cast<std::uint64_t>(std::max<std::int64_t>(time / round_of(seen.endpoints), 1));
     return static_cast<std::size_t>(

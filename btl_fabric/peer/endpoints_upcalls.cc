@@ -125,11 +125,12 @@ void Endpoints::take_what_is_here() noexcept {
 
 /// The peer may connect again by the queue pair that it used before, and what we close receives nothing more from it.
 void Endpoints::give_up_target(const cpc::ConnectionKey& key) noexcept {
-  for (const auto& endpoint : closing_) {
-    if (endpoint->key() == endpoint_key(key) && endpoint->link_) {
-      (void)endpoint->link_->receive_from(0, 0);
+  (void)closing_.find(key.peer, [&](const Endpoint& endpoint) {
+    if (endpoint.key() == endpoint_key(key) && endpoint.link_) {
+      (void)endpoint.link_->receive_from(0, 0);
     }
-  }
+    return false;
+  });
 }
 
 /// What the peer has sent before it left is here already, its goodbye above all; on iWARP it may still be on its way, and
@@ -180,13 +181,11 @@ void Endpoints::on(const cpc::Failed& upcall) {
 
 void Endpoints::on(const cpc::Flushing& upcall) {
   const auto& [key, number] = upcall;
-  for (EndpointLink* one = ending_.get(); one != nullptr; one = one->next.get()) {
-    if (one->key == key && one->number == number) {
-      one->is_flushed = true;
-      one->flushed_at = std::chrono::steady_clock::now();
-      one->post_drain_markers();
-      return;
-    }
+  if (EndpointLink* const one = find_ending(key, number); one != nullptr) {
+    one->is_flushed = true;
+    one->flushed_at = std::chrono::steady_clock::now();
+    one->post_drain_markers();
+    return;
   }
   if (Endpoint* const closing = find_closing(key, number); closing != nullptr) {
     closing->flushed(key.direction);

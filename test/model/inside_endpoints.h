@@ -20,7 +20,7 @@ FABRIC_OPEN(fabric, Endpoint, carrier_);
 FABRIC_OPEN(fabric, Endpoint, counts_);
 FABRIC_OPEN(fabric, Endpoint, cts_received_);
 FABRIC_OPEN(fabric, Endpoint, directions_);
-FABRIC_OPEN(fabric, Endpoint, ending_links_);
+FABRIC_OPEN(fabric, Endpoint, ending_);
 FABRIC_OPEN(fabric, Endpoint, handshake_);
 FABRIC_OPEN(fabric, Endpoint, has_asked_);
 FABRIC_OPEN(fabric, Endpoint, has_heard_);
@@ -65,7 +65,7 @@ void for_each_link(const Endpoints& endpoints, std::uint32_t peer, Function func
   for (const auto& endpoint : inside(endpoints, Endpoints_closing_{})) {
     use(*endpoint);
   }
-  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).get(); one != nullptr; one = one->next.get()) {
+  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).first(); one != nullptr; one = one->next.get()) {
     if (one->endpoint.key().peer.rank == peer) {
       function(*one);
     }
@@ -101,8 +101,12 @@ inline void add_to(Digest& digest, Link& link, std::size_t queues, const PairNum
 /// `newest`: of the numbers that the links of the key have.
 inline void add_to(Digest& digest, const Endpoint& endpoint, std::size_t queues, cpc::LinkNumber newest,
                    const PairNumbers& numbers) {
+  unsigned ending = 0;
+  for (const EndpointLink* one = inside(endpoint, Endpoint_ending_{}); one != nullptr; one = one->next_of_peer) {
+    ++ending;
+  }
   digest.add(static_cast<unsigned>(inside(endpoint, Endpoint_state_{})) |
-             inside(endpoint, Endpoint_cts_received_{}) << 16U | inside(endpoint, Endpoint_ending_links_{}) << 24U);
+             inside(endpoint, Endpoint_cts_received_{}) << 16U | ending << 24U);
   digest.add((inside(endpoint, Endpoint_carrier_{}) != nullptr ? 1U : 0U) |
              (inside(endpoint, Endpoint_has_asked_{}) ? 2U : 0U) | (inside(endpoint, Endpoint_is_known_{}) ? 4U : 0U) |
              (inside(endpoint, Endpoint_may_speak_first_{}) ? 8U : 0U) |
@@ -167,7 +171,7 @@ inline void add_to(Digest& digest, const Endpoints& endpoints, std::uint8_t proc
   }
   digest.add(inside(endpoints, Endpoints_closing_{}).size());
   std::size_t ending = 0;
-  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).get(); one != nullptr;
+  for (EndpointLink* one = inside(endpoints, Endpoints_ending_{}).first(); one != nullptr;
        one = one->next.get(), ++ending) {
     digest.add(one->endpoint.key().peer.rank | (one->is_flushed ? 16U : 0U));
     digest.add(newest_of(one->endpoint.key()) - one->number);

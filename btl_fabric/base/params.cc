@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "btl_fabric/base/param_values.h"
-#include "common/accounting/queue_space.h"
+#include "btl_fabric/base/wrong_values.h"
 #include "common/base/nearest_name.h"
-#include "common/ports/steering.h"
 
 namespace fabric {
 
@@ -96,40 +96,6 @@ void check_number(const mca_base_component_t* component, const ParamSpec& spec, 
 
 /// Of what ompi_info shows as defaults, whatever devices there are.
 constexpr PortFacts kAnyPort{.max_message = SIZE_MAX, .largest_queue = SIZE_MAX};
-
-void check_pair(const std::string& prefix, const char* include, const char* exclude, std::vector<std::string>& wrong) {
-  if (include != nullptr && exclude != nullptr) {
-    wrong.push_back("btl_fabric_" + prefix + "include (" + include + ") and btl_fabric_" + prefix + "exclude (" +
-                    exclude + ") are both set: set one of them");
-  }
-}
-
-/// That rules can be read, and name contexts that were asked for: how many are granted is not known yet.
-void check_steering(std::vector<std::string>& wrong) {
-  if (values.rx_steering == nullptr) {
-    return;
-  }
-  const auto rules = parse_steering(values.rx_steering);
-  if (!rules) {
-    wrong.push_back("btl_fabric_rx_steering: " + rules.error().text);
-    return;
-  }
-  const int contexts = values.tx_contexts < 0 || values.rx_contexts < 0
-                           ? static_cast<int>(kMostSteeredContext) + 1
-                           : std::max(values.tx_contexts, values.rx_contexts);
-  for (const SteeringRule& rule : *rules) {
-    if (rule.context >= contexts) {
-      wrong.push_back("btl_fabric_rx_steering is \"" + std::string(values.rx_steering) +
-                      "\", and a rule names context " + std::to_string(rule.context) + ", but there are " +
-                      std::to_string(contexts) + ", counted from 0: raise btl_fabric_rx_contexts");
-      return;
-    }
-  }
-}
-
-/// A message has the headers of Open MPI's upper layers in it, and what they tell peers about memory: up to 64 bytes in
-/// 4.1, more in 5.0.
-constexpr size_t kLeastMessage = 128;
 
 /// Where Open MPI has put the value of a parameter that every BTL has.
 size_t mca_btl_base_module_t::*field_of(Limit limit) noexcept {
@@ -217,30 +183,9 @@ std::vector<std::string> check_params(const mca_base_component_t* component) {
       check_number(component, spec, wrong);
     }
   }
-  if (values.tx_contexts == 0) {
-    wrong.push_back("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
+  for (WrongValue& one : wrong_values(values, limit_wishes(component))) {
+    wrong.push_back(std::move(one.text));
   }
-  check_steering(wrong);
-  if (values.max_ports == 0) {
-    wrong.push_back("btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)");
-  }
-  if (values.pkey == 0x8000) {
-    wrong.push_back("btl_fabric_pkey is 32768, but that is membership without a partition (0: the first of the table)");
-  }
-  if (values.queue_costs != nullptr) {
-    if (auto costs = parse_costs(values.queue_costs); !costs) {
-      wrong.push_back("btl_fabric_queue_costs: " + costs.error().text);
-    }
-  }
-  if (values.report != nullptr) {
-    const std::string_view report = values.report;
-    if (!report.empty() && report != "0" && report != "1" && report != "2" && !report.ends_with(".json")) {
-      wrong.push_back("btl_fabric_report is \"" + std::string(report) +
-                      "\", but must be 0, 1, 2 or the name of a file that ends in .json");
-    }
-  }
-  check_pair("if_", values.if_include, values.if_exclude, wrong);
-  check_pair("cpc_", values.cpc_include, values.cpc_exclude, wrong);
   return wrong;
 }
 
@@ -303,16 +248,6 @@ LimitWishes limit_wishes(const mca_base_component_t* component) {
     wishes[Limit::kInPlace] = static_cast<std::uint64_t>(values.in_place_size);
   }
   return wishes;
-}
-
-Status check_queues(const ReceiveQueues& queues, const LimitWishes& wishes) {
-  const size_t largest = queues.largest();
-  if (largest < kLeastMessage) {
-    return failure("btl_fabric_receive_queues is " + queues.canonical() + ", and its largest queue takes " +
-                   std::to_string(largest) + " bytes, but one queue at least must take " +
-                   std::to_string(kLeastMessage) + ": the headers of Open MPI's own messages");
-  }
-  return check_limits(wishes, largest);
 }
 
 }  // namespace fabric

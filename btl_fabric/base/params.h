@@ -8,8 +8,6 @@
 
 #include "btl_fabric/base/opal.h"
 #include "btl_fabric/base/param_table.h"
-#include "common/accounting/receive_queues.h"
-#include "common/base/result.h"
 #include "common/ports/protocol_limits.h"
 
 namespace fabric {
@@ -27,7 +25,7 @@ void register_params(const mca_base_component_t* component, const mca_btl_base_m
 /// True if the user chose this BTL by name: --mca btl fabric,self.
 [[nodiscard]] bool chosen_by_name();
 
-/// Checks all values against the table. Each text names a parameter, what the user wrote, and the rule that it breaks.
+/// Checks all values, by the table and by wrong_values(). Each text names a parameter, what the user wrote, and the rule that it breaks.
 [[nodiscard]] std::vector<std::string> check_params(const mca_base_component_t* component);
 /// Parameters of btl_fabric that are set in this process's environment, where mpirun's --mca puts them too, and that nobody has: a text
 /// for each, with the name that is most like it.
@@ -47,7 +45,5 @@ struct SetParam {
 void set_limits(mca_btl_base_module_t& module, const ProtocolLimits& chosen) noexcept;
 /// The limits of protocols that the user has set, here or among the parameters that every BTL has.
 [[nodiscard]] LimitWishes limit_wishes(const mca_base_component_t* component);
-/// Checks that the receive queues take Open MPI's headers, and what the user wishes. The error is such a text.
-[[nodiscard]] Status check_queues(const ReceiveQueues& queues, const LimitWishes& wishes);
 
 }  // namespace fabric

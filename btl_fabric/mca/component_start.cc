@@ -85,6 +85,11 @@ std::string list_refusals(const std::vector<PortRefusal>& refusals) {
   return text;
 }
 
+std::string as_lines(const std::vector<std::string>& texts) {
+  return std::accumulate(std::next(texts.begin()), texts.end(), texts.front(),
+                         [](const std::string& all, const std::string& one) { return all + '\n' + one; });
+}
+
 /// The connection methods that the user lets be used.
 Result<cpc::CpcSet> chosen_cpcs() {
   return chosen("cpc_", params().cpc_include, params().cpc_exclude, cpc::kEveryCpc,
@@ -144,26 +149,22 @@ tl::expected<void, StartFailure> Component::start(const mca_btl_base_component_t
 Result<PortChoice> Component::read_params() {
   const Params& values = params();
   std::vector<std::string> wrong = check_params(&component_->btl_version);
+  if (!wrong.empty()) {
+    return failure(as_lines(wrong));
+  }
   const auto take = [&wrong](auto result, auto& into) {
     if (result) {
       into = std::move(*result);
     } else {
       wrong.push_back(result.error().text);
     }
-    return result.has_value();
   };
   template_ = module_template();
   template_.btl_component = const_cast<mca_btl_base_component_t*>(component_);
   wishes_ = limit_wishes(&component_->btl_version);
-  if (take(ChosenQueues::read(), queues_)) {
-    if (Status checked = check_queues(queues_.list(), wishes_); !checked) {
-      wrong.push_back(checked.error().text);
-    }
-  }
+  take(ChosenQueues::read(), queues_);
   if (values.rx_steering != nullptr) {
-    if (auto rules = parse_steering(values.rx_steering); rules) {  // check_params() has told of others
-      steering_ = std::move(*rules);
-    }
+    take(parse_steering(values.rx_steering), steering_);
   }
   PortChoice choice;
   take(port_filter(), choice.filter);
@@ -171,16 +172,15 @@ Result<PortChoice> Component::read_params() {
   take(chosen_rails(), choice.rails);
   take(chosen_cpcs(), cpcs_);
   take(cpc::make_cpcs(ParamReader(params())), methods_);
-  if (values.trace != nullptr && wrong.empty()) {
+  if (!wrong.empty()) {
+    return failure(as_lines(wrong));
+  }
+  if (values.trace != nullptr) {
     if (auto trace = cpc::Trace::open(values.trace, name_of(OPAL_PROC_MY_NAME)); trace) {
       trace_ = std::move(*trace);
     } else {
       report_idle_setting("btl_fabric_trace: " + trace.error().text);  // the job does not need it
     }
-  }
-  if (!wrong.empty()) {
-    return failure(std::accumulate(std::next(wrong.begin()), wrong.end(), wrong.front(),
-                                   [](const std::string& all, const std::string& one) { return all + '\n' + one; }));
   }
   choice.gid_index = values.gid_index;
   choice.mtu = values.mtu;

@@ -51,12 +51,14 @@ std::vector<std::string> environment_of_one() {
 }
 
 constexpr std::size_t kMostLines = 2;
+/// About btl_fabric: a heading, and some of what is wrong. The check of the parameters tells all.
+constexpr std::size_t kMostLinesOfOurs = 4;
 
 /// What it said that is worth telling: the first lines with `about` in them, as one.
-std::string lines_of(const std::string& text, std::string_view about) {
+std::string lines_of(const std::string& text, std::string_view about, std::size_t most) {
   std::string result;
   std::size_t count = 0;
-  for (std::size_t begin = 0; begin < text.size() && count < kMostLines;) {
+  for (std::size_t begin = 0; begin < text.size() && count < most;) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
     begin = end + 1;
@@ -80,15 +82,16 @@ const MpiSetting* OpenMpiView::find(const std::string& name) const noexcept {
 OpenMpiView ask_open_mpi() {
   const ChildResult child = run_child(kAnswerOption, environment_of_one());
   OpenMpiView view;
+  view.said = lines_of(child.said, "btl_fabric", kMostLinesOfOurs);
   const Json answer = Json::parse(child.answer, nullptr, false);
   if (!answer.is_discarded() && answer.is_object()) {
     from_json(answer, view);
   } else {
-    const std::string said = lines_of(child.said, "");
+    const std::string said = view.said.empty() ? lines_of(child.said, "", kMostLines) : view.said;
     view.failure = child.has_ended ? "MPI_Init fails" + (said.empty() ? "" : ": " + said) : "MPI_Init does not return";
   }
   if (view.load_error.empty() && view.component.empty()) {
-    view.load_error = lines_of(child.said, "mca_btl_fabric");
+    view.load_error = lines_of(child.said, "mca_btl_fabric", kMostLines);
   }
   return view;
 }

@@ -35,6 +35,7 @@ struct OpenMpiView {
   std::string component;             ///< the file of ours that is found there first; empty: none is
   std::string component_version;
   std::string load_error;  ///< why it cannot be loaded
+  std::string said;        ///< what MPI_Init printed about btl_fabric, as one line
 
   /// Null if it is not known.
   [[nodiscard]] const MpiSetting* find(const std::string& name) const noexcept;

@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
 #include "btl_fabric/base/param_reader.h"
-#include "common/accounting/receive_queues.h"
-#include "cpc/queue_pairs/queue_choice.h"
+#include "btl_fabric/base/wrong_values.h"
 #include "cpc/registry/registry.h"
 
 namespace fabric::doctor {
@@ -40,18 +40,21 @@ std::map<std::string, std::string> all_that_are_set(const OpenMpiView& open_mpi)
 Parameters Parameters::of(const OpenMpiView& open_mpi) {
   Parameters result;
   for (const ParamSpec& spec : kParamTable) {
-    if (spec.number != nullptr) {
-      result.values_.*spec.number = spec.default_number;
-    } else {
-      result.values_.*spec.text =
-          spec.default_text == nullptr ? nullptr : result.texts_.emplace_back(spec.default_text).data();
-    }
+    result.set_default(spec);
   }
   for (const auto& [name, value] : all_that_are_set(open_mpi)) {
     result.take(name, value);
   }
-  result.check_lists();
+  result.check_values();
   return result;
+}
+
+void Parameters::set_default(const ParamSpec& spec) {
+  if (spec.number != nullptr) {
+    values_.*spec.number = spec.default_number;
+  } else {
+    values_.*spec.text = spec.default_text == nullptr ? nullptr : texts_.emplace_back(spec.default_text).data();
+  }
 }
 
 void Parameters::take(const std::string& name, const std::string& value) {
@@ -73,38 +76,16 @@ void Parameters::take(const std::string& name, const std::string& value) {
   }
 }
 
-void Parameters::check_lists() {
-  const auto refuse = [this](char* Params::*which, const char* name, const auto& read) {
-    if (!read) {
-      wrong_.push_back("btl_fabric_" + std::string(name) + ": " + read.error().text);
-      values_.*which = nullptr;
-    }
-  };
-  if (values_.if_include != nullptr) {
-    refuse(&Params::if_include, "if_include", PortFilter::parse(values_.if_include, true));
+/// Those that are each in their range, but cannot be read or do not go together.
+void Parameters::check_values() {
+  const auto wishes = settings_.limit_wishes();
+  if (!wishes && std::find(wrong_.begin(), wrong_.end(), wishes.error().text) == wrong_.end()) {
+    wrong_.push_back(wishes.error().text);
   }
-  if (values_.if_exclude != nullptr) {
-    refuse(&Params::if_exclude, "if_exclude", PortFilter::parse(values_.if_exclude, false));
-  }
-  if (values_.subnets != nullptr) {
-    refuse(&Params::subnets, "subnets", SubnetList::parse(values_.subnets));
-  }
-  if (values_.rails != nullptr) {
-    refuse(&Params::rails, "rails", PortRails::parse(values_.rails));
-  }
-  if (values_.if_include != nullptr && values_.if_exclude != nullptr) {
-    wrong_.emplace_back("btl_fabric_if_include and btl_fabric_if_exclude are both set");
-  }
-  if (values_.cpc_include != nullptr) {
-    refuse(&Params::cpc_include, "cpc_include", cpc::parse_cpc_list(values_.cpc_include, cpc::kCpcTraits));
-  }
-  if (values_.cpc_exclude != nullptr) {
-    refuse(&Params::cpc_exclude, "cpc_exclude", cpc::parse_cpc_list(values_.cpc_exclude, cpc::kCpcTraits));
-  }
-  if (values_.receive_queues != nullptr && values_.receive_queues != std::string_view(cpc::kAutoQueues)) {
-    if (const auto queues = ReceiveQueues::parse(values_.receive_queues); !queues) {
-      wrong_.push_back("btl_fabric_receive_queues: " + queues.error().text);
-      values_.receive_queues = texts_.emplace_back(cpc::kAutoQueues).data();
+  for (const WrongValue& one : wrong_values(values_, wishes.value_or(LimitWishes()))) {
+    wrong_.push_back(one.text);
+    if (const ParamSpec* const spec = ParamReader::find(one.name); spec != nullptr) {
+      set_default(*spec);
     }
   }
 }

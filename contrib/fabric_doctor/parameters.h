@@ -39,7 +39,8 @@ class Parameters {
 
  private:
   void take(const std::string& name, const std::string& value);
-  void check_lists();
+  void set_default(const ParamSpec& spec);
+  void check_values();
 
   Params values_;
   info::Settings settings_;

@@ -51,6 +51,17 @@ bool lets_us_in(const MpiSetting* list) {
   return (names.find(",fabric,") != std::string::npos) != leaves_out;
 }
 
+Finding not_chosen(const OpenMpiView& view) {
+  const std::string what = "the PML ob1 wins, but fabric is not among the BTLs that were chosen: " + names(view) +
+                           in_brackets(setting(view, "btl")) + (view.said.empty() ? "" : "; it said: " + view.said);
+  if (!lets_us_in(view.find("btl"))) {
+    return fail(what, kChooseUs);
+  }
+  return fail(what, std::string("fabric has given up by itself: see ") +
+                        (view.said.empty() ? "" : "what it said, and ") +
+                        "the lines above; mpirun --mca btl fabric,self ends with its reasons");
+}
+
 /// Chosen for two processes of one host, or for this one alone.
 bool is_within_a_host(const std::string& btl) {
   return btl == "self" || btl == "vader" || btl == "sm" || btl == "smcuda" || btl == "smdirect";
@@ -70,13 +81,7 @@ Findings check_selection(const Host& host) {
   const auto ours =
       std::find_if(view.btls.begin(), view.btls.end(), [](const MpiBtl& one) { return one.name == "fabric"; });
   if (ours == view.btls.end()) {
-    const std::string why = setting(view, "btl");
-    return {
-        fail("the PML ob1 wins, but fabric is not among the BTLs that were chosen: " + names(view) + in_brackets(why),
-             lets_us_in(view.find("btl"))
-                 ? "fabric has given up by itself: see the lines above; mpirun --mca btl fabric,self "
-                   "ends with its reasons"
-                 : kChooseUs)};
+    return {not_chosen(view)};
   }
   Findings findings;
   for (const MpiBtl& one : view.btls) {

@@ -79,6 +79,39 @@ case_doctor_sees_devices_that_are_left_out() {
   alone --mca btl_fabric_if_include "$dev_a" && finds ok devices "$dev_b: .*leaves it out"
 }
 
+# tells_each : of the parameters of the file `settings`, all at once (settings.sh).
+tells_each() {
+  local name value expected options=()
+  while read -r name value expected; do
+    options+=(--mca "btl_fabric_$name" "$value")
+  done < settings
+  alone "${options[@]}"
+  fails $? || return 1
+  while read -r name value expected; do
+    grep -E "^FAIL +parameters +btl_fabric_$name\b" out | grep -qF -- "$expected" || { echo "of $name = $value: $expected"; return 1; }
+  done < settings
+}
+# What the component does not start with, the doctor tells.
+case_doctor_sees_every_wrong_value() {
+  local how
+  for how in 'numbers below' 'numbers above' 'texts include' 'texts exclude'; do
+    # shellcheck disable=SC2086 # two words
+    bad_$how && tells_each || return 1
+  done
+  cat > settings << 'EOF'
+tx_contexts 0 an endpoint needs at least 1
+max_ports 0 a process needs at least 1
+pkey 0x8000 membership without a partition
+eager_limit 70000
+EOF
+  tells_each || return 1
+  alone --mca btl_fabric_report "$PWD/report.txt" # the child is given none
+  fails $? && finds FAIL parameters "btl_fabric_report is \"$PWD/report.txt\", but must be" || return 1
+  alone --mca btl_fabric_cpc_include oob --mca btl_fabric_cpc_exclude rdmacm --mca btl_fabric_oob_if_include lo --mca btl_fabric_oob_if_exclude eth0
+  fails $? && finds FAIL parameters 'btl_fabric_cpc_include .* are both set' &&
+    finds FAIL parameters 'btl_fabric_oob_if_include .* are both set' && finds FAIL selection 'btl_fabric_cpc_include'
+}
+
 case_doctor_sees_wrong_parameters() {
   alone --mca btl_fabric_nosuch 1 && finds WARN parameters btl_fabric_nosuch || return 1
   alone --mca btl_fabric_retry_count 8

@@ -338,21 +338,22 @@ all_wrong() {
     grep -F "btl_fabric_$name" out | grep -qF -- "$expected" || { echo "of $name = $value: $expected"; return 1; }
   done < settings
 }
-# Whatever is wrong is told in one message: which parameter, what the user wrote, and the rule.
-case_every_bad_number() {
+# bad_numbers below|above|no_number : such lines, for every number.
+bad_numbers() {
   parameters numbers > numbers
   [ "$(wc -l < numbers)" -gt 20 ] || { echo 'there are no parameters in the README'; return 1; }
-  awk '{ range = $3 == "-" ? "at least " $2 : "between " $2 " and " $3
-         print $1, $2 - 1, "is " $2 - 1 ", but must be " range }' numbers > settings
-  all_wrong || return 1
-  awk '$3 != "-" { print $1, $3 + 1, "is " $3 + 1 ", but must be between " $2 " and " $3 }' numbers > settings
-  all_wrong || return 1
-  awk '{ print $1, $2 "x", "is \"" $2 "x\", but must be a number " }' numbers > settings
-  all_wrong
+  awk -v how="$1" '
+    how == "below" {
+      range = $3 == "-" ? "at least " $2 : "between " $2 " and " $3
+      print $1, $2 - 1, "is " $2 - 1 ", but must be " range
+    }
+    how == "above" && $3 != "-" { print $1, $3 + 1, "is " $3 + 1 ", but must be between " $2 " and " $3 }
+    how == "no_number" { print $1, $2 "x", "is \"" $2 "x\", but must be a number " }' numbers > settings
 }
-case_every_bad_text() {
-  parameters texts | sort > texts
-  cat > settings << 'EOF'
+# bad_texts include|exclude : such lines, for the texts that may be set together.
+bad_texts() {
+  if [ "$1" = include ]; then
+    cat << 'EOF'
 receive_queues P,128,x rd_num must be a decimal number
 if_include mlx5_0:x "mlx5_0:x" has no port number after the colon: ports are 1 to 255
 subnets 10.1.0.0/16,10/8 "10/8" has no IP address before the slash
@@ -362,15 +363,27 @@ oob_if_include 10.0.0.0/33 "10.0.0.0/33" has no prefix length after the slash
 queue_costs 1,2 "1,2" is not op_size,iov_size,alignment
 rx_steering tag=match rule "tag=match": no :CONTEXT follows
 EOF
-  all_wrong || return 1
-  cp settings tried
-  cat > settings << 'EOF'
+  else
+    cat << 'EOF'
 if_exclude /dev/mlx5_0 "/dev/mlx5_0" has a blank or a slash in it
 cpc_exclude oob,,rdmacm "" is no connection method
 oob_if_exclude eth0,,eth1 "" is neither an interface nor a network
 report 3 is "3", but must be 0, 1, 2 or the name of a file that ends in .json
 EOF
-  all_wrong || return 1
+  fi > settings
+}
+# Whatever is wrong is told in one message: which parameter, what the user wrote, and the rule.
+case_every_bad_number() {
+  local how
+  for how in below above no_number; do
+    bad_numbers $how && all_wrong || return 1
+  done
+}
+case_every_bad_text() {
+  parameters texts | sort > texts
+  bad_texts include && all_wrong || return 1
+  cp settings tried
+  bad_texts exclude && all_wrong || return 1
   cat settings >> tried
   echo 'trace /nowhere/trace /nowhere/trace.0: No such file or directory' > settings
   all_wrong && says 'checks passed' || return 1  # the job does not need it

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
@@ -69,8 +70,19 @@ std::string value_of(const mca_base_var_t& variable) {
   }
 }
 
+constexpr std::string_view kOurs = "btl_fabric_";
+
+/// A parameter of ours as the user wrote it: the component reads words and units of time, which Open MPI takes for other numbers.
+std::string written(const mca_base_var_t& variable) {
+  const char* text = std::getenv(("OMPI_MCA_" + std::string(variable.mbv_full_name)).c_str());
+  if (variable.mbv_file_value != nullptr && (text == nullptr || variable.mbv_source == MCA_BASE_VAR_SOURCE_OVERRIDE)) {
+    text = static_cast<const mca_base_var_file_value_t*>(variable.mbv_file_value)->mbvfv_value;
+  }
+  return text == nullptr ? value_of(variable) : text;
+}
+
 bool is_wanted(std::string_view name) {
-  return name == "pml" || name == "btl" || name == "mca_base_component_path" || name.starts_with("btl_fabric_") ||
+  return name == "pml" || name == "btl" || name == "mca_base_component_path" || name.starts_with(kOurs) ||
          (name.starts_with("pml_") && name.ends_with("_priority"));
 }
 
@@ -92,8 +104,9 @@ void read_settings(const OpenMpi& mpi, OpenMpiView& view) {
     mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
     const char* file = nullptr;
     const bool is_set = get_value(i, nullptr, &source, &file) == OPAL_SUCCESS && source != MCA_BASE_VAR_SOURCE_DEFAULT;
-    view.settings.push_back(
-        {variable->mbv_full_name, value_of(*variable), is_set ? source_of(source, file) : "", is_set});
+    const bool is_ours = std::string_view(variable->mbv_full_name).starts_with(kOurs);
+    view.settings.push_back({variable->mbv_full_name, is_set && is_ours ? written(*variable) : value_of(*variable),
+                             is_set ? source_of(source, file) : "", is_set});
   }
 }
 
@@ -152,7 +165,7 @@ const mca_base_component_t* find_component(OpenMpiView& view) {
 /// Open MPI forgets the parameters of a component that it does not use, and the user wants to know what is wrong with them.
 void register_again(const OpenMpi& mpi, const mca_base_component_t* component, OpenMpiView& view) {
   const bool are_known = std::any_of(view.settings.begin(), view.settings.end(),
-                                     [](const MpiSetting& one) { return one.name.starts_with("btl_fabric_"); });
+                                     [](const MpiSetting& one) { return one.name.starts_with(kOurs); });
   if (component != nullptr && component->mca_register_component_params != nullptr && !are_known) {
     component->mca_register_component_params();
     read_settings(mpi, view);

@@ -94,7 +94,7 @@ tells_each() {
 # What the component does not start with, the doctor tells.
 case_doctor_sees_every_wrong_value() {
   local how
-  for how in 'numbers below' 'numbers above' 'texts include' 'texts exclude'; do
+  for how in 'numbers below' 'numbers above' 'numbers no_number' 'texts include' 'texts exclude'; do
     # shellcheck disable=SC2086 # two words
     bad_$how && tells_each || return 1
   done
@@ -110,6 +110,18 @@ EOF
   alone --mca btl_fabric_cpc_include oob --mca btl_fabric_cpc_exclude rdmacm --mca btl_fabric_oob_if_include lo --mca btl_fabric_oob_if_exclude eth0
   fails $? && finds FAIL parameters 'btl_fabric_cpc_include .* are both set' &&
     finds FAIL parameters 'btl_fabric_oob_if_include .* are both set' && finds FAIL selection 'btl_fabric_cpc_include'
+}
+
+# Open MPI takes words and units of time for other numbers.
+case_doctor_shows_what_was_written() {
+  alone --mca btl fabric,self --mca btl_fabric_max_ports auto --mca btl_fabric_heal_timeout 2min &&
+    finds ok parameters 'btl_fabric_heal_timeout 2min, btl_fabric_max_ports auto' && finds_no FAIL || return 1
+  alone --mca btl_fabric_retry_count abc
+  fails $? && finds FAIL parameters 'btl_fabric_retry_count is "abc", but must be a number' || return 1
+  mkdir -p home/.openmpi && echo 'btl_fabric_retry_count = seven' > home/.openmpi/mca-params.conf
+  HOME=$PWD/home alone
+  fails $? && finds FAIL parameters 'btl_fabric_retry_count is "seven", but must be a number' || return 1
+  HOME=$PWD/home alone --mca btl_fabric_retry_count 3 && finds ok parameters 'btl_fabric_retry_count 3'
 }
 
 case_doctor_sees_wrong_parameters() {

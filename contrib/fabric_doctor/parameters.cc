@@ -68,7 +68,7 @@ void Parameters::take(const std::string& name, const std::string& value) {
     return;  // one that every BTL has
   }
   if (spec->text != nullptr) {
-    values_.*spec->text = texts_.emplace_back(value).data();
+    values_.*spec->text = value.empty() ? nullptr : texts_.emplace_back(value).data();  // as Open MPI has it
   } else if (const auto number = settings_.number(name); number && *number) {
     values_.*spec->number = static_cast<int>(**number);
   } else if (!number) {

@@ -112,6 +112,17 @@ EOF
     finds FAIL parameters 'btl_fabric_oob_if_include .* are both set' && finds FAIL selection 'btl_fabric_cpc_include'
 }
 
+# An empty text is none, but for the receive queues.
+case_doctor_takes_empty_for_not_set() {
+  local name options=()
+  for name in if_include if_exclude subnets rails cpc_include cpc_exclude oob_if_include oob_if_exclude queue_costs rx_steering trace report; do
+    options+=(--mca "btl_fabric_$name" '')
+  done
+  alone --mca btl fabric,self "${options[@]}" && finds_no FAIL && finds_no WARN || return 1
+  alone --mca btl_fabric_receive_queues ''
+  fails $? && finds FAIL parameters btl_fabric_receive_queues && finds FAIL selection btl_fabric_receive_queues
+}
+
 # Open MPI takes words and units of time for other numbers.
 case_doctor_shows_what_was_written() {
   alone --mca btl fabric,self --mca btl_fabric_max_ports auto --mca btl_fabric_heal_timeout 2min &&

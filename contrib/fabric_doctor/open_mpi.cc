@@ -16,18 +16,9 @@ using Json = nlohmann::ordered_json;
 
 /// Names of variables begin with these where mpirun or srun tell a process which of a job it is. A job of one must not hear
 /// it: it would take the place of this process.
-constexpr std::array<std::string_view, 12> kOfTheJob = {"PMIX_",
-                                                        "PMI_",
-                                                        "PRTE_",
-                                                        "ORTE_",
-                                                        "SLURM_",
-                                                        "OMPI_MCA_orte_",
-                                                        "OMPI_MCA_prte_",
-                                                        "OMPI_MCA_ess",
-                                                        "OMPI_MCA_pmix",
-                                                        "OMPI_MCA_initial_wdir",
-                                                        "OMPI_MCA_btl_fabric_report=",
-                                                        "OMPI_MCA_btl_fabric_trace="};
+constexpr std::array<std::string_view, 10> kOfTheJob = {
+    "PMIX_",          "PMI_",           "PRTE_",        "ORTE_",         "SLURM_",
+    "OMPI_MCA_orte_", "OMPI_MCA_prte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir"};
 
 bool is_of_the_job(std::string_view variable) {
   // The rank alone makes no process one of a job, and softhca may choose its devices by it.
@@ -41,9 +32,16 @@ bool is_of_the_job(std::string_view variable) {
 std::vector<std::string> environment_of_one() {
   std::vector<std::string> result;
   for (const char* const* entry = environ; *entry != nullptr; ++entry) {
-    if (!is_of_the_job(*entry)) {
-      result.emplace_back(*entry);
+    const std::string_view variable = *entry;
+    const bool is_a_file = std::any_of(kFilesOfAJob.begin(), kFilesOfAJob.end(), [variable](std::string_view name) {
+      return variable.substr(0, variable.find('=')) == "OMPI_MCA_" + std::string(name);
+    });
+    if (!is_of_the_job(variable) && !is_a_file) {
+      result.emplace_back(variable);
     }
+  }
+  for (const std::string_view name : kFilesOfAJob) {
+    result.push_back("OMPI_MCA_" + std::string(name) + "=");  // stronger than a file of parameters that sets it
   }
   result.emplace_back("OMPI_MCA_ess_singleton_isolated=1");  // without a daemon of its own
   result.emplace_back("OMPI_MCA_mca_base_component_show_load_errors=1");

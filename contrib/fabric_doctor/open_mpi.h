@@ -4,9 +4,11 @@
 // MPI_Init as a job of one, in this process's environment, and says what has come of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fabric::doctor {
@@ -40,6 +42,9 @@ struct OpenMpiView {
   /// Null if it is not known.
   [[nodiscard]] const MpiSetting* find(const std::string& name) const noexcept;
 };
+
+/// Parameters that name files of a job. The child has none of them, or it would write over what the last job has left there.
+inline constexpr std::array<std::string_view, 2> kFilesOfAJob = {"btl_fabric_report", "btl_fabric_trace"};
 
 /// Runs the child. Its errors are OpenMpiView::failure.
 [[nodiscard]] OpenMpiView ask_open_mpi();

@@ -28,7 +28,8 @@ std::map<std::string, std::string> all_that_are_set(const OpenMpiView& open_mpi)
     }
   }
   for (const MpiSetting& one : open_mpi.settings) {
-    if (one.name.starts_with(kPrefix) && one.is_set) {
+    const bool is_known = std::find(kFilesOfAJob.begin(), kFilesOfAJob.end(), one.name) == kFilesOfAJob.end();
+    if (one.name.starts_with(kPrefix) && one.is_set && is_known) {
       all[one.name.substr(kPrefix.size())] = one.value;
     }
   }

@@ -112,6 +112,15 @@ EOF
     finds FAIL parameters 'btl_fabric_oob_if_include .* are both set' && finds FAIL selection 'btl_fabric_cpc_include'
 }
 
+# Whoever looks for the cause of a failure does not lose what the job has left, whichever way it was told to write it.
+case_doctor_leaves_files_alone() {
+  mkdir -p home/.openmpi && echo 'of the last job' > kept && cp kept report.json && cp kept trace.0
+  printf 'btl_fabric_%s\n' "report = $PWD/report.json" "trace = $PWD/trace.%r" > home/.openmpi/mca-params.conf
+  HOME=$PWD/home alone --mca btl fabric,self && finds_no FAIL && cmp kept report.json && cmp kept trace.0 || return 1
+  alone --mca btl fabric,self --mca btl_fabric_report "$PWD/report.json" --mca btl_fabric_trace "$PWD/trace.%r" && finds_no FAIL &&
+    finds ok parameters "btl_fabric_report $PWD/report.json" && cmp kept report.json && cmp kept trace.0
+}
+
 # An empty text is none, but for the receive queues.
 case_doctor_takes_empty_for_not_set() {
   local name options=()

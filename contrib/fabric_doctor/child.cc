@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,9 +82,14 @@ ChildResult run_child(const char* option, const std::vector<std::string>& enviro
   const std::string number = std::to_string(answer.write.get());
   std::array<char*, 4> arguments{const_cast<char*>("fabric_doctor"), const_cast<char*>(option),
                                  const_cast<char*>(number.c_str()), nullptr};
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // what hangs would outlive a doctor that is ended
+    if (getppid() != parent) {
+      _exit(127);  // it died before that
+    }
     fcntl(answer.write.get(), F_SETFD, 0);
     dup2(nothing.get(), STDIN_FILENO);
     dup2(said.write.get(), STDOUT_FILENO);

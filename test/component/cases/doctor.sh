@@ -112,6 +112,29 @@ EOF
     finds FAIL parameters 'btl_fabric_oob_if_include .* are both set' && finds FAIL selection 'btl_fabric_cpc_include'
 }
 
+# is_alive PID : and no zombie.
+is_alive() { grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
+case_doctor_takes_its_child_along() {
+  needs_doctor
+  local doctors child='' try
+  mkdir -p home/.openmpi && mkfifo home/.openmpi/mca-params.conf # MPI_Init waits there for ever
+  HOME=$PWD/home "${launcher[@]}" "$doctor" > out 2>&1 &
+  doctors=$!
+  until child=$(pgrep -P "$doctors" -f -- answer-for-open-mpi) && grep -qs libmpi "/proc/$child/maps"; do
+    is_alive "$doctors" || { cat out; return 1; }
+    sleep 0.1
+  done
+  kill -TERM "$doctors"
+  wait "$doctors"
+  for try in {1..50}; do
+    is_alive "$child" || return 0
+    sleep 0.1
+  done
+  echo "its child is there after $try tenths of a second"
+  kill -KILL "$child"
+  return 1
+}
+
 # Whoever looks for the cause of a failure does not lose what the job has left, whichever way it was told to write it.
 case_doctor_leaves_files_alone() {
   mkdir -p home/.openmpi && echo 'of the last job' > kept && cp kept report.json && cp kept trace.0

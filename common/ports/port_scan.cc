@@ -174,9 +174,13 @@ void scan_device(ibv_device* verbs_device, const PortChoice& choice, std::vector
   refuse_unknown_ports(choice.filter, **device, refusals);
 }
 
-/// Names in if_include that are no port here are told to the user like ports that cannot be used.
+/// Names in if_include that are no port here are told to the user like ports that cannot be used. Those in if_exclude are passed
+/// over: a list for all hosts may name what one of them lacks.
 void refuse_unknown_names(const PortFilter& filter, ibv_device** devices, int count,
                           std::vector<PortRefusal>& refusals) {
+  if (!filter.includes()) {
+    return;
+  }
   for (const PortFilter::Item& item : filter.items()) {
     const bool known = std::any_of(devices, devices + count,
                                    [&](ibv_device* device) { return item.device == ibv_get_device_name(device); });

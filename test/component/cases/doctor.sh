@@ -76,7 +76,8 @@ case_doctor_sees_devices_that_are_left_out() {
   fails $? && finds FAIL devices 'nosuch: this host has no device of that name' || return 1
   alone --mca btl_fabric_if_exclude "$dev_a,$dev_b"
   fails $? && finds FAIL devices "$dev_a: .*leaves it out" || return 1
-  alone --mca btl_fabric_if_include "$dev_a" && finds ok devices "$dev_b: .*leaves it out"
+  alone --mca btl_fabric_if_include "$dev_a" && finds ok devices "$dev_b: .*leaves it out" || return 1
+  alone --mca btl fabric,self --mca btl_fabric_if_exclude nosuch && finds_no WARN && says_not nosuch: # other hosts may have it
 }
 
 # tells_each : of the parameters of the file `settings`, all at once (settings.sh).

@@ -35,19 +35,26 @@ bool may_lock_all() {
   return (effective >> kCapIpcLock & 1) != 0;
 }
 
-/// Why so much cannot be registered on the device; empty if it can.
-std::string why_not(const OpenDevice& device) {
+constexpr const char* kOtherRemedy = "the limit is not the reason: see what the kernel says of the device (dmesg)";
+
+/// By what the kernel says when a limit is reached.
+bool may_be_the_limit(int error, bool is_unlimited) {
+  return !is_unlimited && (error == ENOMEM || error == EAGAIN || error == EPERM);
+}
+
+/// Why so much cannot be registered on the device, an errno; 0: it can.
+int why_not(const OpenDevice& device) {
   void* const memory = mmap(nullptr, kTried, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return describe_errno(errno);
+    return errno;
   }
-  std::string error;
+  int error = 0;
   if (ibv_mr* const region =
           ibv_reg_mr(device.pd.get(), memory, kTried, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
       region != nullptr) {
     ibv_dereg_mr(region);
   } else {
-    error = describe_errno(errno);
+    error = errno;
   }
   munmap(memory, kTried);
   return error;
@@ -68,9 +75,10 @@ Findings check_memlock(const Host& host) {
       continue;
     }
     tried.push_back(device);
-    if (const std::string error = why_not(*device); !error.empty()) {
-      findings.push_back(
-          fail(device->name + ": 32 MiB cannot be registered: " + error + " (the limit is " + text + ")", kRemedy));
+    if (const int error = why_not(*device); error != 0) {
+      findings.push_back(fail(
+          device->name + ": 32 MiB cannot be registered: " + describe_errno(error) + " (the limit is " + text + ")",
+          may_be_the_limit(error, is_unlimited) ? kRemedy : kOtherRemedy));
     }
   }
   const std::string registered = tried.empty() ? "" : ", and 32 MiB can be registered";

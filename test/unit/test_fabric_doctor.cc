@@ -127,6 +127,26 @@ START_TEST(a_method_that_is_not_chosen_may_fail) {
 }
 END_TEST
 
+/// Neither the network nor the method is to blame, and the device is, once.
+START_TEST(a_device_that_fails_is_told_once) {
+  ConnectionResult failed;
+  failed.error = "nothing has come from the peer within 10 s";
+  ConnectionResult lost;
+  lost.message_error = "no message of 8 bytes has come within 5 s";
+  for (const ConnectionResult& one : {failed, lost}) {
+    const std::string text = as_text({{"", judge_pairs({pair_with(one)}, 1, {{0, "n1", "a"}, {0, "n1", "a"}})}});
+    test::check_text_has(text, "FAIL  devices     n1: a failed while it was tried\n");
+    ck_assert_uint_eq(text.find("failed while"), text.rfind("failed while"));
+    test::check_text_has(text, "n1 - n2 (a:1 - b:1)");
+    test::check_text_has(text, "see devices, n1: a\n");
+    ck_assert(text.find("TCP") == std::string::npos && text.find("UDP") == std::string::npos);
+  }
+  // Of the other process, a device of that name.
+  const std::string text = as_text({{"", judge_pairs({pair_with(failed)}, 1, {{1, "n2", "a"}})}});
+  test::check_text_has(text, "let TCP through");
+}
+END_TEST
+
 START_TEST(a_firewall_in_one_direction_is_a_warning) {
   PairResult there = pair_with({});
   there.tcp_error = "10.0.0.2:4000: Connection timed out";
@@ -157,8 +177,9 @@ END_TEST
 int main() {
   using namespace fabric::doctor;
   return fabric::test::run_suite(
-      "fabric_doctor", {every_pair_comes_once, figures_far_from_the_median_stand_out, another_pml_is_a_failure,
-                        the_btl_of_the_highest_exclusivity_carries_everything, a_component_is_found_and_loads,
-                        either_side_may_see_the_error, a_method_that_is_not_chosen_may_fail,
-                        a_firewall_in_one_direction_is_a_warning, a_report_travels_as_json});
+      "fabric_doctor",
+      {every_pair_comes_once, figures_far_from_the_median_stand_out, another_pml_is_a_failure,
+       the_btl_of_the_highest_exclusivity_carries_everything, a_component_is_found_and_loads,
+       either_side_may_see_the_error, a_method_that_is_not_chosen_may_fail, a_device_that_fails_is_told_once,
+       a_firewall_in_one_direction_is_a_warning, a_report_travels_as_json});
 }

@@ -111,6 +111,26 @@ Wire& Connector::wire_of(const cpc::ConnectionKey& key, cpc::LinkNumber link) {
   return *wire;
 }
 
+/// The connection manager hears IBV_EVENT_DEVICE_FATAL, or a call fails with EIO: it marks the queues.
+bool Connector::is_lost(std::uint16_t port) const noexcept {
+  return ports_[port]->completion_queues->is_lost();
+}
+
+std::string Connector::why_lost(std::uint16_t port) const {
+  return ports_[port]->usable.device->name + " is gone (IBV_EVENT_DEVICE_FATAL or EIO)";
+}
+
+std::vector<std::string> Connector::lost_devices() const {
+  std::vector<std::string> names;
+  for (std::uint16_t port = 0; port < ports_.size(); ++port) {
+    const std::string& name = ports_[port]->usable.device->name;
+    if (is_lost(port) && std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
 void Connector::pump() {
   if (manager_->has_upcalls()) {
     for (cpc::Upcall& upcall : manager_->take_upcalls()) {
@@ -131,6 +151,11 @@ void Connector::pump() {
       while (ibv_poll_cq(port->completion_queues->queue(i), 1, &completion) > 0) {
         take(completion, *port);
       }
+    }
+  }
+  for (const auto& [key, wire] : wires_) {
+    if (is_lost(key.first.local_port)) {
+      wire->fail(why_lost(key.first.local_port));  // no completion says so
     }
   }
   sweep();
@@ -190,6 +215,9 @@ void Connector::on(const cpc::Flushing& upcall) {
 Result<Wire*> Connector::connect(const Attempt& attempt, const ProcessInfo& peer) {
   const cpc::ConnectionKey key{{1, attempt.peer}, attempt.our_port, attempt.their_port};
   const cpc::LinkNumber before = used_[key];
+  if (is_lost(attempt.our_port)) {
+    return failure(why_lost(attempt.our_port));
+  }
   if (attempt.is_ours) {
     const auto offer = std::find_if(peer.offers.begin(), peer.offers.end(),
                                     [&attempt](const CpcOffer& one) { return one.kind == attempt.kind; });
@@ -204,6 +232,10 @@ Result<Wire*> Connector::connect(const Attempt& attempt, const ProcessInfo& peer
   const auto end = Clock::now() + kPatience;
   while (Clock::now() < end) {
     pump();
+    if (is_lost(attempt.our_port)) {
+      why = why_lost(attempt.our_port);
+      break;
+    }
     for (const auto& [known, wire] : wires_) {
       if (known.first != key || known.second <= before || wire->is_flushing()) {
         continue;
@@ -242,7 +274,8 @@ void Connector::close(Wire& wire) {
   manager_->submit(cpc::Close{key.first, key.second, "done"});
   in_use_ = nullptr;
   const auto end = Clock::now() + kTimeToDrain;
-  while (wires_.contains(key) && Clock::now() < end) {
+  // What is left on a device that is gone never completes.
+  while (wires_.contains(key) && !is_lost(key.first.local_port) && Clock::now() < end) {
     pump();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -46,6 +46,8 @@ class Connector {
   [[nodiscard]] Result<Wire*> connect(const Attempt& attempt, const ProcessInfo& peer);
   /// Takes it down.
   void close(Wire& wire);
+  /// Names of devices that have failed since this began. Connections on their ports fail at once.
+  [[nodiscard]] std::vector<std::string> lost_devices() const;
 
  private:
   struct Port {
@@ -59,6 +61,8 @@ class Connector {
   Connector() = default;
   void add_port(const UsablePort& usable, const Parameters& parameters);
   [[nodiscard]] Status start(const Parameters& parameters);
+  [[nodiscard]] bool is_lost(std::uint16_t port) const noexcept;
+  [[nodiscard]] std::string why_lost(std::uint16_t port) const;
   void pump();
   void take(const ibv_wc& completion, const Port& port);
   void sweep();

@@ -136,6 +136,14 @@ class Examination {
     }
   }
   [[nodiscard]] const std::vector<PairResult>& pairs() const noexcept { return pairs_; }
+  /// Those of this process.
+  [[nodiscard]] std::vector<LostDevice> lost_devices() const {
+    std::vector<LostDevice> lost;
+    for (const std::string& name : connector_ ? connector_->lost_devices() : std::vector<std::string>()) {
+      lost.push_back({job_.rank(), members_[job_.rank()].host, name});
+    }
+    return lost;
+  }
 
  private:
   [[nodiscard]] std::size_t meetings_of(std::uint32_t a, std::uint32_t b) const;
@@ -311,7 +319,9 @@ JobReport examine_job(Job& job, std::uint32_t rounds) {
   }
   examination.try_partners(rounds);
   mine["pairs"] = examination.pairs();
+  mine["lost"] = examination.lost_devices();
   JobReport report;
+  std::vector<LostDevice> lost;
   // What a device or a peer says need be no UTF-8.
   for (const std::string& text :
        job.tell_all("doctor.result", mine.dump(-1, ' ', false, Json::error_handler_t::replace))) {
@@ -325,9 +335,12 @@ JobReport examine_job(Job& job, std::uint32_t rounds) {
     for (const Json& one : said.at("pairs")) {
       report.pairs.push_back(one.get<PairResult>());
     }
+    for (const Json& one : said.at("lost")) {
+      lost.push_back(one.get<LostDevice>());
+    }
   }
   const std::uint64_t size = job.size();
-  report.sections.push_back({"between them", judge_pairs(report.pairs, size * (size - 1) / 2)});
+  report.sections.push_back({"between them", judge_pairs(report.pairs, size * (size - 1) / 2, lost)});
   return report;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "contrib/fabric_doctor/job/outliers.h"
@@ -25,11 +26,30 @@ struct Tried {
   const PairResult* pair = nullptr;
   ConnectionResult result;
   bool is_chosen = false;  ///< of the methods of its ports the one that Open MPI would choose
+  std::string lost;        ///< "n1: softhca0", if that has failed; empty: both devices are there
   [[nodiscard]] std::string where() const { return pair->names + " (" + result.ports + ")"; }
 };
 
+std::string text_of(const LostDevice& lost) {
+  return lost.host + ": " + lost.device;
+}
+
+/// Which device of these ports, "softhca0:1 - softhca1:1", is lost; empty: none.
+std::string lost_of(const PairResult& pair, const std::string& ports, const std::vector<LostDevice>& lost) {
+  const std::size_t middle = ports.find(" - ");
+  const std::string_view first = std::string_view(ports).substr(0, middle);
+  const std::string_view second = middle == std::string::npos ? "" : std::string_view(ports).substr(middle + 3);
+  for (const LostDevice& one : lost) {
+    const std::string begin = one.device + ":";
+    if ((one.rank == pair.a && first.starts_with(begin)) || (one.rank == pair.b && second.starts_with(begin))) {
+      return text_of(one);
+    }
+  }
+  return {};
+}
+
 /// The lower rank's results; where it has seen no error, those that the other one has.
-std::vector<Tried> merged(const std::vector<PairResult>& pairs) {
+std::vector<Tried> merged(const std::vector<PairResult>& pairs, const std::vector<LostDevice>& lost) {
   std::vector<Tried> all;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::string, std::string>, std::size_t> places;
   for (const PairResult& pair : pairs) {
@@ -38,7 +58,7 @@ std::vector<Tried> merged(const std::vector<PairResult>& pairs) {
       const bool is_chosen = ports.insert(one.ports).second;
       const auto [place, is_new] = places.try_emplace({pair.a, pair.b, one.ports, one.cpc}, all.size());
       if (is_new) {
-        all.push_back({&pair, one, is_chosen});
+        all.push_back({&pair, one, is_chosen, lost_of(pair, one.ports, lost)});
         continue;
       }
       ConnectionResult& known = all[place->second].result;
@@ -64,6 +84,25 @@ std::string remedy_of(const std::string& cpc) {
            other;
   }
   return "the subnet manager must know both ports (ibping)" + other;
+}
+
+/// The way between two ports is not to blame where a device has failed.
+Finding by_device(Level level, const std::string& what, const Tried& tried) {
+  return {level, what + ": see devices, " + tried.lost, {}};
+}
+
+Findings judge_devices(const std::vector<LostDevice>& lost) {
+  Findings findings;
+  std::set<std::string> told;  // by several processes of a host
+  for (const LostDevice& one : lost) {
+    if (told.insert(text_of(one)).second) {
+      findings.push_back(fail(text_of(one) + " failed while it was tried",
+                              "see what the kernel of that host says of it (dmesg); reset it, or leave it out: --mca "
+                              "btl_fabric_if_exclude " +
+                                  one.device));
+    }
+  }
+  return findings;
 }
 
 Findings judge_reach(const std::vector<PairResult>& pairs) {
@@ -119,7 +158,12 @@ Findings judge_connections(const std::vector<Tried>& tried) {
       slowest = std::max(slowest, one.result.connect_ms);
       continue;
     }
-    const std::string what = one.result.cpc + " does not connect " + one.where() + ": " + one.result.error;
+    const std::string where = one.result.cpc + " does not connect " + one.where();
+    if (!one.lost.empty()) {
+      findings.push_back(by_device(one.is_chosen ? Level::kFail : Level::kWarn, where, one));
+      continue;
+    }
+    const std::string what = where + ": " + one.result.error;
     findings.push_back(one.is_chosen
                            ? fail(what + "; Open MPI would choose it", remedy_of(one.result.cpc))
                            : warn(what + "; Open MPI would choose another method", remedy_of(one.result.cpc)));
@@ -140,7 +184,11 @@ Findings judge_packets(const std::vector<Tried>& tried) {
   std::map<std::uint32_t, std::size_t> good;
   for (const Tried& one : tried) {
     const std::string by = one.where() + " by " + one.result.cpc;
-    if (!one.result.message_error.empty()) {
+    const bool is_good =
+        one.result.message_error.empty() && one.result.mtu_error.empty() && one.result.stream_error.empty();
+    if (!is_good && !one.lost.empty()) {
+      findings.push_back(by_device(Level::kFail, "messages do not come through, " + by, one));
+    } else if (!one.result.message_error.empty()) {
       findings.push_back(
           fail("connected, but no message of 8 bytes comes through, " + by + ": " + one.result.message_error,
                "on RoCE v2 open UDP port 4791 between the hosts, and compare VLANs, GIDs and flow control of "
@@ -208,8 +256,9 @@ Findings judge_figures(const std::vector<Tried>& tried, double ConnectionResult:
 
 }  // namespace
 
-std::vector<CheckResult> judge_pairs(const std::vector<PairResult>& pairs, std::uint64_t all_pairs) {
-  const std::vector<Tried> tried = merged(pairs);
+std::vector<CheckResult> judge_pairs(const std::vector<PairResult>& pairs, std::uint64_t all_pairs,
+                                     const std::vector<LostDevice>& lost) {
+  const std::vector<Tried> tried = merged(pairs, lost);
   std::set<std::pair<std::uint32_t, std::uint32_t>> different;
   for (const PairResult& pair : pairs) {
     different.insert({pair.a, pair.b});
@@ -218,6 +267,7 @@ std::vector<CheckResult> judge_pairs(const std::vector<PairResult>& pairs, std::
   results.push_back(
       {"pairs",
        {ok(std::to_string(different.size()) + " of " + std::to_string(all_pairs) + " pairs of processes tried")}});
+  results.push_back({"devices", judge_devices(lost)});
   results.push_back({"reach", judge_reach(pairs)});
   results.push_back({"tcp", judge_tcp(pairs, tried)});
   results.push_back({"connect", judge_connections(tried)});
@@ -268,6 +318,15 @@ void from_json(const Json& json, PairResult& pair) {
                                 one.at("mtu").get<std::uint32_t>(), text(one, "mtu_error"), text(one, "stream_error"),
                                 one.at("latency_us").get<double>(), one.at("mb_per_s").get<double>()});
   }
+}
+
+void to_json(Json& json, const LostDevice& lost) {
+  json = {{"rank", lost.rank}, {"host", lost.host}, {"device", lost.device}};
+}
+
+void from_json(const Json& json, LostDevice& lost) {
+  lost = {json.at("rank").get<std::uint32_t>(), json.at("host").get<std::string>(),
+          json.at("device").get<std::string>()};
 }
 
 }  // namespace fabric::doctor

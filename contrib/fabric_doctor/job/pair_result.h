@@ -39,11 +39,21 @@ struct PairResult {
   std::vector<ConnectionResult> connections;  ///< of two ports the method that Open MPI would choose comes first
 };
 
+/// A device that has failed while the processes tried each other.
+struct LostDevice {
+  std::uint32_t rank = 0;  ///< of the process that says so
+  std::string host;
+  std::string device;
+};
+
 void to_json(nlohmann::ordered_json& json, const PairResult& pair);
 void from_json(const nlohmann::ordered_json& json, PairResult& pair);
+void to_json(nlohmann::ordered_json& json, const LostDevice& lost);
+void from_json(const nlohmann::ordered_json& json, LostDevice& lost);
 
 /// The checks of the job: what all processes say of their pairs, those of the lower rank and those of the higher. `all_pairs`: how many
-/// pairs the job has.
-[[nodiscard]] std::vector<CheckResult> judge_pairs(const std::vector<PairResult>& pairs, std::uint64_t all_pairs);
+/// pairs the job has. What fails on a device that is lost says no more than that.
+[[nodiscard]] std::vector<CheckResult> judge_pairs(const std::vector<PairResult>& pairs, std::uint64_t all_pairs,
+                                                   const std::vector<LostDevice>& lost = {});
 
 }  // namespace fabric::doctor

@@ -204,6 +204,27 @@ case_doctor_sees_memlock() {
   fails $? && finds FAIL memlock '32 MiB cannot be registered: Input/output error' && says 'dmesg' && says_not 'ulimit'
 }
 
+# Its connections fail, and neither the methods nor the network are to blame.
+case_doctor_sees_a_device_that_fails() {
+  needs_doctor
+  needs_softhca 'has a device that fails when it is told to'
+  local pid status
+  for _ in {1..10}; do
+    (
+      until ctl list | grep -q '^  qp .*: RTS'; do sleep 0.02; done
+      ctl device-fatal 0 0
+    ) &
+    pid=$!
+    fabric 5 --mca btl_fabric_if_include "$dev_a" "$doctor"
+    status=$?
+    kill $pid 2> /dev/null
+    wait $pid 2> /dev/null
+    ! grep -qE '^(FAIL|WARN) ' out || break # else it has ended before
+  done
+  fails $status && finds FAIL devices "[^ ]*: $dev_a failed while it was tried" && says 'btl_fabric_if_exclude' &&
+    finds FAIL '(connect|packets)' "see devices, .*: $dev_a" && says_not 'UDP port 4791' && says_not 'let TCP through'
+}
+
 case_doctor_sees_too_few_queue_pairs() {
   new_fabric --set max_qps=40
   alone --hosts 4 --processes 16 && finds WARN fit 'queue pairs on each host, and the device has 40' || return 1

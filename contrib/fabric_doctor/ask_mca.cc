@@ -82,8 +82,8 @@ std::string written(const mca_base_var_t& variable) {
 }
 
 bool is_wanted(std::string_view name) {
-  return name == "pml" || name == "btl" || name == "mca_base_component_path" || name.starts_with(kOurs) ||
-         (name.starts_with("pml_") && name.ends_with("_priority"));
+  return name == "pml" || name == "btl" || name == "mca_base_component_path" || name == "mca_base_param_files" ||
+         name.starts_with(kOurs) || (name.starts_with("pml_") && name.ends_with("_priority"));
 }
 
 void read_settings(const OpenMpi& mpi, OpenMpiView& view) {

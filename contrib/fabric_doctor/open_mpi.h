@@ -32,7 +32,7 @@ struct OpenMpiView {
   std::string version;  ///< "4.1.4"
   std::string pml;      ///< the one that was chosen
   std::vector<MpiBtl> btls;
-  std::vector<MpiSetting> settings;  ///< pml and btl, the priorities of PMLs, and all of btl_fabric
+  std::vector<MpiSetting> settings;  ///< pml and btl, the priorities of PMLs, its files, and all of btl_fabric
   std::vector<std::string> folders;  ///< in which components are looked for
   std::string component;             ///< the file of ours that is found there first; empty: none is
   std::string component_version;

@@ -22,14 +22,14 @@ class Parameters {
   Parameters(Parameters&&) = default;
   Parameters& operator=(Parameters&&) = default;
 
-  /// What Open MPI has read, or the environment alone where it could not be asked or has not loaded the component.
+  /// What Open MPI has read, or its files and the environment where it could not be asked or has not loaded the component.
   [[nodiscard]] static Parameters of(const OpenMpiView& open_mpi);
 
   [[nodiscard]] const Params& values() const noexcept { return values_; }
   [[nodiscard]] const info::Settings& settings() const noexcept { return settings_; }
   /// Each a sentence that names a parameter.
   [[nodiscard]] const std::vector<std::string>& wrong() const noexcept { return wrong_; }
-  /// Names that no parameter has: the component says so, and goes on.
+  /// Names that no parameter has, where they are, and what may be meant: a job goes on without them.
   [[nodiscard]] const std::vector<std::string>& unknown() const noexcept { return unknown_; }
   /// Names and values of those that the user has set.
   [[nodiscard]] const std::vector<std::string>& set() const noexcept { return set_; }
@@ -38,7 +38,7 @@ class Parameters {
   [[nodiscard]] cpc::CpcSet cpcs() const;
 
  private:
-  void take(const std::string& name, const std::string& value);
+  [[nodiscard]] bool take(const std::string& name, const std::string& value);
   void set_default(const ParamSpec& spec);
   void check_values();
 

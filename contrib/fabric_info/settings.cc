@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "contrib/fabric_info/settings.h"
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "btl_fabric/base/param_reader.h"
@@ -12,25 +14,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "btl_fabric_";
 
-bool is_limit(const std::string& name) {
-  for (std::size_t i = 0; i < kLimits; ++i) {
-    if (name == parameter_of(static_cast<Limit>(i))) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Those that every BTL has, and that choose nothing here.
-bool is_of_every_btl(const std::string& name) {
-  for (const char* const known :
-       {"exclusivity", "flags", "atomic_flags", "get_alignment", "put_alignment", "latency", "bandwidth"}) {
-    if (name == known) {
-      return true;
-    }
-  }
-  return false;
-}
+constexpr std::array<std::string_view, 7> kOfEveryBtl = {"exclusivity",   "flags",   "atomic_flags", "get_alignment",
+                                                         "put_alignment", "latency", "bandwidth"};
 
 }  // namespace
 
@@ -47,12 +33,24 @@ Settings Settings::in_environment(const char* const* environment) {
   return found;
 }
 
+std::vector<std::string_view> Settings::names() {
+  std::vector<std::string_view> all(kOfEveryBtl.begin(), kOfEveryBtl.end());
+  for (const ParamSpec& spec : kParamTable) {
+    all.emplace_back(spec.name);
+  }
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    all.emplace_back(parameter_of(static_cast<Limit>(i)));
+  }
+  return all;
+}
+
 Status Settings::add(const std::string& name, const std::string& value) {
   if (name.compare(0, kPrefix.size(), kPrefix) != 0) {
     return {};
   }
   const std::string ours = name.substr(kPrefix.size());
-  if (ParamReader::find(ours) == nullptr && !is_limit(ours) && !is_of_every_btl(ours)) {
+  const std::vector<std::string_view> known = names();
+  if (std::find(known.begin(), known.end(), ours) == known.end()) {
     return failure("--mca " + name + " " + value + ": btl_fabric has no such parameter");
   }
   values_[ours] = value;

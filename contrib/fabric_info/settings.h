@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/ports/protocol_limits.h"
@@ -19,6 +21,8 @@ class Settings {
  public:
   /// Those that are in an environment, of the form of environ: OMPI_MCA_btl_fabric_NAME=VALUE.
   [[nodiscard]] static Settings in_environment(const char* const* environment);
+  /// Of all parameters, also those that every BTL has; some come twice.
+  [[nodiscard]] static std::vector<std::string_view> names();
   /// As --mca NAME VALUE, which is stronger than the environment. Parameters of other components are passed over. The error
   /// names a parameter that the component does not have.
   [[nodiscard]] Status add(const std::string& name, const std::string& value);

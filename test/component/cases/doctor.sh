@@ -168,8 +168,23 @@ case_doctor_shows_what_was_written() {
   HOME=$PWD/home alone --mca btl_fabric_retry_count 3 && finds ok parameters 'btl_fabric_retry_count 3'
 }
 
+# Open MPI says nothing of lines that no component knows.
+case_doctor_reads_files_of_parameters() {
+  local file=home/.openmpi/mca-params.conf
+  mkdir -p home/.openmpi
+  printf '%s\n' '# btl_fabric_commented = 1' ' btl_fabric_eager_limt=4096' 'btl_fabric_timeout = 17' 'btl_fabric_report = nowhere' > "$file"
+  HOME=$PWD/home alone
+  fails $? && finds WARN parameters "btl_fabric_eager_limt, which is in $PWD/$file; is btl_fabric_eager_limit meant" &&
+    finds FAIL parameters 'btl_fabric_report is "nowhere"' && says_not commented || return 1
+  # Of several files the first counts, and in it the last line; the environment is stronger.
+  printf 'btl_fabric_report = %s\n' one 2 > "$file" && echo 'btl_fabric_report = three' > other.conf
+  alone --mca btl fabric,self --mca mca_base_param_files "$PWD/$file,$PWD/other.conf" && finds ok parameters 'btl_fabric_report 2' || return 1
+  HOME=$PWD/home alone --mca btl fabric,self --mca btl_fabric_report 1 && finds ok parameters 'btl_fabric_report 1'
+}
+
 case_doctor_sees_wrong_parameters() {
   alone --mca btl_fabric_nosuch 1 && finds WARN parameters btl_fabric_nosuch || return 1
+  alone --mca btl_fabric_retry_cout 1 && finds WARN parameters 'btl_fabric_retry_cout; is btl_fabric_retry_count meant' || return 1
   alone --mca btl_fabric_retry_count 8
   fails $? && finds FAIL parameters 'btl_fabric_retry_count is 8' || return 1
   alone --mca btl_fabric_cpc_include nosuch

@@ -32,6 +32,11 @@ struct Member {
   std::string why_no_ports;
 };
 
+/// What a device, a parameter or a peer says need be no UTF-8.
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json as_json(const Member& member) {
   Json json = {{"host", member.host}, {"ports", member.ports}, {"why", member.why_no_ports}};
   if (!member.info.ports.empty()) {
@@ -100,7 +105,7 @@ class Examination {
         self.ports.push_back(port.name());
       }
     }
-    for (const std::string& text : job.tell_all("doctor.member", as_json(self).dump())) {
+    for (const std::string& text : job.tell_all("doctor.member", dump(as_json(self)))) {
       members_.push_back(member_of(text));
     }
   }
@@ -322,9 +327,7 @@ JobReport examine_job(Job& job, std::uint32_t rounds) {
   mine["lost"] = examination.lost_devices();
   JobReport report;
   std::vector<LostDevice> lost;
-  // What a device or a peer says need be no UTF-8.
-  for (const std::string& text :
-       job.tell_all("doctor.result", mine.dump(-1, ' ', false, Json::error_handler_t::replace))) {
+  for (const std::string& text : job.tell_all("doctor.result", dump(mine))) {
     const Json said = Json::parse(text, nullptr, false);
     if (said.is_discarded()) {
       continue;

@@ -49,7 +49,9 @@ case_doctor_in_a_job() {
   done
   [ "$link" = iwarp ] || finds ok tcp 'one way each: 6' || return 1
   grep -q '"latency_us"' report.json || return 1
-  fabric 3 --mca btl_fabric_if_include "$dev_a" "$doctor" --rounds 1 && finds ok pairs '1 of 3'
+  fabric 3 --mca btl_fabric_if_include "$dev_a" "$doctor" --rounds 1 && finds ok pairs '1 of 3' || return 1
+  fabric 2 --mca btl_fabric_oob_if_include $'10.0.0.0/\377' "$doctor" # no UTF-8
+  fails $? && finds FAIL parameters btl_fabric_oob_if_include
 }
 
 case_doctor_sees_a_port_that_is_down() {

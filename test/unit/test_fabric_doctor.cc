@@ -84,6 +84,15 @@ START_TEST(a_component_is_found_and_loads) {
 }
 END_TEST
 
+START_TEST(a_port_that_does_not_answer_is_the_devices_fault) {
+  Host host;
+  host.scan.refusals = {{"a:1", "it does not answer: Input/output error"}};
+  const Findings found = check_ports(host);
+  ck_assert(worst(found) == Level::kFail);
+  test::check_text_has(found.front().remedy, "dmesg");
+}
+END_TEST
+
 PairResult pair_with(ConnectionResult connection) {
   PairResult pair;
   pair.b = 1;
@@ -177,9 +186,9 @@ END_TEST
 int main() {
   using namespace fabric::doctor;
   return fabric::test::run_suite(
-      "fabric_doctor",
-      {every_pair_comes_once, figures_far_from_the_median_stand_out, another_pml_is_a_failure,
-       the_btl_of_the_highest_exclusivity_carries_everything, a_component_is_found_and_loads,
-       either_side_may_see_the_error, a_method_that_is_not_chosen_may_fail, a_device_that_fails_is_told_once,
-       a_firewall_in_one_direction_is_a_warning, a_report_travels_as_json});
+      "fabric_doctor", {every_pair_comes_once, figures_far_from_the_median_stand_out, another_pml_is_a_failure,
+                        the_btl_of_the_highest_exclusivity_carries_everything, a_component_is_found_and_loads,
+                        a_port_that_does_not_answer_is_the_devices_fault, either_side_may_see_the_error,
+                        a_method_that_is_not_chosen_may_fail, a_device_that_fails_is_told_once,
+                        a_firewall_in_one_direction_is_a_warning, a_report_travels_as_json});
 }

@@ -18,6 +18,9 @@ std::string remedy_of(const std::string& reason) {
     return "give the port's network interface an address: ip addr add ADDRESS/BITS dev NETDEV, and set it up; or "
            "another btl_fabric_gid_index (fabric_info lists them)";
   }
+  if (says("does not answer")) {
+    return "see what the kernel says of the device (dmesg); reset it, or leave it out by btl_fabric_if_exclude";
+  }
   if (says("no such port")) {
     return "correct btl_fabric_if_include";
   }

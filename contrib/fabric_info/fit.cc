@@ -20,6 +20,11 @@ constexpr std::array kProposals = {
 
 std::vector<std::string> shortfalls(const Question& question, const HostRoom& room) {
   std::vector<std::string> found;
+  if (room.queues) {
+    if (const auto run = run_with(question, room); !run) {
+      found.push_back(run.error().text);
+    }
+  }
   const JobNeeds needs = job_needs(question, room);
   if (room.queue_pairs && needs.queue_pairs > *room.queue_pairs) {
     found.push_back(std::to_string(needs.queue_pairs) + " queue pairs on each host, and the device has " +
@@ -50,7 +55,21 @@ nlohmann::ordered_json by_part(const cpc::MemoryParts& parts) {
           {"sum", parts.sum()}};
 }
 
+/// As the component would: on iWARP all queues are P queues.
+Transport transport_of(const HostRoom& room) noexcept {
+  return room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
+}
+
 }  // namespace
+
+Result<cpc::QueueFit> run_with(const Question& question, const HostRoom& room) {
+  cpc::QueuePairSettings settings;
+  settings.costs = room.costs;
+  settings.max_inline = room.max_inline;
+  settings.rdma_depth = question.rdma_depth;
+  const ReceiveQueues run = room.has_shared_queues ? question.queues : question.queues.without_shared();
+  return cpc::fit_queues(run, transport_of(room), settings, question.cq_size, 1, *room.queues);
+}
 
 JobNeeds job_needs(const Question& asked, const HostRoom& room) {
   Question question = asked;
@@ -61,7 +80,7 @@ JobNeeds job_needs(const Question& asked, const HostRoom& room) {
   room_of_process.settings.costs = room.costs;
   room_of_process.settings.max_inline = room.max_inline;
   room_of_process.settings.rdma_depth = question.rdma_depth;
-  room_of_process.link = room.has_shared_queues ? Transport::kRoce : Transport::kIwarp;
+  room_of_process.link = transport_of(room);
   room_of_process.processes = std::max<std::int64_t>(1, question.node.processes);
   room_of_process.peers = question.hosts * room_of_process.processes - 1;
   JobNeeds needs{queue_pairs_of(question).per_host, 0,
@@ -77,9 +96,12 @@ Verdict judge(const Question& question, const HostRoom& room) {
   if (verdict.shortfalls.empty()) {
     return verdict;
   }
-  Question without_end = question;
-  without_end.memory = 0;
-  verdict.is_cached = can_cache(question, room) && shortfalls(without_end, room).size() == verdict.shortfalls.size();
+  Question any_memory = question;
+  any_memory.memory = 0;
+  HostRoom any_queues = room;
+  any_queues.queues.reset();
+  verdict.is_cached =
+      can_cache(question, room) && shortfalls(any_memory, any_queues).size() == verdict.shortfalls.size();
   for (const char* const proposal : kProposals) {
     Question other = question;
     other.queues = ReceiveQueues::parse(proposal).value();
@@ -107,7 +129,7 @@ nlohmann::ordered_json as_json(const Question& question, const HostRoom& room) {
 
 bool fits(const nlohmann::ordered_json& report) {
   const auto fit = [](const nlohmann::ordered_json& one) {
-    return !one.contains("fit") || one["fit"]["fits"].get<bool>();
+    return !one.contains("error") && (!one.contains("fit") || one["fit"]["fits"].get<bool>());
   };
   return fit(report) && std::all_of(report["devices"].begin(), report["devices"].end(), fit);
 }

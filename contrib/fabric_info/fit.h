@@ -11,6 +11,7 @@
 
 #include "contrib/fabric_info/report.h"
 #include "cpc/queue_pairs/queue_choice.h"
+#include "cpc/queue_pairs/queue_fit.h"
 
 namespace fabric::info {
 
@@ -21,7 +22,11 @@ struct HostRoom {
   bool has_shared_queues = true;  ///< they are run as such: not on iWARP
   DeviceCosts costs;
   std::uint32_t max_inline = 0;
+  std::optional<cpc::DeviceRoom> queues;  ///< what a queue may be like; nothing: it is not known
 };
+
+/// What the queues would be run with on the device, or why it cannot be used. For a room whose `queues` are known.
+[[nodiscard]] Result<cpc::QueueFit> run_with(const Question& question, const HostRoom& room);
 
 /// What a job takes when every process has talked to every other one, and had bursts from all.
 struct JobNeeds {
@@ -43,7 +48,7 @@ struct Verdict {
 /// Memory is by part, as cpc::MemoryParts names them, and "sum".
 [[nodiscard]] nlohmann::ordered_json as_json(const Question& question, const HostRoom& room);
 
-/// All verdicts of a report are that the job fits. A report of a question without Question::is_fit_asked has none.
+/// All verdicts of a report are that the job fits. A device that cannot be opened has none, and nothing fits it.
 [[nodiscard]] bool fits(const nlohmann::ordered_json& report);
 
 }  // namespace fabric::info

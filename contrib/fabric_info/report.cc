@@ -17,7 +17,6 @@
 #include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/limits.h"
 #include "cpc/queue_pairs/queue_choice.h"
-#include "cpc/queue_pairs/queue_fit.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 
 namespace fabric::info {
@@ -153,28 +152,16 @@ Json queues(const Question& question, const DeviceCosts& costs, std::uint32_t ma
 }
 
 /// What the queues would be run with on port 1, as far as that is not what was asked for; or why they would not.
-void add_fit(Json& result, ibv_context* device, const ibv_device_attr& attributes, const Question& question,
-             const DeviceCosts& costs, std::uint32_t max_inline, std::int64_t completion_queues) {
-  ibv_port_attr port{};
-  const std::optional<Transport> link =
-      ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Transport>();
-  if (!link) {
+void add_run(Json& result, const Question& question, const HostRoom& room) {
+  if (!room.queues) {
     return;
   }
-  cpc::QueuePairSettings settings;
-  settings.costs = costs;
-  settings.max_inline = max_inline;
-  settings.rdma_depth = question.rdma_depth;
-  const cpc::DeviceRoom room{static_cast<std::uint32_t>(attributes.max_qp_wr),
-                             static_cast<std::uint32_t>(attributes.max_srq_wr),
-                             static_cast<std::uint32_t>(attributes.max_cqe), port.max_msg_sz, completion_queues};
-  const ReceiveQueues run = *link == Transport::kIwarp ? question.queues.without_shared() : question.queues;
-  const auto fit = cpc::fit_queues(run, *link, settings, question.cq_size, 1, room);
-  if (!fit) {
-    result["does_not_fit"] = fit.error().text;
+  const auto run = run_with(question, room);
+  if (!run) {
+    result["does_not_fit"] = run.error().text;
     return;
   }
-  for (const Grant& grant : fit->changes) {
+  for (const Grant& grant : run->changes) {
     result["grants"].push_back({{"what", grant.what}, {"count", grant.count}, {"why", grant.why}});
   }
 }
@@ -186,8 +173,18 @@ HostRoom host_room(ibv_context* device, const ibv_device_attr& attributes, const
   const std::optional<Transport> link =
       ibv_query_port(device, 1, &port) == 0 ? link_of(device, port) : std::optional<Transport>();
   const bool is_iwarp = link == Transport::kIwarp;
-  return {static_cast<std::uint64_t>(std::max(0, attributes.max_qp)),
-          !is_iwarp && XrcDomain::why_not(attributes).empty(), !is_iwarp, costs, max_inline};
+  HostRoom room{static_cast<std::uint64_t>(std::max(0, attributes.max_qp)),
+                !is_iwarp && XrcDomain::why_not(attributes).empty(),
+                !is_iwarp,
+                costs,
+                max_inline,
+                {}};
+  if (link) {
+    const auto count = [](int value) { return static_cast<std::uint32_t>(std::max(0, value)); };
+    room.queues = {count(attributes.max_qp_wr), count(attributes.max_srq_wr), count(attributes.max_cqe),
+                   port.max_msg_sz, 1};
+  }
+  return room;
 }
 
 /// The question as the component would put it to this device.
@@ -263,10 +260,14 @@ Json device(ibv_device* found, const Question& about_all) {
   for (const Grant& grant : manager.grants()) {
     result["grants"].push_back({{"what", grant.what}, {"count", grant.count}, {"why", grant.why}});
   }
-  add_fit(result, context.get(), attributes, question, costs, max_inline, manager.completion_queues());
+  HostRoom room = host_room(context.get(), attributes, costs, max_inline);
+  if (room.queues) {
+    room.queues->completion_queues = manager.completion_queues();
+  }
+  add_run(result, question, room);
   result["queues"] = std::move(needs);
   if (question.is_fit_asked) {
-    result["fit"] = as_json(question, host_room(context.get(), attributes, costs, max_inline));
+    result["fit"] = as_json(question, room);
   }
   const DeviceFacts facts{&attributes, max_inline, pd ? measure_registration(pd.get()) : RegistrationCost{}};
   result["ports"] = Json::array();

@@ -268,6 +268,24 @@ START_TEST(a_job_that_fits_needs_no_other_list) {
 }
 END_TEST
 
+/// A device that cannot run the queues at all is no room for a job, however small.
+START_TEST(queues_that_cannot_be_run_do_not_fit) {
+  HostRoom room;
+  room.queue_pairs = 1000;
+  room.queues = {64, 64, 4096, 1U << 20, 1};
+  const Question asked = job("P,128,256", 2, 1);
+  const Verdict verdict = judge(asked, room);
+  ck_assert_uint_eq(verdict.shortfalls.size(), 1);
+  test::check_text_has(verdict.shortfalls[0], "the device takes 64 work requests per queue pair");
+  ck_assert(!verdict.is_cached);
+  ck_assert(!verdict.instead.empty());
+  ck_assert(judge(job(verdict.instead.c_str(), 2, 1), room).shortfalls.empty());
+  ck_assert(!as_json(asked, room)["fits"].get<bool>());
+  room.queues->max_qp_wr = 1024;
+  ck_assert(as_json(asked, room)["fits"].get<bool>());
+}
+END_TEST
+
 /// What is chosen follows the device, as in the component.
 START_TEST(chosen_queues_follow_the_room) {
   Question asked = job("S,4000,32,8,4", 2, 4);
@@ -337,6 +355,8 @@ START_TEST(the_verdict_ends_the_text) {
   told["fit"] = as_json(asked, HostRoom{});
   ck_assert(fits(told));
   ck_assert_ptr_nonnull(std::strstr(as_text(told).c_str(), ": it fits\n"));
+  told["devices"].push_back({{"device", "broken0"}, {"error", "it cannot be opened"}});
+  ck_assert(!fits(told));
 }
 END_TEST
 
@@ -354,12 +374,24 @@ END_TEST
 int main() {
   using namespace fabric;
   using namespace fabric::info;
-  return test::run_suite(
-      "fabric_info",
-      {p_queues_cost_every_peer, p_queues_begin_with_less, s_queues_cost_the_process, the_sums_are_sums,
-       long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
-       every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
-       settings_are_read_as_by_mpirun, bad_settings_are_named, every_port_has_limits_with_reasons,
-       a_job_takes_queue_pairs_and_memory, a_job_that_fits_needs_no_other_list, chosen_queues_follow_the_room,
-       what_is_proposed_fits, the_verdict_ends_the_text, text_has_the_numbers});
+  return test::run_suite("fabric_info", {p_queues_cost_every_peer,
+                                         p_queues_begin_with_less,
+                                         s_queues_cost_the_process,
+                                         the_sums_are_sums,
+                                         long_send_queues_share_completions,
+                                         queue_pairs_of_p_and_s_queues,
+                                         queue_pairs_of_x_queues,
+                                         every_context_has_queue_pairs,
+                                         operations_are_read_as_written,
+                                         plans_are_the_planners,
+                                         settings_are_read_as_by_mpirun,
+                                         bad_settings_are_named,
+                                         every_port_has_limits_with_reasons,
+                                         a_job_takes_queue_pairs_and_memory,
+                                         a_job_that_fits_needs_no_other_list,
+                                         queues_that_cannot_be_run_do_not_fit,
+                                         chosen_queues_follow_the_room,
+                                         what_is_proposed_fits,
+                                         the_verdict_ends_the_text,
+                                         text_has_the_numbers});
 }

@@ -64,7 +64,18 @@ Json count(const ContextCount& value) {
   return {{"total", value.total}, {"optimal", value.optimal}};
 }
 
-Json port(ibv_context* device, std::uint8_t number) {
+/// The GID that the component would use. Nothing if there is none, or not where the user wants it.
+std::optional<GidEntry> gid_of(const std::vector<GidEntry>& table, Transport link, int wanted) {
+  if (wanted < 0) {
+    return choose_gid(table, link);
+  }
+  const auto found = std::find_if(table.begin(), table.end(), [wanted](const GidEntry& entry) {
+    return entry.index == static_cast<std::uint32_t>(wanted);
+  });
+  return found == table.end() ? std::nullopt : std::optional(*found);
+}
+
+Json port(ibv_context* device, std::uint8_t number, int gid_index) {
   Json result{{"port", number}};
   ibv_port_attr attributes{};
   if (ibv_query_port(device, number, &attributes) != 0) {
@@ -79,7 +90,7 @@ Json port(ibv_context* device, std::uint8_t number) {
   result["mbit_per_second"] = port_bandwidth(attributes);
   result["max_message"] = attributes.max_msg_sz;
   const std::vector<GidEntry> table = gid_table(device, number, attributes);
-  const std::optional<GidEntry> chosen = link ? choose_gid(table, *link) : std::nullopt;
+  const std::optional<GidEntry> chosen = link ? gid_of(table, *link, gid_index) : std::nullopt;
   result["gids"] = Json::array();
   for (const GidEntry& entry : table) {
     result["gids"].push_back({{"index", entry.index},
@@ -119,6 +130,11 @@ Json queue(const QueueNeeds& needs) {
           {"send_entries", needs.send_entries},
           {"receive_entries", needs.receive_entries},
           {"carries_rdma", needs.carries_rdma}};
+}
+
+/// To a peer. With X queues one that is alone on its host takes a sender and a target.
+std::int64_t queue_pairs_of_context(const Question& question) noexcept {
+  return question.queues.has_xrc() ? 2 : static_cast<std::int64_t>(question.queues.count());
 }
 
 /// The queues on a device, and their sums.
@@ -199,6 +215,7 @@ Question asked_of(ibv_context* device, const ibv_device_attr& attributes, const 
     asked.queues = chosen_queues(question, link.value_or(Transport::kRoce), share, costs, max_inline,
                                  host_room(device, attributes, costs, max_inline).has_xrc);
   }
+  asked.contexts = granted_contexts(asked, attributes.max_qp);  // for the queues that are chosen
   return asked;
 }
 
@@ -215,7 +232,7 @@ Json device(ibv_device* found, const Question& about_all) {
   const Result<std::uint32_t> probed =
       pd ? probe_inline(pd.get(), about_all.wanted_inline) : failure("no protection domain");
   const std::uint32_t max_inline = probed.value_or(0);
-  const DeviceCosts costs = device_costs(name);
+  const DeviceCosts costs = about_all.costs.value_or(device_costs(name));
   const Question question = asked_of(context.get(), attributes, about_all, costs, max_inline);
   result["firmware"] = attributes.fw_ver;
   result["atomics"] = name_of(attributes.atomic_cap);
@@ -243,9 +260,7 @@ Json device(ibv_device* found, const Question& about_all) {
   for (const QueueSpec& spec : question.queues.queues()) {
     shared_receives += spec.kind == QueueKind::kPerPeer ? 0 : spec.rd_num;
   }
-  // With X queues a peer that is alone on its host takes a sender and a target.
-  const std::int64_t each = question.queues.has_xrc() ? 2 : static_cast<std::int64_t>(question.queues.count());
-  const QueuePairUse use{each, static_cast<std::int64_t>(entries),
+  const QueuePairUse use{queue_pairs_of_context(question), static_cast<std::int64_t>(entries),
                          std::max<std::int64_t>(0, question.cq_size - shared_receives)};
   const ResourceManager manager(facts_of(attributes), question.node, use, question.contexts);
   const DomainAttributes& domain = manager.attributes();
@@ -272,7 +287,7 @@ Json device(ibv_device* found, const Question& about_all) {
   const DeviceFacts facts{&attributes, max_inline, pd ? measure_registration(pd.get()) : RegistrationCost{}};
   result["ports"] = Json::array();
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
-    Json one = port(context.get(), static_cast<std::uint8_t>(number));
+    Json one = port(context.get(), static_cast<std::uint8_t>(number), question.gid_index);
     add_protocols(one, pd.get(), facts, question, costs);
     result["ports"].push_back(std::move(one));
   }
@@ -280,6 +295,22 @@ Json device(ibv_device* found, const Question& about_all) {
 }
 
 }  // namespace
+
+EndpointAttributes granted_contexts(const Question& question, std::int64_t queue_pairs) {
+  fabric::DeviceFacts device;
+  device.max_qp = queue_pairs;
+  QueuePairUse use;
+  use.queue_pairs_per_context = queue_pairs_of_context(question);
+  const DomainAttributes domain = domain_attributes(device, question.node, use, question.contexts);
+  EndpointAttributes granted = question.contexts;
+  if (granted.tx_ctx_cnt < 0) {
+    granted.tx_ctx_cnt = std::max<std::int64_t>(1, domain.ep_tx_ctx_cnt.optimal);
+  }
+  if (granted.rx_ctx_cnt < 0) {
+    granted.rx_ctx_cnt = std::max<std::int64_t>(1, domain.ep_rx_ctx_cnt.optimal);
+  }
+  return granted;
+}
 
 std::int64_t contexts_of(const Question& question) noexcept {
   return std::max<std::int64_t>({1, question.contexts.tx_ctx_cnt, question.contexts.rx_ctx_cnt});
@@ -314,7 +345,7 @@ ReceiveQueues chosen_queues(const Question& question, Transport link, std::int64
   room.settings.rdma_depth = question.rdma_depth;
   room.peers = std::max<std::int64_t>(1, question.hosts * question.node.processes - 1);
   room.queue_pairs = queue_pairs;
-  room.memory = question.memory;
+  room.memory = question.memory / static_cast<std::uint64_t>(contexts_of(question));  // each has its part
   room.processes = std::max<std::int64_t>(1, question.node.processes);
   room.has_xrc = has_xrc;
   const ReceiveQueues queues = cpc::queues_of_level(cpc::choose_level_of_all({&room, 1}).level);
@@ -359,9 +390,13 @@ Json report(const Question& question) {
     result["devices"].push_back(device(list.get()[i], question));
   }
   std::uint64_t entries = 0;
-  result["queues"] = queues(question, DeviceCosts{}, 0, entries);  // where every device counts entries
+  Question on_any = question;
+  on_any.contexts = granted_contexts(question, INT32_MAX);
+  HostRoom room;
+  room.costs = question.costs.value_or(DeviceCosts{});  // where every device counts entries
+  result["queues"] = queues(on_any, room.costs, 0, entries);
   if (question.is_fit_asked && result["devices"].empty()) {
-    result["fit"] = as_json(question, HostRoom{});
+    result["fit"] = as_json(on_any, room);
   }
   return result;
 }

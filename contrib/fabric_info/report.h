@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,14 @@ struct Question {
   bool are_queues_chosen = false;  ///< as the component does: by the job, and on a device by that
   NodeShare node;
   std::int64_t hosts = 2;
-  EndpointAttributes contexts;
+  EndpointAttributes contexts;  ///< -1: as granted_contexts() counts them
   std::uint32_t rdma_depth = 0;
   std::uint32_t cq_size = 0;
   std::vector<PlannedOperation> operations;
-  int mtu = 0;                      ///< the parameter btl_fabric_mtu
-  std::uint32_t wanted_inline = 0;  ///< bytes to ask devices for
+  int mtu = 0;                       ///< the parameter btl_fabric_mtu
+  int gid_index = -1;                ///< the parameter btl_fabric_gid_index
+  std::optional<DeviceCosts> costs;  ///< the parameter btl_fabric_queue_costs; nothing: each device's own
+  std::uint32_t wanted_inline = 0;   ///< bytes to ask devices for
   LimitWishes limits;
   bool is_fit_asked = false;  ///< whether the job fits
   std::uint64_t memory = 0;   ///< that a process may spend on that, bytes; 0: any
@@ -66,7 +69,11 @@ struct QueuePairCounts {
 [[nodiscard]] QueueNeeds needs_of(const Question& question, std::size_t index, const DeviceCosts& costs,
                                   std::uint32_t max_inline);
 
-/// Of each port.
+/// Contexts of an endpoint on a device with so many queue pairs; those that were asked for by -1 as the component counts them: one for
+/// each processor, as far as there are queue pairs.
+[[nodiscard]] EndpointAttributes granted_contexts(const Question& question, std::int64_t queue_pairs);
+
+/// Of each port, where none is asked for by -1.
 [[nodiscard]] std::int64_t contexts_of(const Question& question) noexcept;
 
 /// The queues that the component would choose for the job, with so many queue pairs for each process, on a device with XRC or

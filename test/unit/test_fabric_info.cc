@@ -6,7 +6,6 @@
 #include "contrib/fabric_info/fit.h"
 #include "contrib/fabric_info/limits.h"
 #include "contrib/fabric_info/report.h"
-#include "contrib/fabric_info/settings.h"
 #include "cpc/queue_pairs/queue_choice.h"
 #include "cpc/queue_pairs/queue_pairs.h"
 #include "test/unit/check_main.h"
@@ -147,42 +146,6 @@ START_TEST(plans_are_the_planners) {
   test::check_text_has(plan("write:4096", Transport::kIwarp), "the last reads back a byte");
   test::check_text_has(plan("add:8", Transport::kIwarp), "a message to the target's processor");
   test::check_text_has(plan("add:8", Transport::kRoce), "fetch and add of 8 bytes");
-}
-END_TEST
-
-START_TEST(settings_are_read_as_by_mpirun) {
-  const char* const environment[] = {"HOME=/",
-                                     "OMPI_MCA_btl=fabric,self",
-                                     "OMPI_MCA_btl_fabric_eager_limit=4k",
-                                     "OMPI_MCA_btl_fabric_mtu=3",
-                                     "OMPI_MCA_btl_fabric_get_limit=5",
-                                     nullptr};
-  Settings settings = Settings::in_environment(environment);
-  ck_assert(settings.add("btl_fabric_get_limit", "0x10"));  // stronger than the environment
-  ck_assert(settings.add("btl_fabric_in_place_size", "-1"));
-  ck_assert(settings.add("btl_tcp_eager_limit", "what tcp takes"));
-  ck_assert(settings.add("btl_fabric_flags", "1"));
-  const LimitWishes wishes = *settings.limit_wishes();
-  ck_assert_uint_eq(*wishes[Limit::kEager], 4096);
-  ck_assert_uint_eq(*wishes[Limit::kGet], 16);
-  ck_assert(!wishes[Limit::kInPlace]);
-  ck_assert(!wishes[Limit::kPut]);
-  ck_assert_int_eq(static_cast<int>(**settings.number("mtu")), 3);
-  ck_assert(!*settings.number("rdma_depth"));
-  ck_assert(!settings.text("receive_queues"));
-}
-END_TEST
-
-START_TEST(bad_settings_are_named) {
-  Settings settings;
-  test::check_error_has(settings.add("btl_fabric_egaer_limit", "1"),
-                        "--mca btl_fabric_egaer_limit 1: btl_fabric has no such parameter");
-  ck_assert(settings.add("btl_fabric_mtu", "6"));
-  test::check_error_has(settings.number("mtu"), "btl_fabric_mtu is 6, but must be between 0 and 5");
-  ck_assert(settings.add("btl_fabric_put_limit", "-1"));
-  test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is -1, but must be at least 0");
-  ck_assert(settings.add("btl_fabric_put_limit", "12x"));
-  test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is \"12x\", but must be a number");
 }
 END_TEST
 
@@ -374,24 +337,12 @@ END_TEST
 int main() {
   using namespace fabric;
   using namespace fabric::info;
-  return test::run_suite("fabric_info", {p_queues_cost_every_peer,
-                                         p_queues_begin_with_less,
-                                         s_queues_cost_the_process,
-                                         the_sums_are_sums,
-                                         long_send_queues_share_completions,
-                                         queue_pairs_of_p_and_s_queues,
-                                         queue_pairs_of_x_queues,
-                                         every_context_has_queue_pairs,
-                                         operations_are_read_as_written,
-                                         plans_are_the_planners,
-                                         settings_are_read_as_by_mpirun,
-                                         bad_settings_are_named,
-                                         every_port_has_limits_with_reasons,
-                                         a_job_takes_queue_pairs_and_memory,
-                                         a_job_that_fits_needs_no_other_list,
-                                         queues_that_cannot_be_run_do_not_fit,
-                                         chosen_queues_follow_the_room,
-                                         what_is_proposed_fits,
-                                         the_verdict_ends_the_text,
-                                         text_has_the_numbers});
+  return test::run_suite(
+      "fabric_info",
+      {p_queues_cost_every_peer, p_queues_begin_with_less, s_queues_cost_the_process, the_sums_are_sums,
+       long_send_queues_share_completions, queue_pairs_of_p_and_s_queues, queue_pairs_of_x_queues,
+       every_context_has_queue_pairs, operations_are_read_as_written, plans_are_the_planners,
+       every_port_has_limits_with_reasons, a_job_takes_queue_pairs_and_memory, a_job_that_fits_needs_no_other_list,
+       queues_that_cannot_be_run_do_not_fit, chosen_queues_follow_the_room, what_is_proposed_fits,
+       the_verdict_ends_the_text, text_has_the_numbers});
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/fabric_info/apply_settings.h"
+
+#include <string>
+#include <utility>
+
+#include "btl_fabric/base/param_reader.h"
+#include "common/ports/port_scan.h"
+#include "cpc/queue_pairs/queue_choice.h"
+
+namespace fabric::info {
+namespace {
+
+Status apply_queues(const Settings& settings, Question& question) {
+  const std::string list = settings.text("receive_queues").value_or(ParamReader::find("receive_queues")->default_text);
+  question.are_queues_chosen = list == cpc::kAutoQueues;
+  if (question.are_queues_chosen) {
+    question.queues = chosen_queues(question, Transport::kRoce, INT64_MAX, question.costs.value_or(DeviceCosts{}), 0);
+    return {};
+  }
+  auto queues = ReceiveQueues::parse(list);
+  if (!queues) {
+    return tl::unexpected(std::move(queues).error());
+  }
+  question.queues = std::move(*queues);
+  return {};
+}
+
+}  // namespace
+
+Result<Params> numbers_of(const Settings& settings) {
+  Params values;
+  for (const ParamSpec& spec : kParamTable) {
+    if (spec.number == nullptr) {
+      continue;
+    }
+    const auto number = settings.number(spec.name);
+    if (!number) {
+      return tl::unexpected(number.error());
+    }
+    values.*spec.number = static_cast<int>(number->value_or(spec.default_number));
+  }
+  if (values.tx_contexts == 0) {  // the only one within a range that is no value
+    return failure("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
+  }
+  return values;
+}
+
+Status apply_settings(const Settings& settings, std::optional<std::uint64_t> memory, Question& question) {
+  const auto values = numbers_of(settings);
+  if (!values) {
+    return tl::unexpected(values.error());
+  }
+  question.contexts = {values->tx_contexts, values->rx_contexts};
+  question.rdma_depth = static_cast<std::uint32_t>(values->rdma_depth);
+  question.cq_size = static_cast<std::uint32_t>(values->cq_size);
+  question.mtu = values->mtu;
+  question.gid_index = values->gid_index;
+  question.wanted_inline =
+      values->max_inline_data < 0 ? kAutoInline : static_cast<std::uint32_t>(values->max_inline_data);
+  question.memory = memory.value_or(static_cast<std::uint64_t>(values->memory_budget));
+  if (const auto text = settings.text("queue_costs"); text) {
+    const auto costs = parse_costs(*text);
+    if (!costs) {
+      return failure("btl_fabric_queue_costs: " + costs.error().text);
+    }
+    question.costs = *costs;
+  }
+  if (Status queues = apply_queues(settings, question); !queues) {
+    return queues;
+  }
+  auto wishes = settings.limit_wishes();
+  if (!wishes) {
+    return tl::unexpected(std::move(wishes).error());
+  }
+  question.limits = *wishes;
+  return check_limits(question.limits, question.queues.largest());
+}
+
+}  // namespace fabric::info

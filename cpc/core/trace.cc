@@ -192,7 +192,8 @@ Status Trace::write() {
   write_name("thread_name", kProgressThread, "progress thread");
   write_name("thread_name", kMainThread, "main thread");
   std::fputs("\n]}\n", out);
-  const bool failed = std::ferror(out) != 0;
+  // Another job may have the same name for its trace: what it has written since then may be longer.
+  const bool failed = std::fflush(out) != 0 || ftruncate(fileno(out), std::ftell(out)) != 0 || std::ferror(out) != 0;
   if (std::fclose(file_.release()) != 0 || failed) {
     return failure("writing " + path_ + ": " + std::strerror(errno));
   }

@@ -64,6 +64,25 @@ START_TEST(a_trace_is_bounded_and_says_so) {
 }
 END_TEST
 
+/// Jobs that have the same name for their traces: the file is that of the last to end, and whole.
+START_TEST(the_last_trace_of_a_name_is_kept) {
+  const std::string path = "test_trace." + std::to_string(getpid());
+  auto of_many = Trace::open(path + "%r", {1, 5});
+  auto of_few = Trace::open(path + "%r", {2, 5});
+  ck_assert(of_many.has_value() && of_few.has_value());
+  for (int i = 0; i < 1000; ++i) {
+    (*of_many)->add({{1, 6}, 0, 0}, "Idle", "Linked", "CtsSent");
+  }
+  ck_assert((*of_many)->write().has_value());
+  ck_assert((*of_few)->write().has_value());
+  std::ifstream file(path + "5");
+  const nlohmann::json written = nlohmann::json::parse(file, nullptr, false);
+  std::remove((path + "5").c_str());
+  ck_assert(!written.is_discarded());
+  ck_assert_int_eq(written["otherData"]["job"].get<int>(), 2);
+}
+END_TEST
+
 /// Main threads of several contexts add the transitions of their endpoints, and the progress thread those of connections.
 START_TEST(threads_add_at_once) {
   constexpr std::size_t kThreads = 4;
@@ -102,7 +121,7 @@ END_TEST
 
 int main() {
   using namespace fabric::cpc;
-  return fabric::test::run_computations<60>("trace",
-                                            {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
-                                             a_trace_is_bounded_and_says_so, threads_add_at_once});
+  return fabric::test::run_computations<60>(
+      "trace", {history_keeps_the_last_transitions, trace_files_are_one_for_each_process,
+                a_trace_is_bounded_and_says_so, the_last_trace_of_a_name_is_kept, threads_add_at_once});
 }

@@ -15,7 +15,7 @@
 
 namespace fabric {
 
-/// What a number may be: "between 0 and 7", "at least 1", "between -1 and 255, or auto".
+/// What a number may be: "between 0 and 7", "at least 1", "between -1 and 255, or auto", "at least 0; ms, s or min may follow".
 [[nodiscard]] inline std::string allowed_values(const ParamSpec& spec) {
   std::string allowed = spec.max == kNoLimit
                             ? "at least " + std::to_string(spec.min)
@@ -24,7 +24,7 @@ namespace fabric {
     allowed += ", or ";
     allowed += word.word;
   }
-  return allowed;
+  return allowed + (spec.unit == TimeUnit::kNone ? "" : "; ms, s or min may follow");
 }
 
 /// The rule that a number breaks, or nothing: "must be between 0 and 7".
@@ -88,6 +88,10 @@ namespace fabric {
   if (spec.unit != TimeUnit::kNone) {
     if (const auto time = read_time(spec.unit, text); time) {
       return time;
+    }
+    // Not 2^20 seconds for who has meant a minute.
+    if (std::string_view(text).find_first_of("kKmMgG") != std::string_view::npos) {
+      return std::nullopt;
     }
   }
   return read_number(text);

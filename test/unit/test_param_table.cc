@@ -85,9 +85,13 @@ START_TEST(words_and_times_are_read) {
   const ParamSpec& heal = *fabric::ParamReader::find("heal_timeout");
   ck_assert_int_eq(*read_value(heal, "90s"), 90);
   ck_assert_int_eq(*read_value(heal, "2000ms"), 2);
-  for (const char* text : {"1500ms", "s", "1 s", "1.5s", "1h", "min", "9999999999999999min"}) {
+  for (const char* text : {"1500ms", "s", "1 s", "1.5s", "1h", "min", "9999999999999999min", "10m", "1M", "5k", "1g"}) {
     ck_assert_msg(!read_value(heal, text), "\"%s\" is taken for a time", text);
   }
+  ck_assert(!read_value(timeout, "1m"));
+  fabric::test::check_text(fabric::allowed_values(heal), "at least 0; ms, s or min may follow");
+  const ParamSpec& queue = *fabric::ParamReader::find("cq_size");
+  ck_assert_int_eq(*read_value(queue, "1m"), 1 << 20);
 }
 END_TEST
 

@@ -20,7 +20,10 @@ case_words_and_times() {
     --mca btl_fabric_connect_timeout 5s "$check" $small && says 'checks passed' || return 1
   fabric 1 --mca btl_fabric_mtu 1500 --mca btl_fabric_heal_timeout 1500ms "$check" $small
   says 'this is why' && says 'btl_fabric_mtu is 1500, but must be between 0 and 5, or 256, or 512, or 1024, or 2048, or 4096' &&
-    says 'btl_fabric_heal_timeout is "1500ms", but must be a number at least 0'
+    says 'btl_fabric_heal_timeout is "1500ms", but must be a number at least 0' || return 1
+  fabric 1 --mca btl_fabric_heal_timeout 10m --mca btl_fabric_connect_timeout 5k "$check" $small
+  says 'btl_fabric_heal_timeout is "10m", but must be a number at least 0; ms, s or min may follow' &&
+    says 'btl_fabric_connect_timeout is "5k", but must be a number at least 1; ms, s or min may follow'
 }
 case_misspelt_names() {
   fabric 2 --mca btl_fabric_recieve_queues auto --mca btl_fabric_no_such_thing 1 "$check" $small || return 1

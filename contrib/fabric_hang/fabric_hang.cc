@@ -17,6 +17,7 @@
 #include "contrib/fabric_hang/jobs.h"
 #include "contrib/fabric_hang/processes.h"
 #include "contrib/fabric_hang/text.h"
+#include "contrib/options/finite_range.h"
 
 namespace {
 
@@ -127,10 +128,10 @@ int run(int argc, char** argv) {
       ->type_name("DIR");
   app.add_flag("-j,--json", json, "JSON instead of text");
   app.add_option("--timeout", answer, "seconds for a process to answer")
-      ->check(CLI::Range(0.1, 600.0))
+      ->check(finite_range(0.1, 600.0))
       ->capture_default_str();
   app.add_option("--apart", apart, "seconds between the two looks")
-      ->check(CLI::Range(0.1, 600.0))
+      ->check(finite_range(0.1, 600.0))
       ->capture_default_str();
   try {
     app.parse(argc, argv);

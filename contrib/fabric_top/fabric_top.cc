@@ -18,6 +18,7 @@
 #include "contrib/fabric_top/screen.h"
 #include "contrib/fabric_top/text.h"
 #include "contrib/fabric_top/view.h"
+#include "contrib/options/finite_range.h"
 
 namespace {
 
@@ -110,7 +111,7 @@ int run(int argc, char** argv) {
       ->type_name("PID")
       ->check(CLI::PositiveNumber);
   app.add_option("--interval", wishes.interval, "seconds between two looks; q ends")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(finite_range(0.1, 3600.0))
       ->capture_default_str();
   try {
     app.parse(argc, argv);

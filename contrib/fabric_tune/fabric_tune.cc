@@ -12,6 +12,7 @@
 #include "contrib/fabric_tune/program.h"
 #include "contrib/fabric_tune/text.h"
 #include "contrib/fabric_tune/tuner.h"
+#include "contrib/options/finite_range.h"
 
 namespace {
 
@@ -173,10 +174,10 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"lower", "higher"}))
       ->capture_default_str();
   app.add_option("-l,--limit", wishes.tuner.limit, "a run is ended after so many times the time of the first one,")
-      ->check(CLI::Range(1.0, 1000.0))
+      ->check(finite_range(1.0, 1000.0))
       ->capture_default_str();
   app.add_option("-g,--grace", wishes.tuner.grace, "and so many seconds")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(finite_range(0.0, 86400.0))
       ->capture_default_str();
   app.add_option("-k,--keep", kept, "a parameter that is not to be changed; may be given several times")
       ->type_name("NAME")

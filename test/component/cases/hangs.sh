@@ -122,7 +122,8 @@ hang_refuses() {
 wrong_questions() {
   hang_refuses "process $$: does not run btl_fabric" $$ && hang_refuses 'process 999999999: there is none' 999999999 &&
     hang_refuses 'cannot be read' ./nowhere.json && hang_refuses 'give PIDs, files or --job' "${ranks[0]}" file &&
-    hang_refuses '--timeout: ' --timeout 0 && hang_refuses '--job: ' --job x && hang_refuses 'not expected' --unknown || return 1
+    hang_refuses '--timeout: ' --timeout 0 && hang_refuses 'nan is no number' --timeout nan &&
+    hang_refuses 'nan is no number' --apart nan && hang_refuses '--job: ' --job x && hang_refuses 'not expected' --unknown || return 1
   echo '{}' > nothing.json
   hang_refuses 'nothing.json is none of --json or --collect' nothing.json && hang_refuses 'has started none' --job 1073741823 &&
     hang_refuses 'cannot be written' --collect ./nowhere "${ranks[0]}" || return 1

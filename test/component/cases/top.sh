@@ -242,6 +242,9 @@ case_top_wrong_use() {
   [ $? -eq 2 ] && grep -q -- '--json requires --once' told || { cat told; return 1; }
   "$top" --once --job 1073741823 > told 2>&1
   [ $? -eq 2 ] && grep -q 'no process on this host shows itself' told || { cat told; return 1; }
-  "$top" --interval 0 > told 2>&1
-  [ $? -eq 2 ] || { cat told; return 1; }
+  local interval
+  for interval in 0 nan inf x; do
+    timeout 60 "$top" --interval $interval > told 2>&1
+    [ $? -eq 2 ] && grep -q -- '--interval' told || { cat told; return 1; }
+  done
 }

@@ -103,6 +103,7 @@ case_tune_from_a_report() {
   tunes 2 --from tuned.conf && says 'is no report' && tunes 2 --from "$work" && says "$work cannot be read" || return 1
   tunes 2 && says 'give a program' || return 1
   tunes 2 --runs 4 -- true && tunes 2 --no-such-option true && tunes 2 --metric '(' -- true && says 'no regular expression' || return 1
+  GRACE=nan tunes 2 -- true && says 'nan is no number' && tunes 2 --limit nan -- true && says 'nan is no number' || return 1
   tunes 2 -- true && says 'no report of btl_fabric' && says 'fabric_doctor' || return 1
   tunes 2 -- true --mca btl_fabric_report 1 && says 'take btl_fabric_report off its command line' || return 1
   tunes 2 -- false && says 'its exit status is 1' && tunes 2 no-such-program && says 'cannot be run'

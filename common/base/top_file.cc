@@ -110,13 +110,17 @@ Result<std::unique_ptr<Image>> read_image(int fd) {
   return failure("it is half written, and stays so");
 }
 
-FoundPage look_at(std::string path, uid_t user) {
+/// Nothing if it has gone since its name was read.
+std::optional<FoundPage> look_at(std::string path, uid_t user) {
   FoundPage found{.path = std::move(path), .user = user, .image = nullptr, .why_not = {}, .is_stale = false, .pid = 0};
   const auto refused = [&](std::string why) {
     found.why_not = std::move(why);
     return std::move(found);
   };
   const Descriptor file(found.path);
+  if (file.get() < 0 && errno == ENOENT) {
+    return std::nullopt;
+  }
   struct stat status {};
   if (file.get() < 0 || fstat(file.get(), &status) != 0) {
     return refused(errno == ELOOP ? "it is a symbolic link" : because("it cannot be opened"));
@@ -218,9 +222,9 @@ std::vector<FoundPage> find_pages(const std::string& folder, bool everybodys) {
     if (!user || (*user != geteuid() && !everybodys)) {
       continue;
     }
-    FoundPage page = look_at(entry->path(), *user);
-    if (page.is_stale || !is_draft(name)) {
-      found.push_back(std::move(page));
+    auto page = look_at(entry->path(), *user);
+    if (page && (page->is_stale || !is_draft(name))) {
+      found.push_back(std::move(*page));
     }
   }
   std::sort(found.begin(), found.end(),

@@ -61,6 +61,13 @@ std::vector<top::Shown> look(const Wishes& wishes) {
   return all;
 }
 
+/// Why nothing is shown.
+std::string why_nobody(const Wishes& wishes) {
+  return wishes.job != 0 && !hang::activity(wishes.job)
+             ? "there is no process " + std::to_string(wishes.job) + " on this host"
+             : kNobody;
+}
+
 bool has_any(const Json& view) {
   return !view["processes"].empty() || !view["not_shown"].empty();
 }
@@ -76,7 +83,7 @@ int show_once(const Wishes& wishes) {
   const std::vector<top::Shown> processes = look(wishes);
   const Json view = top::view_of(processes, top::look_at_nics(processes), {}, now_ns());
   if (!has_any(view)) {
-    return complain(kNobody);
+    return complain(why_nobody(wishes));
   }
   std::cout << (wishes.json ? view.dump(1) + '\n' : top::as_text(view, {})) << std::flush;
   return std::cout ? 0 : complain("standard output cannot be written");
@@ -90,7 +97,7 @@ int watch(const Wishes& wishes) {
     const std::vector<top::Shown> processes = look(wishes);
     top::Nics nics = top::look_at_nics(processes);
     const Json view = top::view_of(processes, nics, before, now_ns());
-    if (!screen.show(has_any(view) ? top::as_text(view, screen.place()) : std::string(kNobody) + '\n')) {
+    if (!screen.show(has_any(view) ? top::as_text(view, screen.place()) : why_nobody(wishes) + '\n')) {
       return complain("standard output cannot be written");
     }
     before = std::move(nics);

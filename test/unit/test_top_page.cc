@@ -300,6 +300,30 @@ START_TEST(names_of_others_are_passed_over) {
 }
 END_TEST
 
+/// A job that ends while somebody looks is nothing to complain of.
+START_TEST(pages_that_go_meanwhile_are_passed_over) {
+  const Folder folder;
+  std::atomic<bool> is_over = false;
+  std::thread comes_and_goes([&] {
+    for (unsigned i = 0; !is_over.load(); ++i) {
+      const std::string path = folder.page() + std::to_string(i % 8);
+      std::ofstream(path).put('x');
+      std::remove((folder.page() + std::to_string((i + 4) % 8)).c_str());
+    }
+  });
+  std::string gone;
+  for (std::size_t seen = 0; seen < 20'000 && gone.empty();) {
+    for (const FoundPage& page : find_pages(folder.name(), false)) {
+      gone = page.why_not.find("No such file") != std::string::npos ? page.why_not : gone;
+      ++seen;
+    }
+  }
+  is_over.store(true);
+  comes_and_goes.join();
+  test::check_text(gone, "");
+}
+END_TEST
+
 START_TEST(numbers_that_cannot_be_are_refused) {
   const auto refused = [](void (*spoil)(Image&), const char* why) {
     Image image = image_of(1);
@@ -396,6 +420,7 @@ int main() {
                                 there_is_no_page_without_a_folder_or_memory,
                                 {what_is_no_page_is_not_shown, static_cast<int>(std::size(kWrong))},
                                 names_of_others_are_passed_over,
+                                pages_that_go_meanwhile_are_passed_over,
                                 numbers_that_cannot_be_are_refused,
                                 text_is_cut_and_safe_to_print,
                                 a_reader_sees_whole_images,

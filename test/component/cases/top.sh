@@ -241,6 +241,8 @@ case_top_wrong_use() {
   "$top" --json > told 2>&1
   [ $? -eq 2 ] && grep -q -- '--json requires --once' told || { cat told; return 1; }
   "$top" --once --job 1073741823 > told 2>&1
+  [ $? -eq 2 ] && grep -q 'there is no process 1073741823 on this host' told || { cat told; return 1; }
+  "$top" --once --job $$ > told 2>&1
   [ $? -eq 2 ] && grep -q 'no process on this host shows itself' told || { cat told; return 1; }
   local interval
   for interval in 0 nan inf x; do

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "common/base/printable.h"
 #include "common/base/result.h"
 
 namespace fabric::top {
@@ -39,10 +40,7 @@ struct Text {
   }
   /// What is safe to print: a question mark stands for anything but printable ASCII.
   [[nodiscard]] std::string get() const {
-    std::string text(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0'));
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return text;
+    return printable({bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0')});
   }
 };
 

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/base/question_address.h"
 
 namespace fabric::hang {
@@ -57,9 +58,7 @@ std::string name_in(std::string comm) {
   while (!comm.empty() && comm.back() == '\n') {
     comm.pop_back();
   }
-  std::replace_if(
-      comm.begin(), comm.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return comm;
+  return printable(std::move(comm));
 }
 
 /// What follows the name of the program in /proc/PID/stat, which may hold anything.

@@ -85,7 +85,8 @@ int show_once(const Wishes& wishes) {
   if (!has_any(view)) {
     return complain(why_nobody(wishes));
   }
-  std::cout << (wishes.json ? view.dump(1) + '\n' : top::as_text(view, {})) << std::flush;
+  std::cout << (wishes.json ? view.dump(1, ' ', false, Json::error_handler_t::replace) + '\n' : top::as_text(view, {}))
+            << std::flush;
   return std::cout ? 0 : complain("standard output cannot be written");
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/host_name.h"
+#include "common/base/printable.h"
 
 namespace fabric::top {
 namespace {
@@ -178,7 +179,7 @@ Json view_of(const std::vector<Shown>& processes, const Nics& nics, const Nics& 
     if (shown.page.image != nullptr) {
       told["processes"].push_back(process_of(shown, now_ns));
     } else if (!shown.page.is_stale) {
-      told["not_shown"].push_back({{"page", shown.page.path}, {"why", shown.page.why_not}});
+      told["not_shown"].push_back({{"page", printable(shown.page.path)}, {"why", shown.page.why_not}});
     }
   }
   std::sort(told["processes"].begin(), told["processes"].end(), [](const Json& one, const Json& other) {

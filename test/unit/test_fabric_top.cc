@@ -173,6 +173,16 @@ START_TEST(what_is_not_shown_is_told) {
 }
 END_TEST
 
+/// Anybody may give a page a name that a terminal obeys, or that is no UTF-8.
+START_TEST(names_of_pages_are_safe_to_print) {
+  Shown other;
+  other.page.path = "/dev/shm/btl_fabric_top.0.\x1b]0;x\a\xff";
+  const Json view = view_of(processes(std::move(other)), {}, {}, kNow);
+  test::check_text_has(as_text(view, {}), "/dev/shm/btl_fabric_top.0.?]0;x?? is not shown");
+  test::check_text_has(view.dump(), "/dev/shm/btl_fabric_top.0.?]0;x??");
+}
+END_TEST
+
 class Sysfs {
  public:
   Sysfs() { ck_assert_ptr_nonnull(mkdtemp(name_)); }
@@ -242,8 +252,9 @@ END_TEST
 int main() {
   using namespace fabric::top;
   using fabric::test::run_suite;
-  return run_suite("fabric_top", {rates_are_of_the_last_interval, who_is_not_in_mpi_has_no_rates,
-                                  what_cannot_be_has_no_rate, those_who_do_most_come_first, tables_keep_to_their_place,
-                                  numbers_are_short, what_is_not_shown_is_told, adapters_are_asked_for_what_they_count,
-                                  a_device_that_counts_nothing_is_told_of, names_lead_nowhere_else});
+  return run_suite("fabric_top",
+                   {rates_are_of_the_last_interval, who_is_not_in_mpi_has_no_rates, what_cannot_be_has_no_rate,
+                    those_who_do_most_come_first, tables_keep_to_their_place, numbers_are_short,
+                    what_is_not_shown_is_told, names_of_pages_are_safe_to_print, adapters_are_asked_for_what_they_count,
+                    a_device_that_counts_nothing_is_told_of, names_lead_nowhere_else});
 }

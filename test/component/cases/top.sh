@@ -168,6 +168,18 @@ garbage() {
 }
 case_top_garbage() { topping garbage; }
 
+# Names that anybody may make there are shown without what a terminal obeys.
+case_top_names_of_any_bytes() {
+  needs_top
+  local name status=0
+  name=/dev/shm/btl_fabric_top.$(id -u).$$.$'\e]0;x\a\xff'
+  mkdir "$name" || return 1
+  "$top" --once > told && grep -qF "top.$(id -u).$$.?]0;x?? is not shown: it is no file" told && ! grep -q $'\e' told || status=1
+  "$top" --once --json > told && python3 -c 'import json; json.load(open("told", encoding="utf-8"))' || status=1
+  rmdir "$name"
+  return $status
+}
+
 # While messages go there are rates; a terminal shows it until somebody presses q.
 works_on_a_terminal() {
   comes 100 true_of 'all(one["per_s"]["messages_sent"] > 0 and one["per_s"]["bytes_received"] > 0 for one in r)' &&

@@ -276,6 +276,12 @@ Json Analysis::silent() const {
     } else if (why == "unasked") {
       text = "was not asked: fabric_hang has no file descriptor left for it (ulimit -n)";
       is_fault = false;
+    } else if (why == "impostor") {
+      text = "was not asked: another process has taken its address";
+      is_fault = false;
+    } else if (why == "nonsense") {
+      text = "says what is no answer of btl_fabric";
+      is_fault = false;
     } else if (why == "refused") {
       text = "answers its own user only, or is asked by too many at once";
       is_fault = false;

@@ -13,6 +13,7 @@
 #include "common/base/host_name.h"
 #include "common/base/whole_file.h"
 #include "contrib/fabric_hang/analysis.h"
+#include "contrib/fabric_hang/answer.h"
 #include "contrib/fabric_hang/gather.h"
 #include "contrib/fabric_hang/jobs.h"
 #include "contrib/fabric_hang/processes.h"
@@ -46,6 +47,7 @@ Status read_file(const std::string& path, Json& processes) {
       Json document;
       file >> document;
       for (Json& one : document.at("processes")) {
+        hang::make_printable(one);
         processes.push_back(std::move(one));
       }
     } catch (const Json::exception&) {

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 
 #include "common/base/host_name.h"
 #include "common/base/question_address.h"
+#include "contrib/fabric_hang/answer.h"
 
 namespace fabric::hang {
 namespace {
@@ -36,6 +38,10 @@ class Question {
       error_ = errno;
       close();
     }
+    if (fd_ >= 0 && listener() != process.pid) {
+      is_impostor_ = true;
+      close();
+    }
   }
   ~Question() { close(); }
   Question(const Question&) = delete;
@@ -49,25 +55,24 @@ class Question {
     const ssize_t size = recv(fd_, part.data(), part.size(), 0);
     if (size > 0) {
       text_.append(part.data(), static_cast<std::size_t>(size));
+      if (text_.size() > kMostBytes) {
+        close();
+      }
     } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
       close();
     }
   }
   /// 0 and 1; nothing if it has not come, or is none that we know.
   [[nodiscard]] Json line(unsigned number) const {
-    std::size_t begin = 0;
-    for (; number > 0; --number) {
-      const std::size_t end = text_.find('\n', begin);
-      if (end == std::string::npos) {
-        return {};
-      }
-      begin = end + 1;
-    }
-    const std::size_t end = text_.find('\n', begin);
-    const Json parsed =
-        end == std::string::npos ? Json() : Json::parse(text_.substr(begin, end - begin), nullptr, false);
-    return parsed.is_object() ? parsed : Json();
+    const auto text = text_of(number);
+    return text ? read_answer(*text) : Json();
   }
+  /// It has said something that is no answer.
+  [[nodiscard]] bool is_nonsense() const {
+    return text_.size() > kMostBytes || (text_of(0) && line(0).is_null()) || (text_of(1) && line(1).is_null());
+  }
+  /// Another process has taken its address.
+  [[nodiscard]] bool is_impostor() const noexcept { return is_impostor_; }
   /// There was a descriptor for it.
   [[nodiscard]] bool is_asked() const noexcept { return is_asked_; }
   /// Nothing more is read.
@@ -76,6 +81,22 @@ class Question {
   [[nodiscard]] bool is_turned_away() const noexcept { return error_ == 0 && fd_ < 0 && text_.empty(); }
 
  private:
+  [[nodiscard]] std::optional<std::string> text_of(unsigned number) const {
+    std::size_t begin = 0;
+    for (std::size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n', begin)) {
+      if (number-- == 0) {
+        return text_.substr(begin, end - begin);
+      }
+      begin = end + 1;
+    }
+    return std::nullopt;
+  }
+  /// The process that takes questions there: anybody may have the name of the socket. 0: none that has a number here.
+  [[nodiscard]] pid_t listener() const noexcept {
+    ucred who{};
+    socklen_t length = sizeof who;
+    return getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 ? who.pid : 0;
+  }
   void close() noexcept {
     if (fd_ >= 0) {
       ::close(std::exchange(fd_, -1));
@@ -84,6 +105,7 @@ class Question {
 
   int fd_ = -1;
   bool is_asked_ = false;
+  bool is_impostor_ = false;
   int error_ = 0;
   std::string text_;
 };
@@ -127,27 +149,40 @@ std::vector<std::uint64_t> counts(const Json& peer) {
   return all;
 }
 
+Json objects(const Json& of, const char* name) {
+  return of.is_object() ? of.value(name, Json::array()) : Json::array();
+}
+
+bool is_same_way(const Json& one, const Json& other) {
+  constexpr std::array kNames = {"rank", "job", "remote_port"};
+  return std::all_of(kNames.begin(), kNames.end(),
+                     [&](const char* name) { return one.value(name, -1) == other.value(name, -1); });
+}
+
 /// Says of each peer in `now` whether anything has come or gone since `before`, or that `before` does not have it; and whether anything has
 /// of the process.
 void compare(Json& process, const Json& before, Json& now) {
   bool is_moving = false;
-  for (std::size_t i = 0; i < now["ports"].size(); ++i) {
-    for (Json& peer : now["ports"][i]["peers"]) {
-      const Json then = before.is_null() || i >= before["ports"].size() ? Json::array() : before["ports"][i]["peers"];
-      const auto same = std::find_if(then.begin(), then.end(), [&](const Json& one) {
-        return one["rank"] == peer["rank"] && one["job"] == peer["job"] && one["remote_port"] == peer["remote_port"];
-      });
+  const Json ports_then = objects(before, "ports");
+  Json ports = objects(now, "ports");
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    const Json then = i < ports_then.size() ? objects(ports_then[i], "peers") : Json::array();
+    Json peers = objects(ports[i], "peers");
+    for (Json& peer : peers) {
+      const auto same = std::find_if(then.begin(), then.end(), [&](const Json& one) { return is_same_way(one, peer); });
       const bool moves = same != then.end() && counts(*same) != counts(peer);
       peer["is_moving"] = moves;
       peer["is_new"] = same == then.end();
       is_moving = is_moving || moves;
     }
+    ports[i]["peers"] = std::move(peers);
   }
+  now["ports"] = std::move(ports);
   process["is_moving"] = is_moving;
 }
 
 /// Why there is no answer: "stopped", "computes", "sleeps", "gone", "closed" (nobody takes questions), "unasked" (there was no
-/// descriptor left), "refused" (not this user's) or
+/// descriptor left), "impostor" (another process has its address), "nonsense" (what it says is no answer), "refused" (not this user's) or
 /// "stuck" (not even the progress thread answers).
 Json silence(const Process& process, const Question& question, bool has_greeting) {
   const auto does = activity(process.pid);
@@ -162,6 +197,10 @@ Json silence(const Process& process, const Question& question, bool has_greeting
     told["why"] = "stopped";
   } else if (!question.is_asked()) {
     told["why"] = "unasked";
+  } else if (question.is_impostor()) {
+    told["why"] = "impostor";
+  } else if (question.is_nonsense()) {
+    told["why"] = "nonsense";
   } else if (question.is_refused()) {
     told["why"] = "closed";
   } else if (question.is_turned_away()) {
@@ -178,9 +217,9 @@ Json one_process(const Process& process, const Question& first, const Question& 
     greeting = first.line(0);
   }
   Json told{{"pid", process.pid}, {"program", process.program}};
-  for (const auto& [name, value] : greeting.items()) {
-    if (name != "pid") {
-      told[name] = value;
+  for (const char* const name : {"format", "host", "job", "rank", "connections"}) {
+    if (const auto found = greeting.find(name); found != greeting.end()) {
+      told[name] = *found;
     }
   }
   if (greeting.is_null()) {

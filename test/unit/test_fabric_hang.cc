@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "contrib/fabric_hang/analysis.h"
+#include "contrib/fabric_hang/answer.h"
 #include "contrib/fabric_hang/jobs.h"
 #include "contrib/fabric_hang/text.h"
 #include "contrib/fabric_hang/wait_graph.h"
@@ -173,6 +174,26 @@ START_TEST(a_wait_that_one_look_alone_has_seen_is_none) {
 }
 END_TEST
 
+/// Whoever is asked may say anything.
+START_TEST(what_is_no_answer_is_none) {
+  for (const char* const line :
+       {"", "[]", "7", "{", R"({"ports": "x"})", R"({"ports": [1]})", R"({"ports": [{"peers": {"a": 1}}]})",
+        R"({"ports": [{"peers": [{"rank": "none"}]}]})", R"({"rank": 1.5})", R"({"host": 5})",
+        R"({"connections": null})", R"({"ports": [{"peers": [{"queues": [{"depth": []}]}]}]})",
+        R"({"ports": [{"peers": [{"broken": "no"}]}]})"}) {
+    ck_assert_msg(read_answer(line).is_null(), "%s is taken for an answer", line);
+  }
+  const Json answer =
+      read_answer(R"({"call": "MPI_\u001b]0;x\u0007\u00e4", "from_the_future": ["a\tb"], "ports": []})");
+  fabric::test::check_text(answer["call"].get<std::string>(), "MPI_?]0;x???");
+  fabric::test::check_text(answer["from_the_future"][0].get<std::string>(), "a?b");
+  const std::string deep(100'000, '[');
+  const Json nested = read_answer(R"({"a": )" + deep + std::string(deep.size(), ']') + "}");
+  ck_assert(nested.is_object() && nested.dump().size() < 100);
+  ck_assert(read_answer(process(0, {held_up_by(1)}).dump()) == process(0, {held_up_by(1)}));
+}
+END_TEST
+
 START_TEST(jobs_that_do_not_know_each_other_are_told_apart) {
   Json other = process(0, {});
   other["job"] = 2;
@@ -196,5 +217,6 @@ int main() {
                       who_holds_up_others_is_named_with_what_he_does, who_computes_and_holds_up_nobody_is_no_fault,
                       messages_and_credits_that_are_nowhere_are_lost, what_one_look_alone_has_seen_is_not_lost,
                       a_forked_child_does_not_stand_for_its_parent, nothing_waits_where_all_has_come,
-                      a_wait_that_one_look_alone_has_seen_is_none, jobs_that_do_not_know_each_other_are_told_apart});
+                      a_wait_that_one_look_alone_has_seen_is_none, what_is_no_answer_is_none,
+                      jobs_that_do_not_know_each_other_are_told_apart});
 }

@@ -173,3 +173,56 @@ case_hang_name_of_any_bytes() {
   need python3 'no python3'
   stock check_hang && ln -sf "$programs/check_hang" $'./check_\xe4hang\a' && PROGRAM=$PWD/$'check_\xe4hang\a' hanging receive name_is_shown --mca btl_fabric_hang_socket 0
 }
+
+# Any process may say that it runs the component, take questions, and answer what it likes: that is told of, and others are diagnosed.
+liars_are_told_of() {
+  local liars status=0
+  echo > mca_btl_fabric.so
+  cat > liar.py << 'END'
+import mmap, os, socket, sys, time
+def listen(pid):
+    taken = socket.socket(socket.AF_UNIX)
+    taken.bind("\0btl_fabric.%d.%d" % (os.stat("/proc/self/ns/pid").st_ino, pid))
+    taken.listen(16)
+    return taken
+loaded = open("mca_btl_fabric.so", "rb")
+page = mmap.mmap(loaded.fileno(), 0, access=mmap.ACCESS_READ)
+if sys.argv[1] == "victim":  # somebody else has taken its address
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+own = listen(os.getpid())
+other = listen(int(sys.argv[2]))
+print(os.getpid(), flush=True)
+greeting = b'{"host": "a\\u001b]0;x\\u0007", "job": 1, "rank": 0, "pid": 1, "connections": []}\n'
+while True:
+    asker = own.accept()[0]
+    try:
+        asker.sendall(greeting + sys.argv[1].encode() + b"\n")
+    except OSError:
+        pass
+    asker.close()
+END
+  python3 liar.py victim > victim & liars=$!
+  comes 600 test -s victim || status=1
+  python3 liar.py '{"ports": "x"}' "$(cat victim)" > liar & liars+=" $!"
+  comes 600 test -s liar || status=1
+  "$hang" "$(cat liar)" "$(cat victim)" "${ranks[@]}" > told 2>&1
+  [ $? -eq 0 ] && grep -qF "rank 0 has sent rank 1 4 packets, which has taken 4" told && grep -qF 'says what is no answer of btl_fabric' told &&
+    grep -qF 'another process has taken its address' told && ! grep -q $'\e' told || status=1
+  "$hang" --json "$(cat liar)" "$(cat victim)" "${ranks[@]}" > told.json && python3 - told.json << 'END' || status=1
+import json, sys
+told = json.load(open(sys.argv[1], encoding="utf-8"))["processes"]
+assert [one.get("silent", {}).get("why") for one in told] == ["nonsense", "impostor", None, None], told
+assert told[0]["host"] == "a?]0;x?" and told[0]["pid"] != 1, told[0]
+END
+  # So may who writes a file.
+  sed 's/MPI_Recv/MPI_\\u001b[2J/' told.json > written.json && "$hang" written.json > told 2>&1
+  [ $? -eq 0 ] && grep -qF 'in MPI_?[2J' told && ! grep -q $'\e' told || status=1
+  # shellcheck disable=SC2086 # several
+  kill $liars
+  return $status
+}
+case_hang_liars() {
+  need python3 'no python3'
+  hanging receive liars_are_told_of
+}

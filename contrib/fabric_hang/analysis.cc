@@ -85,8 +85,9 @@ std::size_t Analysis::place_of(const Name& name) {
 
 void Analysis::take(const Json& process, std::size_t place) {
   if (const auto told = told_by_.find(place); told != told_by_.end()) {
-    // A forked child has its parent's name, and answers nothing: whoever answers is the process itself.
-    if (process.contains("silent")) {
+    // A forked child has its parent's name, and answers nothing: whoever answers is the process itself. More than one answer is of one
+    // that was named twice: the first counts.
+    if (process.contains("silent") || !is_silent(place)) {
       return;
     }
     silent_.erase(place);
@@ -164,6 +165,13 @@ std::vector<std::string> reasons(const Json& peer) {
   return all;
 }
 
+/// A connection, and a peer through a port. A file may leave names out.
+bool is_of(const Json& connection, const Json& peer) {
+  return connection.contains("rank") && number(connection, "rank") == number(peer, "rank") &&
+         number(connection, "job") == number(peer, "job") &&
+         number(connection, "local_port") == number(peer, "local_port");
+}
+
 /// Nothing has moved between two looks, one at least.
 void Analysis::find_waits() {
   for (const Way& way : ways_) {
@@ -174,8 +182,7 @@ void Analysis::find_waits() {
     }
     const Json& process = *told_by_[way.from];
     for (const Json& connection : process.value("connections", Json::array())) {
-      if (connection.value("rank", -1) == peer.value("rank", -2) && connection["job"] == peer["job"] &&
-          connection["local_port"] == peer["local_port"]) {
+      if (is_of(connection, peer)) {
         why.push_back("its progress thread: " + connection.value("state", "") +
                       (connection.contains("transitions") ? " (" + connection.value("transitions", "") + ")" : ""));
       }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace fabric::hang {
@@ -38,9 +40,28 @@ class Families {
   std::map<Job, Job> above_;
 };
 
+/// Without those that come again, since somebody has named a process or a file twice: that which has answered stays, or the first.
+Json once_each(const Json& processes) {
+  std::map<std::tuple<Job, std::uint64_t, std::string, std::int64_t>, std::size_t> places;
+  Json all = Json::array();
+  for (const Json& process : processes) {
+    const auto [found, is_new] =
+        places.try_emplace({process.value("job", Job{0}), process.value("rank", std::uint64_t{0}),
+                            process.value("host", ""), process.value("pid", std::int64_t{0})},
+                           all.size());
+    if (is_new) {
+      all.push_back(process);
+    } else if (all[found->second].contains("silent") && !process.contains("silent")) {
+      all[found->second] = process;
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-std::vector<Json> by_job(const Json& processes) {
+std::vector<Json> by_job(const Json& told) {
+  const Json processes = once_each(told);
   Families families;
   std::set<Name> told_of;
   std::set<Name> asked;

@@ -174,6 +174,25 @@ START_TEST(a_wait_that_one_look_alone_has_seen_is_none) {
 }
 END_TEST
 
+START_TEST(who_is_named_twice_counts_once) {
+  const Json waits = process(0, {held_up_by(1)});
+  const Json works = process(1, {peer(0, queue(3, 5))});
+  const std::string once = told({waits, works}, true);
+  const std::string twice = told({waits, works, waits, works}, true);
+  fabric::test::check_text(twice, once);
+  Json as_a_fork = works;  // in another process, which answers too
+  as_a_fork["pid"] = 4711;
+  ck_assert_uint_eq(analyse({waits, works, as_a_fork, waits})["waits"].size(), 1);
+}
+END_TEST
+
+START_TEST(a_connection_may_leave_names_out) {
+  Json waits = process(0, {held_up_by(1)});
+  waits["connections"] = {Json::object(), {{"rank", 1}}, {{"rank", 1}, {"job", 1}, {"state", "RequestSent"}}};
+  check_has(told({waits, process(1, {peer(0, queue(0, 0))})}, true), "its progress thread: RequestSent");
+}
+END_TEST
+
 /// Whoever is asked may say anything.
 START_TEST(what_is_no_answer_is_none) {
   for (const char* const line :
@@ -213,10 +232,11 @@ END_TEST
 int main() {
   using namespace fabric::hang;
   return fabric::test::run_suite(
-      "fabric_hang", {cycles_are_found_and_those_who_wait_for_them_are_in_none, a_cycle_is_told_first,
-                      who_holds_up_others_is_named_with_what_he_does, who_computes_and_holds_up_nobody_is_no_fault,
-                      messages_and_credits_that_are_nowhere_are_lost, what_one_look_alone_has_seen_is_not_lost,
-                      a_forked_child_does_not_stand_for_its_parent, nothing_waits_where_all_has_come,
-                      a_wait_that_one_look_alone_has_seen_is_none, what_is_no_answer_is_none,
-                      jobs_that_do_not_know_each_other_are_told_apart});
+      "fabric_hang",
+      {cycles_are_found_and_those_who_wait_for_them_are_in_none, a_cycle_is_told_first,
+       who_holds_up_others_is_named_with_what_he_does, who_computes_and_holds_up_nobody_is_no_fault,
+       messages_and_credits_that_are_nowhere_are_lost, what_one_look_alone_has_seen_is_not_lost,
+       a_forked_child_does_not_stand_for_its_parent, nothing_waits_where_all_has_come,
+       a_wait_that_one_look_alone_has_seen_is_none, who_is_named_twice_counts_once, a_connection_may_leave_names_out,
+       what_is_no_answer_is_none, jobs_that_do_not_know_each_other_are_told_apart});
 }

@@ -19,6 +19,10 @@
 
 namespace {
 
+/// More than any machine has, and what follows from them does not overflow.
+constexpr int kMostHosts = 1'000'000;
+constexpr int kMostProcesses = 10'000;  ///< of a host
+
 /// A parameter, and what the user has written for it.
 using Written = std::pair<std::string, std::string>;
 
@@ -36,6 +40,11 @@ struct MapQuestion {
   bool json = false;
 };
 
+fabric::Status print(const std::string& text) {
+  std::cout << text << std::flush;
+  return std::cout ? fabric::Status() : fabric::failure("standard output cannot be written");
+}
+
 fabric::Status show_map(const MapQuestion& question) {
   if (!question.picture.empty() && !question.picture.ends_with(".svg")) {
     return fabric::failure("--picture " + question.picture + ": pictures are SVG, and the name must end in .svg");
@@ -47,9 +56,11 @@ fabric::Status show_map(const MapQuestion& question) {
   if (!map) {
     return tl::unexpected(map.error());
   }
-  std::cout << (question.json ? fabric::info::map_as_json(*map).dump(2) + "\n" : fabric::info::map_as_text(*map));
-  return question.picture.empty() ? fabric::Status()
-                                  : fabric::write_whole_file(question.picture, fabric::info::map_as_svg(*map));
+  const fabric::Status printed =
+      print(question.json ? fabric::info::map_as_json(*map).dump(2) + "\n" : fabric::info::map_as_text(*map));
+  return !printed || question.picture.empty()
+             ? printed
+             : fabric::write_whole_file(question.picture, fabric::info::map_as_svg(*map));
 }
 
 int run(int argc, char** argv) {
@@ -72,9 +83,11 @@ int run(int argc, char** argv) {
   };
   stands_for("-q,--receive-queues", "receive_queues", "the parameter btl_fabric_receive_queues");
   app.add_option("-n,--processes", question.node.processes, "processes of the job on this host")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostProcesses))
       ->capture_default_str();
-  app.add_option("-o,--hosts", question.hosts, "hosts of the job")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("-o,--hosts", question.hosts, "hosts of the job")
+      ->check(CLI::Range(1, kMostHosts))
+      ->capture_default_str();
   stands_for("-t,--tx-contexts", "tx_contexts", "transmit contexts per endpoint; -1: one for each processor");
   stands_for("-r,--rx-contexts", "rx_contexts",
              "receive contexts per endpoint; 0: as many as transmit contexts, -1: one for each processor");
@@ -124,7 +137,9 @@ int run(int argc, char** argv) {
     question.operations.push_back(*operation);
   }
   const nlohmann::ordered_json report = fabric::info::report(question);
-  std::cout << (json ? report.dump(2) + "\n" : fabric::info::as_text(report));
+  if (const fabric::Status printed = print(json ? report.dump(2) + "\n" : fabric::info::as_text(report)); !printed) {
+    return refuse(printed.error());
+  }
   return !question.is_fit_asked || fabric::info::fits(report) ? 0 : 1;
 }
 

@@ -32,3 +32,16 @@ case_fit_of_parameters() {
   fit_of --mca btl_fabric_retry_count 99
   [ $? -eq 2 ] && says 'btl_fabric_retry_count is 99, but must be between 0 and 7'
 }
+
+# What cannot be written is no success, and no number is taken for a small one.
+case_fit_wrong_use() {
+  has_fabric_info
+  "$FABRIC_BUILD/contrib/fabric_info/fabric_info" > /dev/full 2> out
+  [ $? -eq 2 ] && says 'standard output cannot be written' || return 1
+  local wrong
+  for wrong in '--hosts 4611686018427387905' '--hosts 1000001' '--processes 10001' '--hosts 0'; do
+    # shellcheck disable=SC2086 # two words
+    fit_of $wrong
+    refuses $? && says 'not in range' || return 1
+  done
+}

@@ -295,6 +295,25 @@ class Process {
       }
     }
   }
+  /// All at the same time, as at the end of a job.
+  void end_all() {
+    for (const auto& [name, known] : peers_) {
+      manager_->submit(Close{{name, 0, 0}, 1, "the process has disconnected", false});
+    }
+    std::size_t ended = 0;
+    while (ended < peers_.size()) {
+      if (!manager_->has_upcalls()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      for (const Upcall& upcall : manager_->take_upcalls()) {
+        if (const auto* flushing = std::get_if<Flushing>(&upcall)) {
+          manager_->submit(Destroy{flushing->key, flushing->link});
+          ++ended;
+        }
+      }
+    }
+    manager_.reset();  // what was submitted is done
+  }
 
  private:
   ReceiveQueues queues_;
@@ -355,8 +374,12 @@ void measure(std::size_t peers, bool outwards) {
   waitpid(child, &status, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the last sockets are closed
   const auto n = static_cast<double>(peers);
-  std::printf("%6zu  %-4s  %10.0f  %15.0f  %15.1f  %12.1f%s\n", peers, outwards ? "out" : "in", (idle - before) / n,
-              (heap() - idle) / n, used / n * 1e6, wall.count() / n * 1e6, status == 0 ? "" : "  (the peers failed)");
+  const double connected = heap();
+  const double until_then = processor_seconds();
+  process.end_all();
+  std::printf("%6zu  %-4s  %10.0f  %15.0f  %15.1f  %12.1f  %9.1f%s\n", peers, outwards ? "out" : "in",
+              (idle - before) / n, (connected - idle) / n, used / n * 1e6, wall.count() / n * 1e6,
+              (processor_seconds() - until_then) / n * 1e6, status == 0 ? "" : "  (the peers failed)");
   close(pipe_ends[0]);
   close(pipe_ends[1]);
 }
@@ -372,8 +395,8 @@ int main(int argc, char** argv) {
     }
   }
   mallopt(M_ARENA_MAX, 1);  // one heap, which mallinfo2 sees
-  std::printf("                  idle       connected   processor time      wall clock\n");
-  std::printf(" peers          bytes  bytes more each      us a connection  us a connection\n");
+  std::printf("                  idle       connected   processor time      wall clock        end\n");
+  std::printf(" peers          bytes  bytes more each      us a connection  us a connection  us of processor\n");
   for (const std::size_t peers : numbers) {
     for (const bool outwards : {true, false}) {
       // In a process of its own: what was freed before would count for less.

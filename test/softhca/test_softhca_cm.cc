@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Connections through the public API: made, refused, broken off. cm.test runs it on each personality.
+#include <malloc.h>
+
 #include "test/softhca/cm_world.h"
 
 namespace {
@@ -111,6 +113,20 @@ START_TEST(test_reject) {
   second.ask();
   destroy(next_request(server.channel));
   expect_and_ack(second.channel, RDMA_CM_EVENT_REJECTED, refused());
+}
+END_TEST
+
+/// The id of a request may go before the event that brought it is acknowledged.
+START_TEST(test_destroy_before_ack) {
+  mallopt(M_PERTURB, 0xa5);  // what is freed is overwritten
+  Server server;
+  Client client(server.port);
+  client.ask();
+  rdma_cm_event* request = expect(server.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  OK(rdma_reject(request->id, nullptr, 0));
+  OK(rdma_destroy_id(request->id));
+  OK(rdma_ack_cm_event(request));
+  expect_and_ack(client.channel, RDMA_CM_EVENT_REJECTED, refused());
 }
 END_TEST
 
@@ -302,7 +318,8 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite("softhca_cm", {test_connect_with_private_data, test_disconnect_by_destroy, test_reject,
-                                                test_nobody_listens, test_client_gives_up, test_backlog,
-                                                test_killed_peer, test_without_a_qp_on_the_id, test_many_at_once});
+  return fabric::test::run_suite(
+      "softhca_cm", {test_connect_with_private_data, test_disconnect_by_destroy, test_reject, test_destroy_before_ack,
+                     test_nobody_listens, test_client_gives_up, test_backlog, test_killed_peer,
+                     test_without_a_qp_on_the_id, test_many_at_once});
 }

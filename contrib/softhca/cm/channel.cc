@@ -14,6 +14,7 @@ std::unique_ptr<Event> make_event(Id& id, int type, int status) {
   event->event = static_cast<rdma_cm_event_type>(type);
   event->status = status;
   event->owner = &id;
+  event->number = id.number;
   return event;
 }
 
@@ -98,7 +99,7 @@ int next_event(Channel& channel, Event** event) {
 void acknowledge(Event* event) {
   Lock lock(manager().mutex);
   if (event->owner->event == event) event->owner->event = nullptr;
-  if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && event->id->event == event) event->id->event = nullptr;
+  if (Id* id = find_id(event->number); id != nullptr && id->event == event) id->event = nullptr;
   forget(lock, event, true);
 }
 
@@ -194,9 +195,10 @@ SOFTHCA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event*
 }
 
 SOFTHCA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
-  return api("rdma_ack_cm_event", event != nullptr ? event->id : nullptr, [&]() -> int {
-    if (event == nullptr) return EINVAL;
-    acknowledge(static_cast<Event*>(event));
+  auto* mine = static_cast<Event*>(event);
+  return api("rdma_ack_cm_event", mine != nullptr ? mine->owner : nullptr, [&]() -> int {
+    if (mine == nullptr) return EINVAL;
+    acknowledge(mine);
     return 0;
   });
 }

@@ -52,8 +52,9 @@ enum class State : uint8_t {
 struct Id;
 
 struct Event : rdma_cm_event {
-  Id* owner;      // destroying it waits for the acknowledgement: `id`, or the listener of a request
-  bool response;  // the peer has accepted: rdma_get_cm_event connects the QP
+  Id* owner;        // destroying it waits for the acknowledgement: `id`, or the listener of a request
+  uint32_t number;  // of `id`, which the program may destroy before it acknowledges a request: find_id says
+  bool response;    // the peer has accepted: rdma_get_cm_event connects the QP
   uint8_t data[kMaxPrivate];
 };
 

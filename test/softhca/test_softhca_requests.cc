@@ -171,6 +171,21 @@ START_TEST(drained) {
 }
 END_TEST
 
+/// Each time that is asked for, whether or not there was anything to do in between.
+START_TEST(drained_again) {
+  World w;
+  const auto qps = w.pair();
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  for (int i = 0; i < 2; ++i) {
+    ck_assert_int_eq(ibv_modify_qp(qps[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    w.expect_event(IBV_EVENT_SQ_DRAINED);
+    ck_assert_int_eq(World::set_state(qps[0], IBV_QPS_RTS), 0);
+  }
+}
+END_TEST
+
 START_TEST(comm_established) {
   World w;
   const std::array qps{w.make_qp(), w.make_qp()};
@@ -338,6 +353,6 @@ int main() {
   return fabric::test::run_suite(
       "softhca_requests",
       {states_in_order, attributes_are_checked, query_gives_what_was_set, requests_wait_for_the_right_state,
-       flush_in_order, reset_forgets, rnr_retries_end, drained, comm_established, srq_limit, last_wqe_reached,
-       resize_keeps_completions, overrun, deregistered_memory_is_left_alone, solicited_only});
+       flush_in_order, reset_forgets, rnr_retries_end, drained, drained_again, comm_established, srq_limit,
+       last_wqe_reached, resize_keeps_completions, overrun, deregistered_memory_is_left_alone, solicited_only});
 }

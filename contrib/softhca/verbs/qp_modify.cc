@@ -111,6 +111,8 @@ void show(Qp& qp, ibv_qp_state to, int mask) {
 void act(Qp& qp, ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_ERR) flush(qp);  // also if a peer has moved it there and the engine has not looked yet
   if (to == IBV_QPS_RESET) drop_requests(qp);
+  // It is drained anew the next time, even if nothing is posted meanwhile.
+  if (from == IBV_QPS_SQD && to == IBV_QPS_RTS && qp.sq.wait == SendWait::Drained) qp.sq.wait = SendWait::None;
   if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE || from == IBV_QPS_RTR)) run_send_queue(qp);
   if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) run_send_queue(qp);  // finishes what it has begun, then says so
 }

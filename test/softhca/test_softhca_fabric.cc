@@ -14,17 +14,13 @@
 #include <string>
 #include <thread>
 
-#include "fabric/fabric.h"
 #include "fabric/layout.h"
+#include "test/softhca/fabric_file.h"
 #include "test/softhca/two_processes.h"
 
 namespace {
 
 using namespace verbs_test;
-
-std::string directory() {
-  return getenv("SOFTHCA_DIR");
-}
 
 /// What this process writes to stderr during its lifetime.
 class Stderr {
@@ -72,7 +68,7 @@ std::string refusal(uid_t user = 0) {
   const std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0)));
   ck_assert_msg(std::count(text.begin(), text.end(), '\n') == 1 && text.find('\n') == text.size() - 1,
                 "not one line: %s", text.c_str());
-  fabric::test::check_text_has(text, directory());
+  fabric::test::check_text_has(text, fabric_directory());
   return text;
 }
 
@@ -80,7 +76,7 @@ std::string refusal(uid_t user = 0) {
 class Changed {
  public:
   Changed(size_t offset, uint64_t value)
-      : file_(open((directory() + "/slots").c_str(), O_RDWR)), offset_(static_cast<off_t>(offset)) {
+      : file_(open((fabric_directory() + "/slots").c_str(), O_RDWR)), offset_(static_cast<off_t>(offset)) {
     ck_assert_int_eq(pread(file_, &before_, sizeof before_, offset_), sizeof before_);
     ck_assert_uint_ne(before_, 0);
     ck_assert_int_eq(pwrite(file_, &value, sizeof value, offset_), sizeof value);
@@ -122,9 +118,9 @@ START_TEST(another_pid_namespace) {
 END_TEST
 
 START_TEST(open_to_others) {
-  ck_assert_int_eq(chmod(directory().c_str(), 0755), 0);
+  ck_assert_int_eq(chmod(fabric_directory().c_str(), 0755), 0);
   const std::string text = refusal();
-  ck_assert_int_eq(chmod(directory().c_str(), 0700), 0);
+  ck_assert_int_eq(chmod(fabric_directory().c_str(), 0700), 0);
   fabric::test::check_text_has(text, "(mode 0755): chmod 0700 it");
 }
 END_TEST
@@ -138,7 +134,7 @@ START_TEST(another_user) {
 END_TEST
 
 START_TEST(no_directory) {
-  const std::string before = directory();
+  const std::string before = fabric_directory();
   setenv("SOFTHCA_DIR", "/nonexistent/fabric", 1);
   const std::string text = refusal();
   setenv("SOFTHCA_DIR", before.c_str(), 1);
@@ -180,7 +176,7 @@ START_TEST(no_room_for_a_copy) {
                        ibv_wc_status_str(IBV_WC_LOC_QP_OP_ERR));
     text = lines.text();
   }
-  fabric::test::check_text_has(text, "softhca: there is no room in " + directory() + " for the 256 KiB");
+  fabric::test::check_text_has(text, "softhca: there is no room in " + fabric_directory() + " for the 256 KiB");
   ck_assert_int_eq(std::count(text.begin(), text.end(), '\n'), 1);
   for (const pid_t peer : peers) {
     kill(peer, SIGKILL);
@@ -205,8 +201,7 @@ class AskedByTheDead {
     });
     stage.await(1);
     const unsigned number = softhca::slot_of_qpn(stage.board->sender_qpn);
-    const auto& sender = *static_cast<softhca::SlotHeader*>(map(number, sizeof(softhca::SlotHeader)));
-    request_.asker = softhca::Fabric::stamp_of(number, sender.incarnation.load());
+    request_.asker = stamp_of(stage.board->sender_qpn);
     request_.to_target = 1;
     request_.length = sizeof(uint64_t);
     request_.file_offset = softhca::Fabric::file_offset(number, 0);
@@ -222,16 +217,8 @@ class AskedByTheDead {
   }
 
  private:
-  static void* map(unsigned number, size_t bytes) {
-    const int file = open((directory() + "/slots").c_str(), O_RDWR);
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                        static_cast<off_t>(softhca::Fabric::file_offset(number, 0)));
-    close(file);
-    ck_assert(mapped != MAP_FAILED);
-    return mapped;
-  }
   softhca::CopyRequest& request_in(uint32_t qpn) {
-    slot_ = static_cast<softhca::Slot*>(map(softhca::slot_of_qpn(qpn), sizeof(softhca::Slot)));
+    slot_ = &slot_of(qpn);
     return slot_->copies[5];
   }
 
@@ -277,10 +264,40 @@ START_TEST(a_region_ends_after_a_copy_for_the_dead) {
 }
 END_TEST
 
+/// A peer that writes through a queue pair is waited for, even while another thread destroys that queue pair.
+START_TEST(a_region_ends_after_a_write_through_a_queue_pair_that_goes) {
+  const World w;
+  const auto first = w.pair();
+  const auto second = w.pair();
+  ibv_mr* mr = register_area(w);
+  for (ibv_qp* qp : {first[0], second[0]}) {
+    ck_assert_int_eq(w.post_rdma(qp, IBV_WR_RDMA_WRITE, 1, 8, reinterpret_cast<uint64_t>(area), mr->rkey), 0);
+    w.expect(1, IBV_WC_SUCCESS);
+  }
+  // Who writes holds the lock meanwhile.
+  const uint32_t number = first[1]->qp_num;
+  softhca::RobustLock& lock = slot_of(number).qps[softhca::index_of_qpn(number)].lock;
+  ck_assert(lock.try_lock(stamp_of(number)));
+  std::thread destroyer([&] { ck_assert_int_eq(ibv_destroy_qp(first[1]), 0); });
+  for (int i = 0; i < 50; ++i) Stage::pause_a_moment();
+  std::atomic<bool> written{false};
+  std::thread writer([&] {
+    for (int i = 0; i < 50; ++i) Stage::pause_a_moment();
+    written.store(true);
+    lock.unlock();
+  });
+  ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+  ck_assert(written.load());
+  writer.join();
+  destroyer.join();
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   return fabric::test::run_suite(
       "softhca_fabric", {another_layout, another_pid_namespace, open_to_others, another_user, no_directory,
-                         no_room_for_a_copy, a_copy_for_the_dead_is_not_made, a_region_ends_after_a_copy_for_the_dead});
+                         no_room_for_a_copy, a_copy_for_the_dead_is_not_made, a_region_ends_after_a_copy_for_the_dead,
+                         a_region_ends_after_a_write_through_a_queue_pair_that_goes});
 }

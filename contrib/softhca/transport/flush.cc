@@ -154,8 +154,10 @@ void quiesce() {
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return;
   Slot& self = fabric->self();
+  // What is in the table does not say: one that is being destroyed is not, and a peer may still write through it. It has its number
+  // until its lock has been held.
   for (unsigned i = 0; i < tables().qps_end.load(std::memory_order_acquire); ++i)
-    if (tables().qps[i].load(std::memory_order_relaxed) != nullptr) self.qps[i].lock.wait_for_release();
+    if (self.qps[i].qp_num.load() != 0) self.qps[i].lock.wait_for_release();
   bool has_xrc = false;
   for (unsigned i = 0; i < tables().srqs_end.load(std::memory_order_acquire) && !has_xrc; ++i)
     has_xrc = tables().srqs[i].load(std::memory_order_relaxed) != nullptr && self.srqs[i].xrcd != 0;

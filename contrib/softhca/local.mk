@@ -103,6 +103,7 @@ contrib_softhca_libsofthca_objects_la_SOURCES = \
 	contrib/softhca/transport/message.h \
 	contrib/softhca/transport/mutex.h \
 	contrib/softhca/transport/poll.cc \
+	contrib/softhca/transport/polling_stopped.h \
 	contrib/softhca/transport/prefetch.h \
 	contrib/softhca/transport/raw_packet.cc \
 	contrib/softhca/transport/receive.cc \

@@ -58,6 +58,35 @@ START_TEST(extended_cq) {
 }
 END_TEST
 
+/// Between ibv_start_poll and ibv_end_poll a thread makes other calls, and another thread resets a queue pair meanwhile.
+START_TEST(reset_while_the_queue_is_polled) {
+  World w;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 16;
+  attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+  ibv_cq_ex* cq = ibv_create_cq_ex(w.context, &attr);
+  ck_assert_ptr_nonnull(cq);
+  ibv_qp_init_attr init = w.qp_attributes();
+  (_i == 0 ? init.recv_cq : init.send_cq) = ibv_cq_ex_to_cq(cq);
+  ibv_qp* polled = ibv_create_qp(w.pd, &init);
+  ibv_qp* other = w.make_qp();
+  w.connect(polled, other);
+  ibv_qp* sender = _i == 0 ? other : polled;
+  ck_assert_int_eq(w.post_recv(sender == polled ? other : polled, 1, 4096, 64), 0);
+  ck_assert_int_eq(w.post_send(sender, 2, 0, 8), 0);
+  w.next();
+  ibv_poll_cq_attr poll{};
+  while (ibv_start_poll(cq, &poll) != 0) {
+  }
+  std::thread resetter([&] { ck_assert_int_eq(World::set_state(polled, IBV_QPS_RESET), 0); });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < end) ck_assert_int_eq(World::state_of(polled), IBV_QPS_RTS);
+  ibv_end_poll(cq);
+  resetter.join();
+  ck_assert_int_eq(World::state_of(polled), IBV_QPS_RESET);
+}
+END_TEST
+
 ibv_qp_ex* make_extended(const World& w, uint64_t flags) {
   ibv_qp_init_attr_ex attr{};
   attr.send_cq = attr.recv_cq = w.cq;
@@ -335,7 +364,13 @@ END_TEST
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_extended",
-                                 {extended_cq, extended_qp, extended_qp_all_or_nothing, window_type_1, window_type_2,
-                                  window_type_2_has_one_qp, xrc, xrc_target_outlives_its_creator});
+  return fabric::test::run_suite("softhca_extended", {extended_cq,
+                                                      {reset_while_the_queue_is_polled, 2},
+                                                      extended_qp,
+                                                      extended_qp_all_or_nothing,
+                                                      window_type_1,
+                                                      window_type_2,
+                                                      window_type_2_has_one_qp,
+                                                      xrc,
+                                                      xrc_target_outlives_its_creator});
 }

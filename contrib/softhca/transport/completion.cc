@@ -149,7 +149,6 @@ int req_notify_cq(ibv_cq* base, int solicited_only) {
 void purge(Cq& cq, uint32_t qp_num) {
   Fabric* fabric = Fabric::get();
   if (fabric == nullptr) return;
-  std::lock_guard guard(cq.mutex);
   CqShared& shared = *cq.shared;
   RobustGuard lock(shared.lock, fabric->stamp());
   finish_adding(fabric->self(), shared);

@@ -36,7 +36,7 @@ void find_peer(Qp& qp);
 // --- State changes (verbs/qp_modify.cc calls them; Qp::sq_mutex held, shared->lock not)
 
 // The QP is in ERR or, `to_reset`, back in RESET: in ERR every request that is left completes with IBV_WC_WR_FLUSH_ERR, in
-// order; in RESET they vanish, and so do this QP's completions.
+// order; in RESET they vanish, and so do this QP's completions (nobody polls its CQs: transport/polling_stopped.h).
 void flush(Qp& qp);
 void drop_requests(Qp& qp);
 // The owner itself puts the QP into ERR because a request of its own failed: state, event bits, flush.
@@ -60,7 +60,7 @@ enum class Added {
 // A process may have died while it completed a request that it took from `taker`, a QP of that slot (whose lock is held): if
 // the completion is in the CQ, the request is taken no longer.
 void settle_taken(Fabric& fabric, Slot& slot, QpShared& taker);
-// Removes a QP's or SRQ's entries (reset, destroy).
+// Removes a QP's entries (reset, destroy). Cq::mutex is held.
 void purge(Cq& cq, uint32_t qp_num);
 // Moves the ring to one of that many entries; takes Cq::mutex and the shared lock itself. 0 or an errno.
 int resize(Cq& cq, unsigned entries);

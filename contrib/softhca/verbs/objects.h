@@ -3,8 +3,10 @@
 // The private halves of verbs objects. Each begins with the public struct of infiniband/verbs.h that the user holds, so that
 // a pointer to one is a pointer to the other. What peers need to see of an object is in its owner's slot (fabric/layout.h).
 //
-// Locks, in this order: Qp::sq_mutex (the requester), then RobustLocks of a destination (QpShared, then RecvRing, then
-// CqShared). Never two QpShared locks at once, except that a QP may send to itself (the requester then holds only the one).
+// Locks, in this order: Cq::mutex (pollers; of two CQs that of the lower address first, transport/polling_stopped.h), Qp::sq_mutex
+// (the requester), then RobustLocks of a destination (QpShared, then RecvRing, then CqShared). A thread has the first from
+// ibv_start_poll to ibv_end_poll, when it may make other calls as well: nobody waits for it with any other lock held. Never two
+// QpShared locks at once, except that a QP may send to itself (the requester then holds only the one).
 // Context::mutex guards creation and destruction and is never held while any of these is taken, except in that order.
 #include <infiniband/verbs.h>
 

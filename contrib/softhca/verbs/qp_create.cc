@@ -6,6 +6,7 @@
 #include "link/link.h"
 #include "transport/engine.h"
 #include "transport/message.h"
+#include "transport/polling_stopped.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
@@ -238,6 +239,7 @@ void unpublish(Qp& qp) {
     xrc_targets::close(fabric, qp.index);
     return;
   }
+  const PollingStopped stopped(&qp);
   std::lock_guard guard(qp.sq_mutex);
   if (is_iwarp() && !qp.sq.flushed) close_connection(fabric, qp);
   {

@@ -2,6 +2,7 @@
 // ibv_modify_qp: first everything is checked, then everything is written, under the lock under which peers read it.
 #include "device/port.h"
 #include "transport/engine.h"
+#include "transport/polling_stopped.h"
 #include "transport/transport.h"
 #include "verbs/address_handle.h"
 #include "verbs/call.h"
@@ -134,6 +135,8 @@ int without_other_half(const Qp& qp, int mask) {
 int modify_qp_internal(Qp& qp, const ibv_qp_attr& attr, int mask) {
   Fabric& fabric = *Fabric::get();
   mask = without_other_half(qp, mask);
+  const bool resets = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET;
+  const PollingStopped stopped(resets ? &qp : nullptr);
   std::lock_guard guard(qp.sq_mutex);
   ibv_qp_state from{};
   ibv_qp_state to{};

@@ -248,7 +248,7 @@ test_softhca_test_softhca_storm_SOURCES = test/softhca/test_softhca_storm.cc tes
 	test/softhca/storm_memory.h test/softhca/storm_peer.h test/softhca/storm_verbs.h
 test_softhca_test_softhca_storm_CPPFLAGS = -I$(top_srcdir) $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_storm_LDADD = $(IBVERBS_LIBS)
-test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc
+test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc test/softhca/stores_world.h
 test_softhca_test_softhca_stores_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir)
 test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_traffic_SOURCES = test/softhca/test_softhca_traffic.cc

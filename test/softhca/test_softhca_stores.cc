@@ -3,7 +3,7 @@
 // A sender is killed after each of the stores by which it changes what the receiver shares with it: the receiver's requests still
 // complete once each, and it is told of what has come. The stores are not listed anywhere. The sender is run one instruction
 // at a time, and the memory of the receiver, which is this process, is compared after each: a store that is new is
-// visited without anybody's help.
+// visited without anybody's help. And it stands still after each of them, while the receiver sets another limit for its requests.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -26,184 +26,13 @@
 #include <vector>
 
 #include "fabric/layout.h"
+#include "test/softhca/stores_world.h"
 
 extern char** environ;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-const char* where = "";  // for messages: which store of which kind of message
-int visited = 0;
-void require(bool good, const char* what, int line) {
-  if (good) return;
-  fprintf(stderr, "line %d: %s, after store %d: not so: %s\n", line, where, visited, what);
-  exit(1);
-}
-#define REQUIRE(condition) require(condition, #condition, __LINE__)
-
-constexpr uint32_t kDepth = 8;  // receive requests
-constexpr uint32_t kHeader = 40;
-constexpr uint32_t kBufferBytes = 8192;
-constexpr uint32_t kQkey = 17;
-constexpr int kPatienceMs = 5000;
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-constexpr uint8_t kFromPeer = 0xa5;
-constexpr uint8_t kFromHere = 0x5a;
-
-struct Mode {
-  const char* name;
-  ibv_qp_type type;
-  bool shared;  // receive requests are of an SRQ
-  ibv_wr_opcode opcode;
-  uint32_t length;
-};
-constexpr Mode kModes[] = {
-    {"a message", IBV_QPT_RC, false, IBV_WR_SEND, 8},
-    {"a longer message", IBV_QPT_RC, false, IBV_WR_SEND, 1000},
-    {"a message to a shared queue", IBV_QPT_RC, true, IBV_WR_SEND, 8},
-    {"a longer message to a shared queue", IBV_QPT_RC, true, IBV_WR_SEND, 1000},
-    {"a write with a message to a shared queue", IBV_QPT_RC, true, IBV_WR_RDMA_WRITE_WITH_IMM, 64},
-    {"a message that is too long", IBV_QPT_RC, true, IBV_WR_SEND, kBufferBytes + 8},
-    {"a datagram", IBV_QPT_UD, false, IBV_WR_SEND, 8},
-    {"a datagram to a shared queue", IBV_QPT_UD, true, IBV_WR_SEND, 8},
-};
-
-struct Address {
-  uint32_t qpn;
-  uint32_t rkey;
-  uint64_t memory;
-  uint16_t lid;
-  ibv_gid gid;
-};
-
-struct World {
-  ibv_context* context = nullptr;
-  ibv_pd* pd = nullptr;
-  ibv_comp_channel* channel = nullptr;
-  ibv_cq* cq = nullptr;       // of receives
-  ibv_cq* send_cq = nullptr;  // of sends
-  ibv_srq* srq = nullptr;
-  std::vector<uint8_t> memory = std::vector<uint8_t>((kDepth + 2) * size_t{kBufferBytes});
-  ibv_mr* mr = nullptr;
-  ibv_port_attr port{};
-  ibv_gid gid{};
-
-  World() {
-    ibv_device** list = ibv_get_device_list(nullptr);
-    REQUIRE(list != nullptr && list[0] != nullptr);
-    context = ibv_open_device(list[0]);
-    REQUIRE(context != nullptr);
-    REQUIRE(ibv_query_port(context, 1, &port) == 0 && ibv_query_gid(context, 1, 0, &gid) == 0);
-    pd = ibv_alloc_pd(context);
-    channel = ibv_create_comp_channel(context);
-    cq = ibv_create_cq(context, 64, nullptr, channel, 0);
-    send_cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
-    mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAccess);
-    ibv_srq_init_attr attr{};
-    attr.attr = {kDepth, 1, 0};
-    srq = ibv_create_srq(pd, &attr);
-    REQUIRE(cq != nullptr && send_cq != nullptr && mr != nullptr && srq != nullptr);
-  }
-
-  ibv_ah_attr path(const Address& to) const {
-    ibv_ah_attr ah{};
-    ah.dlid = to.lid;
-    ah.port_num = 1;
-    ah.is_global = 1;
-    ah.grh.dgid = to.gid;
-    ah.grh.hop_limit = 1;
-    return ah;
-  }
-  Address address(const ibv_qp* qp) const {
-    return {qp->qp_num, mr->rkey, reinterpret_cast<uint64_t>(buffer(kDepth + 1)), port.lid, gid};
-  }
-
-  ibv_qp* make_qp(const Mode& mode) const {
-    ibv_qp_init_attr attr{};
-    attr.send_cq = send_cq;
-    attr.recv_cq = cq;
-    attr.srq = mode.shared ? srq : nullptr;
-    attr.cap = {4, mode.shared ? 0U : kDepth, 1, 1, 0};
-    attr.qp_type = mode.type;
-    attr.sq_sig_all = 1;
-    ibv_qp* qp = ibv_create_qp(pd, &attr);
-    REQUIRE(qp != nullptr);
-    ibv_qp_attr init{};
-    init.qp_state = IBV_QPS_INIT;
-    init.port_num = 1;
-    init.qp_access_flags = kAccess;
-    init.qkey = kQkey;
-    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    REQUIRE(ibv_modify_qp(qp, &init, mask | (mode.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
-    return qp;
-  }
-
-  void connect(ibv_qp* qp, const Address& to) const {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = to.qpn;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 1;
-    attr.ah_attr = path(to);
-    const bool connected = qp->qp_type == IBV_QPT_RC;
-    REQUIRE(ibv_modify_qp(qp, &attr,
-                          !connected ? IBV_QP_STATE
-                                     : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 10;
-    attr.retry_cnt = 4;
-    attr.rnr_retry = 4;
-    REQUIRE(ibv_modify_qp(qp, &attr,
-                          !connected ? IBV_QP_STATE | IBV_QP_SQ_PSN
-                                     : IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                           IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-  }
-
-  uint8_t* buffer(uint64_t n) const { return const_cast<uint8_t*>(memory.data()) + n * kBufferBytes; }
-  void post_receive(ibv_qp* qp, uint64_t n) const {
-    ibv_sge sge{reinterpret_cast<uint64_t>(buffer(n)), kBufferBytes, mr->lkey};
-    ibv_recv_wr wr{n, nullptr, &sge, 1};
-    ibv_recv_wr* bad = nullptr;
-    REQUIRE((qp != nullptr ? ibv_post_recv(qp, &wr, &bad) : ibv_post_srq_recv(srq, &wr, &bad)) == 0);
-  }
-  // From the buffers behind those of receive requests, of which the last is where writes go.
-  ibv_send_wr request(ibv_sge& sge, ibv_wr_opcode opcode, uint32_t length, uint8_t content, ibv_ah* ah,
-                      const Address& to) const {
-    std::memset(buffer(kDepth), content, length);
-    sge = {reinterpret_cast<uint64_t>(buffer(kDepth)), length, mr->lkey};
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM) wr.wr.rdma = {to.memory, to.rkey};
-    if (ah != nullptr) wr.wr.ud = {ah, to.qpn, kQkey};
-    return wr;
-  }
-  static void post(ibv_qp* qp, ibv_send_wr& wr) {
-    ibv_send_wr* bad = nullptr;
-    REQUIRE(ibv_post_send(qp, &wr, &bad) == 0);
-  }
-  void expect_sent() const {
-    ibv_wc wc;
-    const auto limit = Clock::now() + std::chrono::milliseconds(kPatienceMs);
-    while (ibv_poll_cq(send_cq, 1, &wc) == 0) REQUIRE(Clock::now() < limit);
-    REQUIRE(wc.status == IBV_WC_SUCCESS);
-  }
-};
-
-Address exchange(int socket, const Address& mine) {
-  Address theirs{};
-  REQUIRE(write(socket, &mine, sizeof mine) == sizeof mine);
-  REQUIRE(recv(socket, &theirs, sizeof theirs, MSG_WAITALL) == sizeof theirs);
-  return theirs;
-}
-void meet(int socket) {
-  char byte = 0;
-  REQUIRE(write(socket, &byte, 1) == 1 && read(socket, &byte, 1) == 1);
-}
+using namespace stores_test;
 
 // --- The sender
 
@@ -251,40 +80,75 @@ class Receiver {
 
   // One sender, which dies after so many stores. False: it has got to the end before.
   bool lose_sender(int index, int stores, bool others_first) {
-    const Mode& mode = kModes[index];
-    int pair[2];
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    const pid_t pid = start(index, pair);
-    ibv_qp* qp = world_.make_qp(mode);
-    ibv_qp* of_requests = mode.shared ? nullptr : qp;
-    std::set<uint64_t> of_srq;
-    if (!mode.shared) {
-      of_srq.swap(outstanding_);
-      for (uint64_t n = 0; n < kDepth; ++n) post(qp, n);
-    }
-    const Address peer = exchange(pair[0], world_.address(qp));
-    world_.connect(qp, peer);
-    meet(pair[0]);
-    post(of_requests, expect_message(kFromPeer));
-    arm(mode);
-    meet(pair[0]);
-    const bool killed = run_to_store(pid, qp, stores);
-    kill(pid, SIGKILL);
-    int status = 0;
-    while (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status) && !WIFEXITED(status)) {
-    }
-    close(pair[0]);
-    expect_to_be_told(mode);
-    account(mode, qp, others_first);
-    REQUIRE(ibv_destroy_qp(qp) == 0);
-    if (mode.shared)
-      for (uint64_t n = 0; n < kDepth; ++n) post(nullptr, n);
-    else
-      outstanding_.swap(of_srq);
+    Sending sending = start_sending(index);
+    const bool killed = run_to_store(sending, stores);
+    end(sending);
+    expect_to_be_told(sending.mode);
+    account(sending.mode, sending.qp, others_first);
+    finish(sending);
     return killed;
   }
 
+  // One sender to the shared queue, which stands still after so many stores. Meanwhile another limit is set: that holds then, for what
+  // is taken afterwards. False: the sender has got to the end before.
+  bool set_limit_anew(int index, int stores) {
+    constexpr uint32_t kNotReached = kDepth - 1;  // by this one message
+    Sending sending = start_sending(index);
+    const bool stopped = run_to_store(sending, stores);
+    set_limit(kNotReached);
+    if (stopped) run_to_end(sending);
+    end(sending);
+    const auto until = Clock::now() + std::chrono::milliseconds(kShortMs);
+    while (Clock::now() < until) REQUIRE(limit() == kNotReached);
+    account(sending.mode, sending.qp, false);  // takes them all
+    expect_limit_event();
+    finish(sending);
+    return stopped;
+  }
+
  private:
+  struct Sending {
+    const Mode& mode;
+    pid_t pid;
+    int socket;
+    ibv_qp* qp;                 // the receiver's
+    std::set<uint64_t> of_srq;  // requests that are none of its
+  };
+
+  // Up to the message whose stores are looked at.
+  Sending start_sending(int index) {
+    const Mode& mode = kModes[index];
+    int pair[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    Sending sending{mode, start(index, pair), pair[0], world_.make_qp(mode), {}};
+    ibv_qp* of_requests = mode.shared ? nullptr : sending.qp;
+    if (!mode.shared) {
+      sending.of_srq.swap(outstanding_);
+      for (uint64_t n = 0; n < kDepth; ++n) post(sending.qp, n);
+    }
+    const Address peer = exchange(sending.socket, world_.address(sending.qp));
+    world_.connect(sending.qp, peer);
+    meet(sending.socket);
+    post(of_requests, expect_message(kFromPeer));
+    arm(mode);
+    meet(sending.socket);
+    return sending;
+  }
+  static void end(const Sending& sending) {
+    kill(sending.pid, SIGKILL);
+    int status = 0;
+    while (waitpid(sending.pid, &status, 0) == sending.pid && !WIFSIGNALED(status) && !WIFEXITED(status)) {
+    }
+    close(sending.socket);
+  }
+  void finish(Sending& sending) {
+    REQUIRE(ibv_destroy_qp(sending.qp) == 0);
+    if (sending.mode.shared)
+      for (uint64_t n = 0; n < kDepth; ++n) post(nullptr, n);
+    else
+      outstanding_.swap(sending.of_srq);
+  }
+
   void post(ibv_qp* qp, uint64_t n) {
     REQUIRE(outstanding_.insert(n).second);
     world_.post_receive(qp, n);
@@ -326,7 +190,9 @@ class Receiver {
     return all;
   }
 
-  bool run_to_store(pid_t pid, const ibv_qp* qp, int stores) const {
+  bool run_to_store(const Sending& sending, int stores) const {
+    const pid_t pid = sending.pid;
+    const ibv_qp* qp = sending.qp;
     int status = 0;
     REQUIRE(waitpid(pid, &status, 0) == pid);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
@@ -348,12 +214,26 @@ class Receiver {
     return true;
   }
 
+  static void run_to_end(const Sending& sending) {
+    int status = 0;
+    REQUIRE(ptrace(PTRACE_CONT, sending.pid, nullptr, nullptr) == 0);
+    REQUIRE(waitpid(sending.pid, &status, 0) == sending.pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+  }
+
+  void set_limit(uint32_t limit) const {
+    ibv_srq_attr attr{0, 0, limit};
+    REQUIRE(ibv_modify_srq(world_.srq, &attr, IBV_SRQ_LIMIT) == 0);
+  }
+  uint32_t limit() const {
+    ibv_srq_attr attr{};
+    REQUIRE(ibv_query_srq(world_.srq, &attr) == 0);
+    return attr.srq_limit;
+  }
   // The next message or the next loss of requests shall be told.
   void arm(const Mode& mode) {
     while (readable(world_.channel->fd, 0)) take_event();
     REQUIRE(ibv_req_notify_cq(world_.cq, 0) == 0);
-    ibv_srq_attr attr{0, 0, kDepth};
-    if (mode.shared) REQUIRE(ibv_modify_srq(world_.srq, &attr, IBV_SRQ_LIMIT) == 0);
+    if (mode.shared) set_limit(kDepth);
   }
   void expect_to_be_told(const Mode& mode) {
     const uint32_t next = cq_->head.load();
@@ -361,6 +241,9 @@ class Receiver {
       REQUIRE(readable(world_.channel->fd, kPatienceMs));
     while (readable(world_.channel->fd, 0)) take_event();
     if (!mode.shared || srq_->ring.posted.load() - srq_->ring.taken.load() == kDepth) return;
+    expect_limit_event();
+  }
+  void expect_limit_event() const {
     for (ibv_event_type type = IBV_EVENT_COMM_EST; type != IBV_EVENT_SRQ_LIMIT_REACHED; type = next_async())
       REQUIRE(readable(world_.context->async_fd, kPatienceMs));
   }
@@ -457,6 +340,7 @@ int main(int argc, char** argv) {
       ++all;
     printf("%s: %d stores\n", where, visited - 1);
     fflush(stdout);
+    for (visited = 1; kModes[mode].shared && receiver.set_limit_anew(mode, visited);) ++visited;
   }
   return all > 0 ? 0 : 1;
 }

@@ -226,12 +226,14 @@ struct alignas(256) QpShared {
 };
 static_assert(sizeof(QpShared) == 256);
 
+// Of a limit: fewer are left, and the owner is to raise the event. One store says so, or that there is another limit.
+constexpr uint32_t kLimitFired = 1U << 31;
 struct alignas(128) SrqShared {
   std::atomic<uint32_t> in_use;  // owner
   uint32_t pd;
   uint32_t xrcd;                // hub index + 1, 0: basic
   uint32_t cq;                  // XRC: index in the slot + 1
-  std::atomic<uint32_t> limit;  // raise the event when fewer are left; then 0
+  std::atomic<uint32_t> limit;  // raise the event when fewer are left: who takes adds kLimitFired, the owner stores 0
   std::atomic<uint32_t> error;
   RecvRing ring;
 };

@@ -42,12 +42,16 @@ bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arriva
 }  // namespace
 
 void raise_limit(Slot& owner, SrqShared& srq) {
-  const uint32_t limit = srq.limit.load(std::memory_order_relaxed);
+  uint32_t limit = srq.limit.load(std::memory_order_relaxed);
   if (limit == 0) return;
-  if (srq.ring.posted.load(std::memory_order_acquire) - srq.ring.taken.load(std::memory_order_relaxed) >= limit) return;
-  // In this order: the owner is told even if this process dies after the first step.
-  owner.srq_events.add(static_cast<unsigned>(&srq - owner.srqs));
-  if (srq.limit.exchange(0) != 0) engine::ring(owner, kLookSrqs);
+  const uint32_t left =
+      srq.ring.posted.load(std::memory_order_acquire) - srq.ring.taken.load(std::memory_order_relaxed);
+  while (left < limit && limit < kLimitFired) {
+    if (!srq.limit.compare_exchange_weak(limit, limit | kLimitFired)) continue;
+    // If this process dies here, the owner finds it nevertheless (suspect).
+    owner.srq_events.add(static_cast<unsigned>(&srq - owner.srqs));
+    return engine::ring(owner, kLookSrqs);
+  }
 }
 
 void settle_taking(Slot& slot, RecvRing& ring) {

@@ -139,15 +139,18 @@ void suspect(Qp& qp) {
 }
 
 void suspect(Srq& srq) {
-  SrqShared& shared = *srq.shared;
-  const uint32_t left = shared.ring.posted.load(std::memory_order_acquire) - shared.ring.taken.load();
-  const uint32_t limit = shared.limit.load();
-  if (limit != 0 && left < limit) look_at_srq(srq);
+  look_at_srq(srq);
 }
 
 void look_at_srq(Srq& srq) {
-  srq.shared->limit.store(0, std::memory_order_seq_cst);
-  raise(srq, srq.shared->error.load(std::memory_order_relaxed) != 0 ? IBV_EVENT_SRQ_ERR : IBV_EVENT_SRQ_LIMIT_REACHED);
+  SrqShared& shared = *srq.shared;
+  uint32_t limit = shared.limit.load();
+  const auto is_due = [&] { return shared.ring.posted.load() - shared.ring.taken.load() < limit; };
+  // A limit that has been set since, and is not due, stays.
+  while (limit >= kLimitFired || is_due())
+    if (shared.limit.compare_exchange_weak(limit, 0))
+      return raise(srq,
+                   shared.error.load(std::memory_order_relaxed) != 0 ? IBV_EVENT_SRQ_ERR : IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 
 void quiesce() {

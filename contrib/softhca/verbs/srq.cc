@@ -110,7 +110,8 @@ SOFTHCA_EXPORT int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   Srq& mine = *Srq::of(srq);
   SrqShared& shared = *mine.shared;
   if (attr->srq_limit > shared.ring.max_wr) return EINVAL;
-  shared.limit.store(attr->srq_limit, std::memory_order_seq_cst);
+  // The event of the limit that this replaces may be due still.
+  if (shared.limit.exchange(attr->srq_limit) >= kLimitFired) raise(mine, IBV_EVENT_SRQ_LIMIT_REACHED);
   // There may be fewer already, and nobody who takes another: the engine has a look.
   if (shared.ring.posted.load() - shared.ring.taken.load() < attr->srq_limit) {
     Slot& self = Fabric::get()->self();
@@ -125,7 +126,8 @@ SOFTHCA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   const SrqShared& shared = *Srq::of(srq)->shared;
   attr->max_wr = shared.ring.max_wr;
   attr->max_sge = shared.ring.max_sge;
-  attr->srq_limit = shared.limit.load(std::memory_order_relaxed);
+  const uint32_t limit = shared.limit.load(std::memory_order_relaxed);
+  attr->srq_limit = limit < kLimitFired ? limit : 0;
   return 0;
 }
 

@@ -295,6 +295,7 @@ check_PROGRAMS += \
 	test/softhca/test_softhca_sizes \
 	test/softhca/test_softhca_states \
 	test/softhca/test_softhca_tables \
+	test/softhca/test_softhca_taken \
 	test/softhca/test_softhca_threads \
 	test/softhca/test_softhca_xrc
 TESTS += test/softhca/test_softhca_landing_ring test/softhca/test_softhca_link test/softhca/test_softhca_states test/softhca/test_softhca_tables
@@ -395,6 +396,9 @@ test_softhca_test_softhca_routes_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_sizes_SOURCES = test/softhca/test_softhca_sizes.cc $(softhca_test_headers)
 test_softhca_test_softhca_sizes_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_sizes_LDADD = $(softhca_test_ldadd)
+test_softhca_test_softhca_taken_SOURCES = test/softhca/test_softhca_taken.cc test/softhca/fabric_file.h test/softhca/two_processes.h $(softhca_test_headers)
+test_softhca_test_softhca_taken_CPPFLAGS = $(softhca_cppflags) $(softhca_test_cppflags)
+test_softhca_test_softhca_taken_LDADD = $(softhca_test_ldadd)
 test_softhca_test_softhca_threads_SOURCES = test/softhca/test_softhca_threads.cc $(softhca_test_headers)
 test_softhca_test_softhca_threads_CPPFLAGS = $(softhca_test_cppflags)
 test_softhca_test_softhca_threads_LDADD = $(softhca_test_ldadd)

@@ -75,9 +75,11 @@ struct RecvRing {
   uint32_t capacity;                         // entries, a power of two; 0: there is no queue
   uint32_t max_wr;                           // what the user was given: at most so many posted and not taken
   uint32_t max_sge;
-  uint32_t stride;      // bytes of an entry: sizeof(RecvEntry) + max_sge * sizeof(Sge), a multiple of 16
-  uint32_t taken_seen;  // owner: a `taken` of before, so that the takers' line is seldom looked at
-  uint64_t offset;      // of the ring, in the owner's slot
+  uint32_t stride;  // bytes of an entry: sizeof(RecvEntry) + max_sge * sizeof(Sge), a multiple of 16
+  // A `taken` of before, by which the owner posts, so that the takers' line is seldom looked at. Who puts a request back (who holds
+  // `lock`) corrects it.
+  std::atomic<uint32_t> taken_seen;
+  uint64_t offset;  // of the ring, in the owner's slot
   alignas(64) RobustLock lock;
   std::atomic<uint32_t> taken;  // who holds `lock`
   // Of an SRQ: who holds the lock, while it takes a request for a QP of this slot or puts it back: the request's number << 32 |

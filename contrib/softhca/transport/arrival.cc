@@ -6,6 +6,7 @@
 
 #include "transport/engine.h"
 #include "transport/keys.h"
+#include "transport/message.h"
 #include "transport/remote_memory.h"
 #include "transport/taking.h"
 #include "transport/transport.h"
@@ -37,6 +38,17 @@ bool take_from(const Owner& owner, QpShared& qp, RecvRing& ring, Arrival& arriva
   take_request(qp, ring, number, arrival.wr_id, owner.srq != nullptr, taking(owner, qp, number));
   if (owner.srq != nullptr) raise_limit(*owner.slot, *owner.srq);
   return true;
+}
+
+// The request that the QP has taken completes without a message.
+void flush_taken(Fabric& fabric, const Owner& owner, QpShared& qp) {
+  Arrival taken;
+  taken.wr_id = qp.taken_wr_id;
+  CqEntry completion;
+  clear_header(completion);
+  completion.status = static_cast<uint8_t>(IBV_WC_WR_FLUSH_ERR);
+  completion.opcode = static_cast<uint8_t>(IBV_WC_RECV);
+  (void)complete_arrival(fabric, owner, qp, taken, completion);  // who has no room is told by that
 }
 
 }  // namespace
@@ -82,8 +94,11 @@ void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {
   finish_taking(*owner.slot, ring);
   const uint32_t taken = ring.taken.load(std::memory_order_relaxed);
   if ((taken & (UINT32_MAX >> 1)) != ((number + 1) & (UINT32_MAX >> 1))) return;
+  // For the owner, who posts meanwhile, it was gone: its place may be another's by now.
+  if (ring.posted.load(std::memory_order_acquire) - (taken - 1) > ring.capacity) return flush_taken(fabric, owner, qp);
   if (owner.srq != nullptr) ring.taking.store(taking(owner, qp, taken - 1), std::memory_order_release);
   ring.taken.store(taken - 1, std::memory_order_release);
+  ring.taken_seen.store(taken - 1, std::memory_order_relaxed);
   qp.taken_valid.store(0, std::memory_order_release);
   if (owner.srq != nullptr) ring.taking.store(0, std::memory_order_release);
 }

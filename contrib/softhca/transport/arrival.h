@@ -38,7 +38,7 @@ inline void finish_taking(Slot& slot, RecvRing& ring) {
   if (ring.taking.load(std::memory_order_relaxed) != 0) [[unlikely]]
     settle_taking(slot, ring);
 }
-// Puts it back, if no other has been taken since.
+// Puts it back, if no other has been taken since. Where the owner has filled the queue meanwhile it is flushed.
 void untake(Fabric& fabric, const Owner& owner, QpShared& qp);
 // The same for one that another sender has died with, unless it had completed it. Only a QP for datagrams has other senders.
 void take_from_dead(Fabric& fabric, const Owner& owner, QpShared& qp);

@@ -13,9 +13,10 @@ namespace {
 int append(Fabric& fabric, RecvRing& ring, const ibv_recv_wr& wr) {
   if (ring.capacity == 0 || wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > ring.max_sge) return EINVAL;
   const uint32_t number = ring.posted.load(std::memory_order_relaxed);
-  if (number - ring.taken_seen >= ring.max_wr) {
-    ring.taken_seen = ring.taken.load(std::memory_order_acquire);
-    if (number - ring.taken_seen >= ring.max_wr) return ENOMEM;
+  if (number - ring.taken_seen.load(std::memory_order_relaxed) >= ring.max_wr) {
+    const uint32_t taken = ring.taken.load(std::memory_order_acquire);
+    ring.taken_seen.store(taken, std::memory_order_relaxed);
+    if (number - taken >= ring.max_wr) return ENOMEM;
   }
   const uint64_t offset = ring.offset + uint64_t{number & (ring.capacity - 1)} * ring.stride;
   auto& entry = *reinterpret_cast<RecvEntry*>(reinterpret_cast<uint8_t*>(&fabric.self()) + offset);

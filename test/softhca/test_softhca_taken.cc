@@ -95,6 +95,20 @@ START_TEST(it_is_flushed_if_the_queue_is_full) {
 }
 END_TEST
 
+/// Another queue pair has taken the next request of the shared queue.
+START_TEST(it_is_flushed_if_another_was_taken_since) {
+  Receiver r(true);
+  const ibv_qp* other = r.make_qp();
+  r.lose_sender(r.qp);
+  r.arrives(other, 1);
+  r.send(r.qp);
+  r.w.expect(0, IBV_WC_WR_FLUSH_ERR);
+  r.w.expect(2, IBV_WC_SUCCESS);
+  r.w.expect(kSent, IBV_WC_SUCCESS);
+  for (uint64_t i = 3; i < kDepth; ++i) r.arrives(r.qp, i);
+}
+END_TEST
+
 /// A process whose messages have no bytes at first: what they are to be of is not mapped.
 int send_nothing_and_then_messages(const Stage& stage) {
   const World w;
@@ -148,7 +162,8 @@ END_TEST
 }  // namespace
 
 int main() {
-  return fabric::test::run_suite(
-      "softhca_taken",
-      {{it_goes_back, 2}, {it_is_flushed_if_the_queue_is_full, 2}, {what_came_back_is_counted_again, 2}});
+  return fabric::test::run_suite("softhca_taken", {{it_goes_back, 2},
+                                                   {it_is_flushed_if_the_queue_is_full, 2},
+                                                   it_is_flushed_if_another_was_taken_since,
+                                                   {what_came_back_is_counted_again, 2}});
 }

@@ -85,6 +85,8 @@ bool take(Fabric& fabric, const Owner& owner, QpShared& qp, Arrival& arrival) {
 void take_from_dead(Fabric& fabric, const Owner& owner, QpShared& qp) {
   settle_taken(fabric, *owner.slot, qp);
   if (qp.taken_valid.load(std::memory_order_relaxed) != 0) untake(fabric, owner, qp);
+  // Of a shared queue another has been taken since, or it would be back. (Of the QP's own nobody else takes any: it never left.)
+  if (owner.srq != nullptr && qp.taken_valid.load(std::memory_order_relaxed) != 0) flush_taken(fabric, owner, qp);
 }
 
 void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {

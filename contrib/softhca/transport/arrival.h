@@ -40,7 +40,8 @@ inline void finish_taking(Slot& slot, RecvRing& ring) {
 }
 // Puts it back, if no other has been taken since. Where the owner has filled the queue meanwhile it is flushed.
 void untake(Fabric& fabric, const Owner& owner, QpShared& qp);
-// The same for one that another sender has died with, unless it had completed it. Only a QP for datagrams has other senders.
+// The same for one that another sender has died with, unless it had completed it; if another has been taken since, it is flushed.
+// Only a QP for datagrams has other senders.
 void take_from_dead(Fabric& fabric, const Owner& owner, QpShared& qp);
 
 enum class Delivery {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <set>
 
 #include "test/softhca/xrc_world.h"
 #include "test/unit/check_main.h"
@@ -359,10 +360,82 @@ START_TEST(a_queue_that_is_gone_refuses) {
 }
 END_TEST
 
+/// So many handles of the target are told that a request was not valid, each once.
+void expect_request_errors(const World& w, std::set<ibv_qp*> handles) {
+  while (!handles.empty()) {
+    ibv_async_event event = w.next_event();
+    ck_assert_str_eq(ibv_event_type_str(event.event_type), ibv_event_type_str(IBV_EVENT_QP_REQ_ERR));
+    ck_assert_uint_eq(handles.erase(event.element.qp), 1);
+    ibv_ack_async_event(&event);
+  }
+}
+
+/// Events of a target are told to every handle of it that is open, in every process, whenever they happen.
+START_TEST(every_handle_is_told) {
+  ck_assert_msg(device_has_xrc(), "the device has no XRC");
+  const Theatre theatre;
+  Board& board = *theatre.board;
+  const pid_t creator = play([&] {
+    World w;
+    ibv_xrcd* xrcd = open_domain(w, theatre.fd);
+    ck_assert_int_eq(ibv_destroy_srq(make_srq(w, xrcd, &board.receivers[0].srqn[0])), 0);
+    theatre.await(kMade, 1);
+    ibv_qp* first = make_target(w, xrcd, board.sender_qpn);
+    ibv_qp* second = open_target(w, xrcd, first->qp_num);
+    board.target_qpn = first->qp_num;
+    theatre.reach(kMade);
+    theatre.await(kOpened, 1);
+    theatre.reach(kReady);
+    expect_request_errors(w, {first, second});
+    theatre.meet(kChecked, 2);
+    ck_assert_int_eq(ibv_destroy_qp(first), 0);
+    ck_assert_int_eq(World::set_state(second, IBV_QPS_RESET), 0);
+    w.to_init(second);
+    w.to_rtr(second, board.sender_qpn);
+    theatre.reach(kCreatorGone);
+    expect_request_errors(w, {second});
+    theatre.meet(kEnd, 3);
+    ck_assert(!World::readable(w.context->async_fd, 0));
+  });
+  const pid_t other = play([&] {
+    World w;
+    ibv_xrcd* xrcd = open_domain(w, theatre.fd);
+    theatre.await(kMade, 2);
+    ibv_qp* target = open_target(w, xrcd, board.target_qpn);
+    theatre.reach(kOpened);
+    expect_request_errors(w, {target});
+    theatre.reach(kChecked);
+    expect_request_errors(w, {target});
+    // Who comes later hears nothing of what has been.
+    (void)open_target(w, xrcd, board.target_qpn);
+    theatre.meet(kEnd, 3);
+    ck_assert(!World::readable(w.context->async_fd, 50));
+  });
+  const pid_t sender = play([&] {
+    World w;
+    ibv_qp* qp = w.make_qp(nullptr, IBV_QPT_XRC_SEND);
+    board.sender_qpn = qp->qp_num;
+    theatre.reach(kMade);
+    for (const Step ready : {kReady, kCreatorGone}) {
+      theatre.await(ready, 1);
+      ck_assert_int_eq(World::set_state(qp, IBV_QPS_RESET), 0);
+      w.to_init(qp);
+      w.to_rtr(qp, board.target_qpn);
+      World::to_rts(qp);
+      ibv_sge list = w.sge(0, 8);
+      ck_assert_int_eq(World::post(qp, to(board.receivers[0].srqn[0], IBV_WR_SEND, list)), 0);
+      w.expect(1, IBV_WC_REM_INV_REQ_ERR);
+    }
+    theatre.meet(kEnd, 3);
+  });
+  for (const pid_t actor : {creator, other, sender}) expect_good_end(actor);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   if (!have_device()) return 77;
-  return fabric::test::run_suite("softhca_xrc",
-                                 {one_target_serves_many_processes, queues_run_short, a_queue_that_is_gone_refuses});
+  return fabric::test::run_suite("softhca_xrc", {one_target_serves_many_processes, queues_run_short,
+                                                 a_queue_that_is_gone_refuses, every_handle_is_told});
 }

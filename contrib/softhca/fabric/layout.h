@@ -188,6 +188,9 @@ enum QpEventBits : uint32_t {  // what peers, or this process's own data path, w
   kQpCommEst = 1 << 4,         // raise IBV_EVENT_COMM_EST: a message came in RTR
   kQpKick = 1 << 5,            // look at the send queue again
 };
+// An XRC target has many owners, and every handle of it is to raise its events: so its bits stay until it is reset. Above them is how
+// often that has happened, by which a handle knows whether it has seen these.
+constexpr uint32_t kQpEventMask = 0xff;
 
 // The half of a QP that peers see. The owner writes all of it under `lock`, which a peer holds while it executes one
 // message: to hold it is to have the QP stand still.

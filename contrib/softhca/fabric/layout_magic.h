@@ -8,7 +8,7 @@ namespace softhca {
 // Another number for every layout that this file has had: of two builds, one reads something else where the other wrote. What
 // sizes and places do not show, a change of meaning, takes the next version.
 constexpr uint64_t layout_magic() {
-  constexpr uint64_t kVersion = 8;
+  constexpr uint64_t kVersion = 9;
   uint64_t hash = kVersion;
   for (const uint64_t part : {uint64_t{kSlots},
                               uint64_t{kSlotBytes},

@@ -173,7 +173,8 @@ void look_at_qps(Fabric& fabric) {
   });
   const uint32_t targets = std::min<uint32_t>(fabric.hub().targets_end.load(std::memory_order_acquire), kMaxTargets);
   for (unsigned i = 0; i < targets; ++i)
-    if (Qp* qp = tables().targets[i].load(std::memory_order_acquire); qp != nullptr) look_at_qp(*qp);
+    for (Qp* qp = tables().targets[i].load(std::memory_order_acquire); qp != nullptr; qp = qp->next_handle)
+      look_at_target(*qp);
 }
 
 void look_at_cqs(Slot& self) {

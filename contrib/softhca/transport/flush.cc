@@ -124,16 +124,24 @@ void look_at_qp(Qp& qp) {
   if (bits == 0) return;
   if ((bits & (kQpFlush | kQpKick)) != 0) {
     std::lock_guard guard(qp.sq_mutex);
-    if (!qp.target && qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_ERR)
+    if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_ERR)
       flush(qp);
-    else if (!qp.target)
+    else
       run_send_queue(qp);
   }
   raise_events(qp, bits);
 }
 
+void look_at_target(Qp& qp) {
+  const uint32_t events = qp.shared->events.load(std::memory_order_seq_cst);
+  const bool was_reset = ((events ^ qp.events_seen) & ~kQpEventMask) != 0;
+  const uint32_t told = was_reset ? 0 : qp.events_seen;
+  qp.events_seen = events;
+  raise_events(qp, events & ~told & kQpEventMask);
+}
+
 void suspect(Qp& qp) {
-  if (!qp.target && qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_ERR)
+  if (qp.shared->state.load(std::memory_order_acquire) == IBV_QPS_ERR)
     qp.shared->events.fetch_or(kQpFlush, std::memory_order_seq_cst);  // once more does no harm
   look_at_qp(qp);
 }

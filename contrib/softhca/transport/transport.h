@@ -82,8 +82,9 @@ void settle_landings(const MrEntry& entry);
 
 // --- The engine's duties for what peers left in this slot
 
-void look_at_qp(Qp& qp);     // QpShared::events
-void look_at_srq(Srq& srq);  // SrqShared::limit
+void look_at_qp(Qp& qp);      // QpShared::events
+void look_at_target(Qp& qp);  // the same of XRC; lookup_mutex() is held
+void look_at_srq(Srq& srq);   // SrqShared::limit
 // A peer has died, and may have left its step half done: what it was to tell is told.
 void suspect(Qp& qp);
 void suspect(Cq& cq);

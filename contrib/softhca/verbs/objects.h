@@ -163,6 +163,9 @@ struct Qp : ibv_qp_ex {
   std::atomic<uint32_t> unacked_async{0};  // as in Cq; events_completed counts acks
   void* given_ring{nullptr};               // of the send queue: its parent domain's allocator has it
   std::atomic<uint32_t> flows{0};          // rules of flow steering that name it
+  // Of a target, under lookup_mutex(): the next handle of the same in this process, and what this one has seen of QpShared::events.
+  Qp* next_handle{nullptr};
+  uint32_t events_seen{0};
 
   ibv_qp* base() { return &qp_base; }
   static Qp* of(ibv_qp* qp) { return static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
@@ -175,7 +178,7 @@ struct Tables {
   std::atomic<Qp*> qps[kQpsPerSlot];
   std::atomic<Cq*> cqs[kCqsPerSlot];
   std::atomic<Srq*> srqs[kSrqsPerSlot];
-  // XRC targets that this process created or opened, by index in the hub.
+  // XRC targets that this process created or opened, by index in the hub: the first handle (Qp::next_handle).
   std::atomic<Qp*> targets[kQpsPerSlot];
   // QPs, CQs and SRQs have only ever been below these: who goes through all of them stops there.
   std::atomic<unsigned> qps_end;
@@ -183,6 +186,9 @@ struct Tables {
   std::atomic<unsigned> srqs_end;
 };
 Tables& tables();
+// Adds a handle of a target to the table, behind those that are there; and takes it out.
+void add_handle(Qp& target);
+void remove_handle(Qp& target);
 // Of a child that joins: the objects are its parent's.
 void forget_tables();
 // Makes `end` at least index + 1.

@@ -162,8 +162,7 @@ ibv_qp* make_target(Context& context, void* qp_context, Xrcd* xrcd, uint32_t ind
   qp->shared = &fabric.peer(kHubSlot)->qps[index];
   fill_base(*qp, context, qp_context, IBV_QPT_XRC_RECV, qpn_of(kHubSlot, index));
   hold(*qp, 1);
-  Qp* none = nullptr;
-  tables().targets[index].compare_exchange_strong(none, qp.get());
+  add_handle(*qp);
   return qp.release()->base();
 }
 
@@ -229,16 +228,12 @@ void keep_counts(Fabric& fabric, Traffic& arrived) {
 void unpublish(Qp& qp) {
   Fabric& fabric = *Fabric::get();
   if (qp.target) {
-    Qp* self = &qp;
-    tables().targets[qp.index].compare_exchange_strong(self, nullptr);
-  } else {
-    tables().qps[qp.index].store(nullptr, std::memory_order_release);
-  }
-  { std::lock_guard guard(lookup_mutex()); }
-  if (qp.target) {
+    remove_handle(qp);
     xrc_targets::close(fabric, qp.index);
     return;
   }
+  tables().qps[qp.index].store(nullptr, std::memory_order_release);
+  { std::lock_guard guard(lookup_mutex()); }
   const PollingStopped stopped(&qp);
   std::lock_guard guard(qp.sq_mutex);
   if (is_iwarp() && !qp.sq.flushed) close_connection(fabric, qp);

@@ -88,7 +88,8 @@ void show(Qp& qp, ibv_qp_state to, int mask) {
     shared.port_id = shared.dest_port_id = shared.dest_qpn = 0;
     shared.access = 0;
     shared.comm_established = 0;
-    shared.events.store(0, std::memory_order_relaxed);
+    // (layout.h, kQpEventMask; who adds events to a target holds its lock)
+    shared.events.store(qp.target ? (shared.events.load() | kQpEventMask) + 1 : 0, std::memory_order_relaxed);
     shared.must_wait.store(0, std::memory_order_relaxed);
     shared.taken_valid.store(0, std::memory_order_relaxed);
   }

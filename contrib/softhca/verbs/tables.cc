@@ -41,4 +41,23 @@ std::mutex& lookup_mutex() {
   return of_member<Lookup>().mutex;
 }
 
+void add_handle(Qp& target) {
+  std::lock_guard guard(lookup_mutex());
+  target.events_seen = target.shared->events.load();  // what has been before is not told
+  std::atomic<Qp*>& first = tables().targets[target.index];
+  Qp* last = first.load(std::memory_order_relaxed);
+  if (last == nullptr) return first.store(&target, std::memory_order_release);
+  while (last->next_handle != nullptr) last = last->next_handle;
+  last->next_handle = &target;
+}
+
+void remove_handle(Qp& target) {
+  std::lock_guard guard(lookup_mutex());
+  std::atomic<Qp*>& first = tables().targets[target.index];
+  Qp* before = first.load(std::memory_order_relaxed);
+  if (before == &target) return first.store(target.next_handle, std::memory_order_release);
+  while (before != nullptr && before->next_handle != &target) before = before->next_handle;
+  if (before != nullptr) before->next_handle = target.next_handle;
+}
+
 }  // namespace softhca

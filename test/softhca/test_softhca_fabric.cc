@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What cannot work is refused with one line that says why: fabrics that a process cannot join, and copies that there is no room
-// for. And what a process has asked another to copy is not done when it is gone. Below softhca-run; each test spoils what it needs to
-// and puts it right again.
+// for. What a process has asked another to copy is not done when it is gone, and nothing is left of it for who gets its place.
+// Below softhca-run; each test spoils what it needs to and puts it right again.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -185,6 +185,68 @@ START_TEST(no_room_for_a_copy) {
 }
 END_TEST
 
+// --- Slots
+
+/// A process that joins, and has a queue pair with that number.
+class Joined {
+ public:
+  Joined()
+      : pid_(play([&]() -> int {
+          const World w;
+          stage_.board->sender_qpn = w.make_qp()->qp_num;
+          stage_.reach(1);
+          for (;;) pause();
+        })) {
+    stage_.await(1);
+  }
+  ~Joined() {
+    kill(pid_, SIGKILL);
+    end_of(pid_);
+  }
+  Joined(const Joined&) = delete;
+  Joined& operator=(const Joined&) = delete;
+  uint32_t qpn() const { return stage_.board->sender_qpn; }
+
+ private:
+  const Stage stage_;
+  const pid_t pid_;
+};
+
+/// Slots are used in turn; the next process gets this one.
+void make_next(unsigned slot) {
+  constexpr size_t kAt = offsetof(softhca::Slot, arena);
+  auto* hub = static_cast<uint8_t*>(map_slot(softhca::kHubSlot, kAt + sizeof(softhca::Hub))) + kAt;
+  reinterpret_cast<softhca::Hub*>(hub)->next_slot.store(slot - 1);
+}
+
+/// What others have left in a slot was for its last owner, who is gone.
+START_TEST(a_new_owner_finds_an_empty_slot) {
+  softhca::Slot* slot = nullptr;
+  unsigned number = 0;
+  {
+    const Joined last;
+    slot = &slot_of(last.qpn());
+    number = softhca::slot_of_qpn(last.qpn());
+  }
+  constexpr unsigned kSome = 70;
+  constexpr uint64_t kItsBit = uint64_t{1} << kSome % 64;
+  slot->cq_events.add(kSome);
+  slot->qp_events.add(kSome);
+  slot->srq_events.add(kSome);
+  slot->visitors.add(kSome);
+  slot->copies[0].addr = 17;
+  ck_assert_uint_eq(slot->visitors.words[kSome / 64].load(), kItsBit);
+  make_next(number);
+  const Joined next;
+  ck_assert_uint_eq(softhca::slot_of_qpn(next.qpn()), number);
+  ck_assert_uint_eq(slot->cq_events.words[kSome / 64].load(), 0);
+  ck_assert_uint_eq(slot->qp_events.words[kSome / 64].load(), 0);
+  ck_assert_uint_eq(slot->srq_events.words[kSome / 64].load(), 0);
+  ck_assert_uint_eq(slot->visitors.words[kSome / 64].load(), 0);
+  ck_assert_uint_eq(slot->copies[0].addr, 0);
+}
+END_TEST
+
 // --- Copies that somebody has asked for who is gone
 
 /// This process's slot as others see it, and what somebody has asked it to copy who has been killed meanwhile.
@@ -297,7 +359,8 @@ END_TEST
 
 int main() {
   return fabric::test::run_suite(
-      "softhca_fabric", {another_layout, another_pid_namespace, open_to_others, another_user, no_directory,
-                         no_room_for_a_copy, a_copy_for_the_dead_is_not_made, a_region_ends_after_a_copy_for_the_dead,
-                         a_region_ends_after_a_write_through_a_queue_pair_that_goes});
+      "softhca_fabric",
+      {another_layout, another_pid_namespace, open_to_others, another_user, no_directory, no_room_for_a_copy,
+       a_new_owner_finds_an_empty_slot, a_copy_for_the_dead_is_not_made, a_region_ends_after_a_copy_for_the_dead,
+       a_region_ends_after_a_write_through_a_queue_pair_that_goes});
 }

@@ -211,12 +211,13 @@ bool Fabric::claim_slot() {
   return false;
 }
 
-// Nobody may find what a dead owner left under the new number: all of its memory goes back but the header, where peers
-// compare the incarnation.
+// Nobody may find what a dead owner left under the new number: all of its memory goes back but for the page of the header, where
+// peers compare the incarnation, and the rest of that page is cleared.
 bool Fabric::empty_slot() {
   SlotHeader& header = self_->header;
   note_death(header, header.incarnation.load());
   header.in_use.store(0);
+  memset(reinterpret_cast<uint8_t*>(self_) + sizeof header, 0, kPage - sizeof header);
   return fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(file_offset(slot_, kPage)),
                    static_cast<off_t>(kSlotBytes - kPage)) == 0;
 }

@@ -127,6 +127,7 @@ class Fabric {
   // A page that the kernel clears in every child, whether fork(3) made it, _Fork(3) or a call of clone(2), which run no
   // handlers. (A child of vfork has nothing of its own, and may only call exec or _exit.)
   static constexpr size_t kPage = 4096;
+  static_assert(sizeof(SlotHeader) < kPage);
   struct alignas(kPage) OwnPage {
     std::atomic<Fabric*> instance;
   };

@@ -2,14 +2,37 @@
 //
 // To end a region takes as long however many queue pairs, completion queues and windows the process has: as long as no peer has
 // used it, or one queue pair has let them. It is counted, not timed: a child is run one instruction at a time.
+#include <dlfcn.h>
+#include <pthread.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <functional>
+#include <utility>
 
 #include "test/softhca/verbs_world.h"
+
+namespace {
+
+thread_local void (*after_unlock)() = nullptr;  // what another thread does as soon as it can, once
+
+}  // namespace
+
+// For softhca, which finds this one before the C library's. ThreadSanitizer has its own.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSeesUnlocks = false;
+#else
+constexpr bool kSeesUnlocks = true;
+extern "C" [[gnu::visibility("default")]] int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
+  static int (*unlock)(pthread_mutex_t*) = nullptr;
+  if (unlock == nullptr) unlock = reinterpret_cast<decltype(unlock)>(dlsym(RTLD_NEXT, "pthread_mutex_unlock"));
+  const int error = unlock(mutex);
+  if (const auto now = std::exchange(after_unlock, nullptr)) now();
+  return error;
+}
+#endif
 
 namespace {
 
@@ -147,10 +170,33 @@ START_TEST(messages_of_several_queue_pairs_are_all_put_in_place) {
 }
 END_TEST
 
+ibv_qp* binder = nullptr;
+ibv_mw* window = nullptr;
+ibv_mw_bind bind_request{};
+
+/// Another thread binds a window while the region is being ended: one of the two is refused.
+START_TEST(no_window_is_bound_to_a_region_that_ends) {
+  if (!kSeesUnlocks) return;
+  const World w;
+  const auto qps = w.pair();
+  ibv_mr* mr = ibv_reg_mr(w.pd, w.memory.data(), 4096, kAllAccess);
+  ck_assert_ptr_nonnull(mr);
+  binder = qps[0];
+  window = ibv_alloc_mw(w.pd, IBV_MW_TYPE_1);
+  ck_assert_ptr_nonnull(window);
+  bind_request = {1, IBV_SEND_SIGNALED, {mr, w.address(0), 64, IBV_ACCESS_REMOTE_WRITE}};
+  after_unlock = [] { ck_assert_int_eq(ibv_bind_mw(binder, window, &bind_request), 0); };
+  const int error = ibv_dereg_mr(mr);
+  ck_assert_ptr_null(reinterpret_cast<void*>(after_unlock));  // it has been called
+  ck_assert_int_eq(error, w.next().status == IBV_WC_SUCCESS ? EBUSY : 0);
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   if (!verbs_test::have_device()) return 77;
   return fabric::test::run_suite("softhca_dereg", {{as_much_work_with_few_objects_as_with_many, kUses},
-                                                   messages_of_several_queue_pairs_are_all_put_in_place});
+                                                   messages_of_several_queue_pairs_are_all_put_in_place,
+                                                   no_window_is_bound_to_a_region_that_ends});
 }

@@ -191,10 +191,9 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
   if (moves)
     if (const int error = check_range(where, length, where, flags_then)) return refuse(error);
   if (mine->device_memory != nullptr || mine->imported) return refuse(EOPNOTSUPP);
-  if (has_windows(mine->index)) return refuse(EBUSY);
+  if (!clear_key(mine->index)) return refuse(EBUSY);
 
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
-  entry.key.store(0, std::memory_order_seq_cst);
   quiesce(entry);
   settle_landings(entry);
   entry.users.store(0, std::memory_order_relaxed);
@@ -220,9 +219,8 @@ SOFTHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   if (const int error = in_child(mr->context)) return error;
   auto* mine = static_cast<Mr*>(mr);
   if (mine->imported) return EINVAL;
-  if (has_windows(mine->index)) return EBUSY;
+  if (!clear_key(mine->index)) return EBUSY;
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
-  entry.key.store(0, std::memory_order_seq_cst);
   quiesce(entry);
   settle_landings(entry);
   release_key(KeyOf::kRegion, mine->index);

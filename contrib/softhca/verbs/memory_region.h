@@ -31,7 +31,8 @@ inline bool writes_at_home(unsigned access) {
 // Whether there is memory at an address of this process.
 bool mapped(uint64_t addr);
 
-// Whether a type 1 or 2 window of this process is bound to the region (verbs/memory_window.cc).
-bool has_windows(uint32_t region);
+// Clears the key of a region. False: a window of this process is bound to it, and nothing has happened. Nobody binds one in between
+// (verbs/memory_window.cc).
+[[nodiscard]] bool clear_key(uint32_t region);
 
 }  // namespace softhca

@@ -34,11 +34,8 @@ void unbind(Slot& self, MrEntry& window) {
   window.region = 0;
 }
 
-}  // namespace
-
-bool has_windows(uint32_t region) {
-  std::lock_guard guard(windows().mutex);
-  Slot& self = Fabric::get()->self();
+// Whether a window of this process is bound to the region. `mutex` is held.
+bool has_windows(Slot& self, uint32_t region) {
   const std::atomic<uint32_t>& bound = self.mrs[region].windows;
   if (bound.load(std::memory_order_relaxed) == 0) return false;
   // A window that a peer has invalidated is still counted.
@@ -46,6 +43,16 @@ bool has_windows(uint32_t region) {
     if (MrEntry& entry = self.mrs[mw->index]; entry.region == region && entry.key.load(std::memory_order_acquire) == 0)
       unbind(self, entry);
   return bound.load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace
+
+bool clear_key(uint32_t region) {
+  std::lock_guard guard(windows().mutex);
+  Slot& self = Fabric::get()->self();
+  if (has_windows(self, region)) return false;
+  self.mrs[region].key.store(0, std::memory_order_seq_cst);
+  return true;
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {

@@ -8,10 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <functional>
+#include <thread>
 #include <utility>
 
+#include "test/softhca/fabric_file.h"
 #include "test/softhca/verbs_world.h"
 
 namespace {
@@ -192,11 +196,37 @@ START_TEST(no_window_is_bound_to_a_region_that_ends) {
 }
 END_TEST
 
+/// Who has used it before it was changed may use it still, and is waited for when it ends.
+START_TEST(who_has_used_a_region_is_waited_for_after_it_was_changed) {
+  const World w;
+  const auto qps = w.pair();
+  ibv_mr* mr = ibv_reg_mr(w.pd, w.memory.data(), 4096, kAllAccess);
+  ck_assert_ptr_nonnull(mr);
+  ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 1, 8, w.address(0), mr->rkey), 0);
+  w.expect(1, IBV_WC_SUCCESS);
+  ck_assert_int_eq(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAllAccess), 0);
+  // Who writes holds the lock meanwhile.
+  const uint32_t number = qps[1]->qp_num;
+  softhca::RobustLock& lock = slot_of(number).qps[softhca::index_of_qpn(number)].lock;
+  ck_assert(lock.try_lock(stamp_of(number)));
+  std::atomic<bool> written{false};
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    written.store(true);
+    lock.unlock();
+  });
+  ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+  ck_assert(written.load());
+  writer.join();
+}
+END_TEST
+
 }  // namespace
 
 int main() {
   if (!verbs_test::have_device()) return 77;
   return fabric::test::run_suite("softhca_dereg", {{as_much_work_with_few_objects_as_with_many, kUses},
                                                    messages_of_several_queue_pairs_are_all_put_in_place,
-                                                   no_window_is_bound_to_a_region_that_ends});
+                                                   no_window_is_bound_to_a_region_that_ends,
+                                                   who_has_used_a_region_is_waited_for_after_it_was_changed});
 }

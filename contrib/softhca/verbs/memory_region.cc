@@ -196,7 +196,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, s
   MrEntry& entry = Fabric::get()->self().mrs[mine->index];
   quiesce(entry);
   settle_landings(entry);
-  entry.users.store(0, std::memory_order_relaxed);
+  // MrEntry::users stays: who has found the key before may note himself just now, and use it when it holds again.
   if (moves) {
     entry.addr = where;
     entry.length = length;

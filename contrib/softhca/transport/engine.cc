@@ -390,9 +390,10 @@ void watch(unsigned slot, uint32_t incarnation) {
 void introduce(Fabric& fabric, unsigned slot_number, Slot& slot) {
   const uint32_t incarnation = slot.header.incarnation.load(std::memory_order_acquire);
   if (known[slot_number].load(std::memory_order_relaxed) == incarnation || slot_number == fabric.slot()) return;
-  known[slot_number].store(incarnation, std::memory_order_relaxed);
   slot.visitors.add(fabric.slot());
   ring(slot, kLookVisitors);
+  // Last: another thread that sees it may take a request at once, and the process may be killed then.
+  known[slot_number].store(incarnation, std::memory_order_relaxed);
 }
 
 void add_listener(const Listener& listener) {

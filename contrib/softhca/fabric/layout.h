@@ -44,6 +44,8 @@ constexpr unsigned slot_of_qpn(uint32_t qpn) {
 constexpr unsigned index_of_qpn(uint32_t qpn) {
   return qpn & (kQpsPerSlot - 1);
 }
+// To whom messages for a multicast group are addressed: no queue pair has it.
+constexpr uint32_t kMulticastQpn = 0xffffff;
 // An SRQ number (XRC) likewise, with its own table.
 constexpr uint32_t srqn_of(unsigned slot, unsigned index) {
   return qpn_of(slot, index);

@@ -13,7 +13,6 @@
 namespace softhca {
 namespace {
 
-constexpr uint32_t kMulticastQpn = 0xffffff;
 constexpr size_t kIpv4Bytes = 20;  // RoCE v2 over IPv4 has its IP header at the end of the 40 bytes
 constexpr uint8_t kNextHeaderIb = 0x1b;
 constexpr uint8_t kProtocolUdp = 17;

@@ -10,13 +10,13 @@ namespace softhca {
 template <unsigned kCount>
 class IndexPool {
  public:
-  // Indices below `first` are never given. `limit` is how many may be taken at once.
-  explicit IndexPool(unsigned first) : first_(first), next_(first) {}
+  // Indices below `first`, and from `end` on, are never given.
+  explicit IndexPool(unsigned first, unsigned end = kCount) : first_(first), end_(end), next_(first) {}
 
-  // 0: none is left.
+  // `limit` is how many may be taken at once. 0: none is left.
   unsigned allocate(unsigned limit) {
     std::lock_guard guard(mutex_);
-    if (used_ >= limit || used_ >= kCount - first_) return 0;
+    if (used_ >= limit || used_ >= end_ - first_) return 0;
     while (taken_[next_]) advance();
     const unsigned index = next_;
     taken_[index] = true;
@@ -31,9 +31,10 @@ class IndexPool {
   }
 
  private:
-  void advance() { next_ = next_ + 1 == kCount ? first_ : next_ + 1; }
+  void advance() { next_ = next_ + 1 == end_ ? first_ : next_ + 1; }
 
   const unsigned first_;
+  const unsigned end_;
   unsigned next_;
   unsigned used_ = 0;
   std::mutex mutex_;

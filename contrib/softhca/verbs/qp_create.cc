@@ -21,8 +21,10 @@
 namespace softhca {
 namespace {
 
+// QP 0 and 1 are special on a real port, and the last of the last slot would have the number of multicast.
+static_assert(qpn_of(kSlots - 1, kQpsPerSlot - 1) == kMulticastQpn);
 struct Indices {
-  IndexPool<kQpsPerSlot> pool{2};  // QP 0 and 1 are special on a real port
+  IndexPool<kQpsPerSlot> pool{2, Fabric::get()->slot() == kSlots - 1 ? kQpsPerSlot - 1 : kQpsPerSlot};
 };
 IndexPool<kQpsPerSlot>& indices() {
   return of_member<Indices>().pool;

@@ -241,8 +241,10 @@ void Fabric::announce() {
   header.past.clear();
   header.incarnation.store(incarnation_);
   header.in_use.store(1, std::memory_order_release);
-  header.counted.store(1);
+  // In this order: whoever finds this process dead subtracts what has been added. Killed in between it counts for good, which makes
+  // others yield sooner; the number never becomes less than none.
   hub().live.fetch_add(1);
+  header.counted.store(1);
 }
 
 Slot* Fabric::map(unsigned slot) {

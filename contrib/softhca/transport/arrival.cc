@@ -56,8 +56,7 @@ void flush_taken(Fabric& fabric, const Owner& owner, QpShared& qp) {
 void raise_limit(Slot& owner, SrqShared& srq) {
   uint32_t limit = srq.limit.load(std::memory_order_relaxed);
   if (limit == 0) return;
-  const uint32_t left =
-      srq.ring.posted.load(std::memory_order_acquire) - srq.ring.taken.load(std::memory_order_relaxed);
+  const uint32_t left = srq.ring.posted.load() - srq.ring.taken.load();
   while (left < limit && limit < kLimitFired) {
     if (!srq.limit.compare_exchange_weak(limit, limit | kLimitFired)) continue;
     // If this process dies here, the owner finds it nevertheless (suspect).

@@ -41,7 +41,7 @@ inline uint64_t taking_for(const QpShared& taker, uint32_t number) {
   return uint64_t{number} << 32 | (index_of_qpn(taker.qp_num.load(std::memory_order_relaxed)) + 1);
 }
 
-// A request of a shared queue was taken: its owner is told if fewer are left than it has asked for.
+// A request of a shared queue was taken, or there is another limit: its owner is told if fewer are left than it has asked for.
 void raise_limit(Slot& owner, SrqShared& srq);
 
 }  // namespace softhca

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/of_member.h"
-#include "transport/engine.h"
+#include "transport/taking.h"
 #include "transport/transport.h"
 #include "verbs/call.h"
 #include "verbs/completion_queue.h"
@@ -112,12 +112,8 @@ SOFTHCA_EXPORT int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   if (attr->srq_limit > shared.ring.max_wr) return EINVAL;
   // The event of the limit that this replaces may be due still.
   if (shared.limit.exchange(attr->srq_limit) >= kLimitFired) raise(mine, IBV_EVENT_SRQ_LIMIT_REACHED);
-  // There may be fewer already, and nobody who takes another: the engine has a look.
-  if (shared.ring.posted.load() - shared.ring.taken.load() < attr->srq_limit) {
-    Slot& self = Fabric::get()->self();
-    self.srq_events.add(mine.index);
-    engine::ring(self, kLookSrqs);
-  }
+  // There may be fewer already, and nobody who takes another.
+  raise_limit(Fabric::get()->self(), shared);
   return 0;
 }
 
@@ -126,8 +122,7 @@ SOFTHCA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   const SrqShared& shared = *Srq::of(srq)->shared;
   attr->max_wr = shared.ring.max_wr;
   attr->max_sge = shared.ring.max_sge;
-  const uint32_t limit = shared.limit.load(std::memory_order_relaxed);
-  attr->srq_limit = limit < kLimitFired ? limit : 0;
+  attr->srq_limit = shared.limit.load(std::memory_order_relaxed) & ~kLimitFired;  // until the event is raised
   return 0;
 }
 

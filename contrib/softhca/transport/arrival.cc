@@ -95,8 +95,8 @@ void untake(Fabric& fabric, const Owner& owner, QpShared& qp) {
   finish_taking(*owner.slot, ring);
   const uint32_t taken = ring.taken.load(std::memory_order_relaxed);
   if ((taken & (UINT32_MAX >> 1)) != ((number + 1) & (UINT32_MAX >> 1))) return;
-  // For the owner, who posts meanwhile, it was gone: its place may be another's by now.
-  if (ring.posted.load(std::memory_order_acquire) - (taken - 1) > ring.capacity) return flush_taken(fabric, owner, qp);
+  // For the owner, who posts meanwhile, it was gone: the queue may be full by now.
+  if (ring.posted.load(std::memory_order_acquire) - (taken - 1) > ring.max_wr) return flush_taken(fabric, owner, qp);
   if (owner.srq != nullptr) ring.taking.store(taking(owner, qp, taken - 1), std::memory_order_release);
   ring.taken.store(taken - 1, std::memory_order_release);
   ring.taken_seen.store(taken - 1, std::memory_order_relaxed);

@@ -13,7 +13,8 @@ inline size_t bytes_of(const RecvRing& ring) {
 
 // `max_wr` 0: there is no queue. False: no memory. Nobody else uses the ring yet.
 [[nodiscard]] inline bool make_receive_ring(Fabric& fabric, RecvRing& ring, uint32_t max_wr, uint32_t max_sge) {
-  const uint32_t capacity = max_wr == 0 ? 0 : std::bit_ceil(max_wr);
+  // While the owner posts one, another may be put back (untake), twice if the owner then notes a `taken` of before.
+  const uint32_t capacity = max_wr == 0 ? 0 : std::bit_ceil(max_wr + 2);
   const auto stride = static_cast<uint32_t>(sizeof(RecvEntry) + max_sge * sizeof(Sge));
   const uint64_t offset = capacity == 0 ? 0 : fabric.allocate(size_t{capacity} * stride);
   if (capacity != 0 && offset == 0) return false;

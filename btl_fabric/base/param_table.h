@@ -113,11 +113,19 @@ struct ParamSpec {
   const char* help;
   std::span<const ParamWord> words = {};  ///< that are taken too
   TimeUnit unit = TimeUnit::kNone;
+  int hole = 0;                    ///< a number between min and max that is no value
+  const char* why_hole = nullptr;  ///< that follows "is 0, but"; null: there is none
 };
 
 /// A number that may be a word too.
 constexpr ParamSpec or_words(ParamSpec spec, std::span<const ParamWord> words) {
   spec.words = words;
+  return spec;
+}
+/// A number that is no value, though greater and less ones are.
+constexpr ParamSpec but_not(int hole, const char* why, ParamSpec spec) {
+  spec.hole = hole;
+  spec.why_hole = why;
   return spec;
 }
 constexpr ParamSpec time_param(TimeUnit unit, ParamSpec spec) {
@@ -185,7 +193,9 @@ inline constexpr std::array kParamTable = {
         "0 weighs ports by their bandwidth and the NUMA distance of their device from the process's processor, and "
         "leaves out those of which a nearer one on the same network has twice the weight; 1 uses all, as if they were "
         "near"),
-    number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all"),
+    but_not(
+        0, "a process needs at least 1 (-1: all that there are)",
+        number_param("max_ports", &Params::max_ports, -1, -1, 64, 4, "Most ports that a process uses; -1 uses all")),
     number_param(
         "paths", &Params::paths, 1, 1, 8, 4,
         "Paths of each port, with queue pairs of their own, so that bonded links (LAG), routers (ECMP) and InfiniBand subnets with "
@@ -256,11 +266,12 @@ inline constexpr std::array kParamTable = {
                "What operations take of a send queue, op_size,iov_size,alignment in bytes (32,16,32); an op_size of 0: "
                "entries of one size. Three more numbers say the same of receive queues (32,16,32,0,0,16). By default "
                "from a table of devices"),
-    number_param(
-        "tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
-        "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
-        "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
-        "process"),
+    but_not(0, "an endpoint needs at least 1 (-1: one for each processor)",
+            number_param(
+                "tx_contexts", &Params::tx_contexts, 1, -1, 64, 4,
+                "Transmit contexts of an endpoint, each with queue pairs, completion queues, buffers and a lock of its "
+                "own, for MPI_THREAD_MULTIPLE: threads are given them in turn. -1: one for each processor of this "
+                "process")),
     number_param(
         "rx_contexts", &Params::rx_contexts, 0, -1, 64, 4,
         "Receive contexts of an endpoint, each with completion queues, shared receives and a lock of its own: threads are at "
@@ -286,8 +297,9 @@ inline constexpr std::array kParamTable = {
         "Most send buffers of each size; 0 sets no limit. More messages wait in Open MPI, with less memory. What the "
         "component itself has to say, and acknowledgements, have others"),
     number_param("free_list_inc", &Params::free_list_inc, 32, 1, kNoLimit, 6, "Message buffers made when they run out"),
-    number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
-                 "Partition key, without regard to the membership bit; 0 uses the first of the port's table"),
+    but_not(0x8000, "that is membership without a partition (0: the first of the table)",
+            number_param("pkey", &Params::pkey, 0, 0, 0xffff, 4,
+                         "Partition key, without regard to the membership bit; 0 uses the first of the port's table")),
     number_param("service_level", &Params::service_level, 0, 0, 15, 4, "InfiniBand service level"),
     number_param(
         "path_records", &Params::path_records, 0, 0, 1, 4,

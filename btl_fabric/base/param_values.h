@@ -27,10 +27,13 @@ namespace fabric {
   return allowed + (spec.unit == TimeUnit::kNone ? "" : "; ms, s or min may follow");
 }
 
-/// The rule that a number breaks, or nothing: "must be between 0 and 7".
+/// The rule that a number breaks, or nothing: "must be between 0 and 7". It follows "but".
 [[nodiscard]] inline std::string broken_rule(const ParamSpec& spec, std::int64_t value) {
   if (value > kNoLimit) {
     return "must be at most " + std::to_string(std::min(spec.max, kNoLimit));
+  }
+  if (spec.why_hole != nullptr && value == spec.hole) {
+    return spec.why_hole;
   }
   return value >= spec.min && value <= spec.max ? "" : "must be " + allowed_values(spec);
 }

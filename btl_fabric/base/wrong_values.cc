@@ -23,21 +23,6 @@ using WrongValues = std::vector<WrongValue>;
 /// 4.1, more in 5.0.
 constexpr std::size_t kLeastMessage = 128;
 
-void check_numbers(const Params& values, WrongValues& wrong) {
-  if (values.tx_contexts == 0) {
-    wrong.push_back(
-        {"tx_contexts", "btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)"});
-  }
-  if (values.max_ports == 0) {
-    wrong.push_back(
-        {"max_ports", "btl_fabric_max_ports is 0, but a process needs at least 1 (-1: all that there are)"});
-  }
-  if (values.pkey == 0x8000) {
-    wrong.push_back(
-        {"pkey", "btl_fabric_pkey is 32768, but that is membership without a partition (0: the first of the table)"});
-  }
-}
-
 /// That rules can be read, and name contexts that were asked for: how many are granted is not known yet.
 void check_steering(const Params& values, WrongValues& wrong) {
   if (values.rx_steering == nullptr) {
@@ -130,7 +115,6 @@ void check_pair(std::string_view include_name, const char* include, std::string_
 
 std::vector<WrongValue> wrong_values(const Params& values, const LimitWishes& wishes) {
   WrongValues wrong;
-  check_numbers(values, wrong);
   check_steering(values, wrong);
   check_report(values, wrong);
   check_queues(values, wishes, wrong);

@@ -18,7 +18,7 @@ struct WrongValue {
   std::string text;       ///< names it with its prefix, and says which rule it breaks
 };
 
-/// Lists that cannot be read, numbers that are left out of their range, values that do not go together. Null texts are not set.
+/// Lists that cannot be read, values that do not go together. Null texts are not set.
 /// `wishes`: the limits that the user has set.
 [[nodiscard]] std::vector<WrongValue> wrong_values(const Params& values, const LimitWishes& wishes);
 

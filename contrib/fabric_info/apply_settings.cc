@@ -40,9 +40,6 @@ Result<Params> numbers_of(const Settings& settings) {
     }
     values.*spec.number = static_cast<int>(number->value_or(spec.default_number));
   }
-  if (values.tx_contexts == 0) {  // the only one within a range that is no value
-    return failure("btl_fabric_tx_contexts is 0, but an endpoint needs at least 1 (-1: one for each processor)");
-  }
   return values;
 }
 
@@ -59,7 +56,7 @@ Status apply_settings(const Settings& settings, std::optional<std::uint64_t> mem
   question.wanted_inline =
       values->max_inline_data < 0 ? kAutoInline : static_cast<std::uint32_t>(values->max_inline_data);
   question.memory = memory.value_or(static_cast<std::uint64_t>(values->memory_budget));
-  if (const auto text = settings.text("queue_costs"); text) {
+  if (const auto text = settings.text("queue_costs"); text && !text->empty()) {
     const auto costs = parse_costs(*text);
     if (!costs) {
       return failure("btl_fabric_queue_costs: " + costs.error().text);

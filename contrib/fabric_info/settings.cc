@@ -18,6 +18,16 @@ constexpr std::string_view kPrefix = "btl_fabric_";
 constexpr std::array<std::string_view, 7> kOfEveryBtl = {"exclusivity",   "flags",   "atomic_flags", "get_alignment",
                                                          "put_alignment", "latency", "bandwidth"};
 
+/// A number that every BTL has. Open MPI reads it without a sign: what is negative, or more than we count to, is no limit.
+std::optional<std::int64_t> read_of_every_btl(const std::string& text) {
+  const bool is_plain = text.find_first_not_of("0123456789") == std::string::npos;
+  if (is_plain && text.size() > std::to_string(INT64_MAX).size() - 1) {
+    return INT64_MAX;
+  }
+  const auto number = read_number(text.c_str());
+  return number && *number < 0 ? INT64_MAX : number;
+}
+
 }  // namespace
 
 Settings Settings::in_environment(const char* const* environment) {
@@ -69,16 +79,16 @@ Result<std::optional<std::int64_t>> Settings::number(const std::string& name) co
   }
   const std::string is = std::string(kPrefix) + name + " is ";
   const ParamSpec* const spec = ParamReader::find(name);
+  if (spec == nullptr && written->empty()) {
+    return std::optional<std::int64_t>();
+  }
   const std::optional<std::int64_t> value =
-      spec != nullptr ? read_value(*spec, written->c_str()) : read_number(written->c_str());
+      spec != nullptr ? read_value(*spec, written->c_str()) : read_of_every_btl(*written);
   if (!value) {
     return failure(is + '"' + *written + "\", but must be a number" +
                    (spec != nullptr ? " " + allowed_values(*spec) : ""));
   }
-  if (const std::string rule = spec != nullptr ? broken_rule(*spec, *value)
-                               : *value < 0    ? "must be at least 0"
-                                               : "";
-      !rule.empty()) {
+  if (const std::string rule = spec != nullptr ? broken_rule(*spec, *value) : ""; !rule.empty()) {
     return failure(is + *written + ", but " + rule);
   }
   return value;

@@ -39,8 +39,12 @@ START_TEST(bad_settings_are_named) {
                         "--mca btl_fabric_egaer_limit 1: btl_fabric has no such parameter");
   ck_assert(settings.add("btl_fabric_mtu", "6"));
   test::check_error_has(settings.number("mtu"), "btl_fabric_mtu is 6, but must be between 0 and 5");
-  ck_assert(settings.add("btl_fabric_put_limit", "-1"));
-  test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is -1, but must be at least 0");
+  for (const char* none : {"-1", "18446744073709551615"}) {  // as ompi_info shows it
+    ck_assert(settings.add("btl_fabric_put_limit", none));
+    ck_assert_uint_eq(settings.limit_wishes().value()[Limit::kPut].value(), INT64_MAX);
+  }
+  ck_assert(settings.add("btl_fabric_put_limit", ""));
+  ck_assert(!settings.limit_wishes().value()[Limit::kPut]);
   ck_assert(settings.add("btl_fabric_put_limit", "12x"));
   test::check_error_has(settings.limit_wishes(), "btl_fabric_put_limit is \"12x\", but must be a number");
 }
@@ -124,6 +128,9 @@ START_TEST(every_number_is_checked) {
   test::check_error_has(asked({{"cq_size", "0"}}), "btl_fabric_cq_size is 0, but must be at least 16");
   test::check_error_has(asked({{"tx_contexts", "65"}}), "btl_fabric_tx_contexts is 65, but must be between -1 and 64");
   test::check_error_has(asked({{"tx_contexts", "0"}}), "btl_fabric_tx_contexts is 0, but an endpoint needs at least 1");
+  test::check_error_has(asked({{"max_ports", "0"}}), "btl_fabric_max_ports is 0, but a process needs at least 1");
+  test::check_error_has(asked({{"pkey", "0x8000"}}), "btl_fabric_pkey is 0x8000, but that is membership without");
+  ck_assert(!asked({{"queue_costs", ""}})->costs);  // empty: as Open MPI has it, not set
   test::check_error_has(asked({{"queue_costs", "1,2"}}), "btl_fabric_queue_costs: ");
   test::check_error_has(asked({{"receive_queues", "Q,1"}}), "Q");
 }

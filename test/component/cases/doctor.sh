@@ -167,7 +167,9 @@ case_doctor_shows_what_was_written() {
   mkdir -p home/.openmpi && echo 'btl_fabric_retry_count = seven' > home/.openmpi/mca-params.conf
   HOME=$PWD/home alone
   fails $? && finds FAIL parameters 'btl_fabric_retry_count is "seven", but must be a number' || return 1
-  HOME=$PWD/home alone --mca btl_fabric_retry_count 3 && finds ok parameters 'btl_fabric_retry_count 3'
+  HOME=$PWD/home alone --mca btl_fabric_retry_count 3 && finds ok parameters 'btl_fabric_retry_count 3' || return 1
+  # Of every BTL, as Open MPI itself reads them: both are no limit.
+  alone --mca btl fabric,self --mca btl_fabric_get_limit 18446744073709551615 --mca btl_fabric_put_limit -1 && finds_no FAIL
 }
 
 # Open MPI says nothing of lines that no component knows.

@@ -46,7 +46,7 @@ case_no_ports_allowed() {
 }
 case_no_partition() {
   fabric 1 --mca btl_fabric_pkey 0x8000 "$check" $small
-  says 'btl_fabric_pkey is 32768, but that is membership without a partition (0: the first of the table)'
+  says 'btl_fabric_pkey is 0x8000, but that is membership without a partition (0: the first of the table)'
 }
 case_unknown_device() {
   fabric 2 --mca btl_fabric_if_include nosuch0 "$check" $small

@@ -81,10 +81,17 @@ void make_printable(Json& json, unsigned depth) {
     json = nullptr;
   } else if (json.is_string()) {
     json = printable(json.get<std::string>());
-  } else if (json.is_structured()) {
+  } else if (json.is_array()) {
     for (Json& one : json) {
       make_printable(one, depth + 1);
     }
+  } else if (json.is_object()) {
+    Json safe = Json::object();
+    for (auto& [name, value] : json.items()) {
+      make_printable(value, depth + 1);
+      safe[printable(name)] = std::move(value);
+    }
+    json = std::move(safe);
   }
 }
 

@@ -206,6 +206,7 @@ START_TEST(what_is_no_answer_is_none) {
       read_answer(R"({"call": "MPI_\u001b]0;x\u0007\u00e4", "from_the_future": ["a\tb"], "ports": []})");
   fabric::test::check_text(answer["call"].get<std::string>(), "MPI_?]0;x???");
   fabric::test::check_text(answer["from_the_future"][0].get<std::string>(), "a?b");
+  ck_assert(read_answer("{\"\u009b31m\": {\"\u007f\": 1}}").dump() == R"({"??31m":{"?":1}})");
   const std::string deep(100'000, '[');
   const Json nested = read_answer(R"({"a": )" + deep + std::string(deep.size(), ']') + "}");
   ck_assert(nested.is_object() && nested.dump().size() < 100);

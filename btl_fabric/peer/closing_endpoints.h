@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Endpoints that Open MPI has taken away, until their goodbyes have arrived and their last completions are in. Thousands may go at the
-// same time, at the end of a job: nothing here but each() takes longer for that.
+// same time, at the end of a job: one is found, added and taken as fast as when there are few.
 #pragma once
 
 #include <memory>
@@ -35,6 +35,13 @@ class ClosingEndpoints {
       }
     }
     return nullptr;
+  }
+
+  template <class Function>
+  void for_each_to(const ProcessName& peer, Function function) const {
+    for (auto [at, end] = by_peer_.equal_range(peer); at != end; ++at) {
+      function(*at->second);
+    }
   }
 
  private:

@@ -26,9 +26,8 @@ class EndingLinks {
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] EndpointLink* first() const noexcept {
-    return first_.get();
-  }  ///< EndpointLink::next leads to the others
+  /// EndpointLink::next leads to the others.
+  [[nodiscard]] EndpointLink* first() const noexcept { return first_.get(); }
 
   void push_back(std::unique_ptr<EndpointLink> link) noexcept {
     EndpointLink* const last = link.get();

@@ -125,11 +125,10 @@ void Endpoints::take_what_is_here() noexcept {
 
 /// The peer may connect again by the queue pair that it used before, and what we close receives nothing more from it.
 void Endpoints::give_up_target(const cpc::ConnectionKey& key) noexcept {
-  (void)closing_.find(key.peer, [&](const Endpoint& endpoint) {
+  closing_.for_each_to(key.peer, [&](const Endpoint& endpoint) {
     if (endpoint.key() == endpoint_key(key) && endpoint.link_) {
       (void)endpoint.link_->receive_from(0, 0);
     }
-    return false;
   });
 }
 

@@ -11,8 +11,7 @@
 namespace fabric::info {
 namespace {
 
-Status apply_queues(const Settings& settings, Question& question) {
-  const std::string list = settings.text("receive_queues").value_or(ParamReader::find("receive_queues")->default_text);
+Status apply_queues(const std::string& list, Question& question) {
   question.are_queues_chosen = list == cpc::kAutoQueues;
   if (question.are_queues_chosen) {
     question.queues = chosen_queues(question, Transport::kRoce, INT64_MAX, question.costs.value_or(DeviceCosts{}), 0);
@@ -43,34 +42,43 @@ Result<Params> numbers_of(const Settings& settings) {
   return values;
 }
 
+Status apply_params(const Params& values, std::uint64_t memory, const LimitWishes& limits, Question& question) {
+  question.contexts = {values.tx_contexts, values.rx_contexts};
+  question.rdma_depth = static_cast<std::uint32_t>(values.rdma_depth);
+  question.cq_size = static_cast<std::uint32_t>(values.cq_size);
+  question.mtu = values.mtu;
+  question.gid_index = values.gid_index;
+  question.wanted_inline =
+      values.max_inline_data < 0 ? kAutoInline : static_cast<std::uint32_t>(values.max_inline_data);
+  question.memory = memory;
+  question.limits = limits;
+  if (const std::string costs = values.queue_costs == nullptr ? "" : values.queue_costs; !costs.empty()) {
+    const auto read = parse_costs(costs);
+    if (!read) {
+      return failure("btl_fabric_queue_costs: " + read.error().text);
+    }
+    question.costs = *read;
+  }
+  return apply_queues(values.receive_queues == nullptr ? "" : values.receive_queues, question);
+}
+
 Status apply_settings(const Settings& settings, std::optional<std::uint64_t> memory, Question& question) {
-  const auto values = numbers_of(settings);
+  auto values = numbers_of(settings);
   if (!values) {
     return tl::unexpected(values.error());
   }
-  question.contexts = {values->tx_contexts, values->rx_contexts};
-  question.rdma_depth = static_cast<std::uint32_t>(values->rdma_depth);
-  question.cq_size = static_cast<std::uint32_t>(values->cq_size);
-  question.mtu = values->mtu;
-  question.gid_index = values->gid_index;
-  question.wanted_inline =
-      values->max_inline_data < 0 ? kAutoInline : static_cast<std::uint32_t>(values->max_inline_data);
-  question.memory = memory.value_or(static_cast<std::uint64_t>(values->memory_budget));
-  if (const auto text = settings.text("queue_costs"); text && !text->empty()) {
-    const auto costs = parse_costs(*text);
-    if (!costs) {
-      return failure("btl_fabric_queue_costs: " + costs.error().text);
-    }
-    question.costs = *costs;
+  const auto limits = settings.limit_wishes();
+  if (!limits) {
+    return tl::unexpected(limits.error());
   }
-  if (Status queues = apply_queues(settings, question); !queues) {
-    return queues;
+  std::string costs = settings.text("queue_costs").value_or("");
+  std::string queues = settings.text("receive_queues").value_or(ParamReader::find("receive_queues")->default_text);
+  values->queue_costs = costs.data();
+  values->receive_queues = queues.data();
+  const auto budget = static_cast<std::uint64_t>(values->memory_budget);
+  if (const Status applied = apply_params(*values, memory.value_or(budget), *limits, question); !applied) {
+    return applied;
   }
-  auto wishes = settings.limit_wishes();
-  if (!wishes) {
-    return tl::unexpected(std::move(wishes).error());
-  }
-  question.limits = *wishes;
   return check_limits(question.limits, question.queues.largest());
 }
 

@@ -17,7 +17,11 @@ namespace fabric::info {
 /// depends on it or not, since the component would refuse it.
 [[nodiscard]] Result<Params> numbers_of(const Settings& settings);
 
-/// Puts them into a question that has hosts and processes. `memory`, if there, is stronger than btl_fabric_memory_budget.
+/// Puts what values mean into a question that has hosts and processes; the numbers are within their ranges. `memory`: that a process may
+/// spend, bytes; 0: any. `limits`: that the user has set. The error is of costs or receive queues that cannot be read.
+[[nodiscard]] Status apply_params(const Params& values, std::uint64_t memory, const LimitWishes& limits,
+                                  Question& question);
+/// The same of settings, which are checked. `memory`, if there, is stronger than btl_fabric_memory_budget.
 [[nodiscard]] Status apply_settings(const Settings& settings, std::optional<std::uint64_t> memory, Question& question);
 
 }  // namespace fabric::info

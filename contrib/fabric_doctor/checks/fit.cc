@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
+#include <cassert>
+#include <cstdint>
 
 #include "contrib/fabric_doctor/checks/check_list.h"
+#include "contrib/fabric_info/apply_settings.h"
 #include "contrib/fabric_info/report.h"
-#include "cpc/queue_pairs/queue_choice.h"
 
 namespace fabric::doctor {
 namespace {
@@ -19,19 +20,12 @@ info::Question question_of(const Host& host) {
   question.node.cores = sysconf(_SC_NPROCESSORS_ONLN);
   question.node.processes = host.job.processes;
   question.hosts = host.job.hosts;
-  question.contexts.tx_ctx_cnt = values.tx_contexts;
-  question.contexts.rx_ctx_cnt = values.rx_contexts;
-  question.rdma_depth = static_cast<std::uint32_t>(values.rdma_depth);
-  question.cq_size = static_cast<std::uint32_t>(values.cq_size);
-  question.mtu = values.mtu;
-  question.wanted_inline =
-      values.max_inline_data < 0 ? kAutoInline : static_cast<std::uint32_t>(values.max_inline_data);
-  question.limits = host.parameters.settings().limit_wishes().value_or(LimitWishes());
-  question.memory = static_cast<std::uint64_t>(std::max(0, values.memory_budget));
-  question.are_queues_chosen = values.receive_queues == std::string_view(cpc::kAutoQueues);
-  question.queues = question.are_queues_chosen ? info::chosen_queues(question, Transport::kRoce, INT64_MAX, {}, 0)
-                                               : ReceiveQueues::parse(values.receive_queues).value_or(ReceiveQueues());
   question.is_fit_asked = true;
+  const auto limits = host.parameters.settings().limit_wishes().value_or(LimitWishes());
+  const auto memory = static_cast<std::uint64_t>(std::max(0, values.memory_budget));
+  // What cannot be read has been told of, and is the default here.
+  [[maybe_unused]] const Status applied = info::apply_params(values, memory, limits, question);
+  assert(applied);
   return question;
 }
 

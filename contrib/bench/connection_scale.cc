@@ -371,15 +371,18 @@ void measure(std::size_t peers, bool outwards) {
   const double used = processor_seconds() - processor;
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   int status = 0;
-  waitpid(child, &status, 0);
+  if (waitpid(child, &status, 0) != child || status != 0) {
+    std::fprintf(stderr, "the process that plays the peers failed\n");
+    std::exit(1);
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the last sockets are closed
   const auto n = static_cast<double>(peers);
   const double connected = heap();
   const double until_then = processor_seconds();
   process.end_all();
-  std::printf("%6zu  %-4s  %10.0f  %15.0f  %15.1f  %12.1f  %9.1f%s\n", peers, outwards ? "out" : "in",
+  std::printf("%6zu  %-4s  %10.0f  %15.0f  %15.1f  %12.1f  %9.1f\n", peers, outwards ? "out" : "in",
               (idle - before) / n, (connected - idle) / n, used / n * 1e6, wall.count() / n * 1e6,
-              (processor_seconds() - until_then) / n * 1e6, status == 0 ? "" : "  (the peers failed)");
+              (processor_seconds() - until_then) / n * 1e6);
   close(pipe_ends[0]);
   close(pipe_ends[1]);
 }

@@ -241,14 +241,14 @@ check_PROGRAMS += test/softhca/test_softhca_kill test/softhca/test_softhca_storm
 	test/softhca/test_softhca_traffic \
 	test/softhca/test_softhca_dlopen \
 	test/softhca/forbid_cma
-test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc
-test_softhca_test_softhca_kill_CPPFLAGS = $(IBVERBS_CFLAGS)
+test_softhca_test_softhca_kill_SOURCES = test/softhca/test_softhca_kill.cc test/softhca/bare_verbs.h
+test_softhca_test_softhca_kill_CPPFLAGS = -I$(top_srcdir) $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_kill_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_storm_SOURCES = test/softhca/test_softhca_storm.cc test/softhca/storm_board.h test/softhca/storm_link.h \
 	test/softhca/storm_memory.h test/softhca/storm_peer.h test/softhca/storm_verbs.h
 test_softhca_test_softhca_storm_CPPFLAGS = -I$(top_srcdir) $(IBVERBS_CFLAGS)
 test_softhca_test_softhca_storm_LDADD = $(IBVERBS_LIBS)
-test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc test/softhca/stores_world.h
+test_softhca_test_softhca_stores_SOURCES = test/softhca/test_softhca_stores.cc test/softhca/bare_verbs.h test/softhca/stores_world.h
 test_softhca_test_softhca_stores_CPPFLAGS = $(softhca_cppflags) -I$(top_srcdir)
 test_softhca_test_softhca_stores_LDADD = $(IBVERBS_LIBS)
 test_softhca_test_softhca_traffic_SOURCES = test/softhca/test_softhca_traffic.cc

@@ -14,18 +14,13 @@
 #include <cstring>
 #include <vector>
 
+#include "test/softhca/bare_verbs.h"
+
 namespace stores_test {
 
+using bare_verbs::Address;
+using bare_verbs::Device;
 using Clock = std::chrono::steady_clock;
-
-inline const char* where = "";  // for messages: which store of which kind of message
-inline int visited = 0;
-inline void require(bool good, const char* what, int line) {
-  if (good) return;
-  fprintf(stderr, "line %d: %s, after store %d: not so: %s\n", line, where, visited, what);
-  exit(1);
-}
-#define REQUIRE(condition) require(condition, #condition, __LINE__)
 
 constexpr uint32_t kDepth = 8;  // receive requests
 constexpr uint32_t kHeader = 40;
@@ -55,52 +50,23 @@ constexpr Mode kModes[] = {
     {"a datagram to a shared queue", IBV_QPT_UD, true, IBV_WR_SEND, 8},
 };
 
-struct Address {
-  uint32_t qpn;
-  uint32_t rkey;
-  uint64_t memory;
-  uint16_t lid;
-  ibv_gid gid;
-};
-
-struct World {
-  ibv_context* context = nullptr;
-  ibv_pd* pd = nullptr;
+struct World : Device {
   ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;       // of receives
   ibv_cq* send_cq = nullptr;  // of sends
   ibv_srq* srq = nullptr;
   std::vector<uint8_t> memory = std::vector<uint8_t>((kDepth + 2) * size_t{kBufferBytes});
   ibv_mr* mr = nullptr;
-  ibv_port_attr port{};
-  ibv_gid gid{};
 
   World() {
-    ibv_device** list = ibv_get_device_list(nullptr);
-    REQUIRE(list != nullptr && list[0] != nullptr);
-    context = ibv_open_device(list[0]);
-    REQUIRE(context != nullptr);
-    REQUIRE(ibv_query_port(context, 1, &port) == 0 && ibv_query_gid(context, 1, 0, &gid) == 0);
-    pd = ibv_alloc_pd(context);
     channel = ibv_create_comp_channel(context);
     cq = ibv_create_cq(context, 64, nullptr, channel, 0);
     send_cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAccess);
-    ibv_srq_init_attr attr{};
-    attr.attr = {kDepth, 1, 0};
-    srq = ibv_create_srq(pd, &attr);
-    REQUIRE(cq != nullptr && send_cq != nullptr && mr != nullptr && srq != nullptr);
+    srq = make_srq(kDepth);
+    REQUIRE(cq != nullptr && send_cq != nullptr && mr != nullptr);
   }
 
-  ibv_ah_attr path(const Address& to) const {
-    ibv_ah_attr ah{};
-    ah.dlid = to.lid;
-    ah.port_num = 1;
-    ah.is_global = 1;
-    ah.grh.dgid = to.gid;
-    ah.grh.hop_limit = 1;
-    return ah;
-  }
   Address address(const ibv_qp* qp) const {
     return {qp->qp_num, mr->rkey, reinterpret_cast<uint64_t>(buffer(kDepth + 1)), port.lid, gid};
   }
@@ -150,10 +116,7 @@ struct World {
 
   uint8_t* buffer(uint64_t n) const { return const_cast<uint8_t*>(memory.data()) + n * kBufferBytes; }
   void post_receive(ibv_qp* qp, uint64_t n) const {
-    ibv_sge sge{reinterpret_cast<uint64_t>(buffer(n)), kBufferBytes, mr->lkey};
-    ibv_recv_wr wr{n, nullptr, &sge, 1};
-    ibv_recv_wr* bad = nullptr;
-    REQUIRE((qp != nullptr ? ibv_post_recv(qp, &wr, &bad) : ibv_post_srq_recv(srq, &wr, &bad)) == 0);
+    Device::post_receive(qp, srq, n, buffer(n), kBufferBytes, mr->lkey);
   }
   // From the buffers behind those of receive requests, of which the last is where writes go.
   ibv_send_wr request(ibv_sge& sge, ibv_wr_opcode opcode, uint32_t length, uint8_t content, ibv_ah* ah,

@@ -22,10 +22,14 @@
 #include <string>
 #include <vector>
 
+#include "test/softhca/bare_verbs.h"
+
 extern char** environ;
 
 namespace {
 
+using bare_verbs::Address;
+using bare_verbs::Device;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDepth = 64;                                      // receive requests of a QP or SRQ
@@ -36,46 +40,18 @@ constexpr int kAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr auto kPatience = std::chrono::seconds(30);
 
-void require(bool good, const char* what, int line) {
-  if (good) return;
-  fprintf(stderr, "line %d: not so: %s\n", line, what);
-  exit(1);
-}
-#define REQUIRE(condition) require(condition, #condition, __LINE__)
-
-struct Address {
-  uint32_t qpn;
-  uint32_t rkey;
-  uint64_t memory;
-  uint16_t lid;
-  ibv_gid gid;
-};
-
 // A device, with one CQ, one SRQ and one piece of memory: first buffers for receive requests, then targets.
-struct World {
-  ibv_context* context = nullptr;
-  ibv_pd* pd = nullptr;
+struct World : Device {
   ibv_cq* cq = nullptr;
   ibv_srq* srq = nullptr;
   std::vector<uint8_t> memory = std::vector<uint8_t>(kTargets + kTargetBytes);
   ibv_mr* mr = nullptr;
-  ibv_port_attr port{};
-  ibv_gid gid{};
 
   World() {
-    ibv_device** list = ibv_get_device_list(nullptr);
-    REQUIRE(list != nullptr && list[0] != nullptr);
-    context = ibv_open_device(list[0]);
-    ibv_free_device_list(list);
-    REQUIRE(context != nullptr);
-    REQUIRE(ibv_query_port(context, 1, &port) == 0 && ibv_query_gid(context, 1, 0, &gid) == 0);
-    pd = ibv_alloc_pd(context);
     cq = ibv_create_cq(context, 1024, nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAccess);
-    ibv_srq_init_attr attr{};
-    attr.attr = {kDepth, 1, 0};
-    srq = ibv_create_srq(pd, &attr);
-    REQUIRE(cq != nullptr && mr != nullptr && srq != nullptr);
+    srq = make_srq(kDepth);
+    REQUIRE(cq != nullptr && mr != nullptr);
   }
 
   ibv_qp* make_qp(bool with_srq) const {
@@ -106,11 +82,7 @@ struct World {
     attr.dest_qp_num = to.qpn;
     attr.max_dest_rd_atomic = 4;
     attr.min_rnr_timer = 1;
-    attr.ah_attr.dlid = to.lid;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.is_global = 1;
-    attr.ah_attr.grh.dgid = to.gid;
-    attr.ah_attr.grh.hop_limit = 1;
+    attr.ah_attr = path(to);
     REQUIRE(ibv_modify_qp(qp, &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
@@ -126,12 +98,7 @@ struct World {
 
   // Buffer `n` is used by the request with that wr_id.
   uint8_t* buffer(uint64_t n) { return memory.data() + n * kBufferBytes; }
-  void post_receive(ibv_qp* qp, uint64_t n) {
-    ibv_sge sge{reinterpret_cast<uint64_t>(buffer(n)), kBufferBytes, mr->lkey};
-    ibv_recv_wr wr{n, nullptr, &sge, 1};
-    ibv_recv_wr* bad = nullptr;
-    REQUIRE((qp != nullptr ? ibv_post_recv(qp, &wr, &bad) : ibv_post_srq_recv(srq, &wr, &bad)) == 0);
-  }
+  void post_receive(ibv_qp* qp, uint64_t n) { Device::post_receive(qp, srq, n, buffer(n), kBufferBytes, mr->lkey); }
   // What is in buffer `n`.
   void post_send(ibv_qp* qp, uint64_t n, uint32_t length) {
     ibv_sge sge{reinterpret_cast<uint64_t>(buffer(n)), length, mr->lkey};

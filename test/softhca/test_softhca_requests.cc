@@ -154,15 +154,20 @@ START_TEST(rnr_retries_end) {
 }
 END_TEST
 
-/// In SQD nothing starts; back in RTS it does. The event says when all that had begun has ended.
-START_TEST(drained) {
-  World w;
-  const auto qps = w.pair();
+/// Puts a queue pair into SQD, and waits for the event that says that all that had begun has ended.
+void drain(const World& w, ibv_qp* qp) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_SQD;
   attr.en_sqd_async_notify = 1;
-  ck_assert_int_eq(ibv_modify_qp(qps[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+  ck_assert_int_eq(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
   w.expect_event(IBV_EVENT_SQ_DRAINED);
+}
+
+/// In SQD nothing starts; back in RTS it does.
+START_TEST(drained) {
+  World w;
+  const auto qps = w.pair();
+  drain(w, qps[0]);
   ck_assert_int_eq(w.post_rdma(qps[0], IBV_WR_RDMA_WRITE, 1, 8, w.address(4096), w.mr->rkey), 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ck_assert(w.is_empty());
@@ -175,12 +180,8 @@ END_TEST
 START_TEST(drained_again) {
   World w;
   const auto qps = w.pair();
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_SQD;
-  attr.en_sqd_async_notify = 1;
   for (int i = 0; i < 2; ++i) {
-    ck_assert_int_eq(ibv_modify_qp(qps[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-    w.expect_event(IBV_EVENT_SQ_DRAINED);
+    drain(w, qps[0]);
     ck_assert_int_eq(World::set_state(qps[0], IBV_QPS_RTS), 0);
   }
 }

@@ -334,13 +334,16 @@ int main(int argc, char** argv) {
   Receiver receiver;
   int all = 0;
   for (int mode = 0; mode < static_cast<int>(std::size(kModes)); ++mode) {
-    where = kModes[mode].name;
-    for (visited = 1; receiver.lose_sender(mode, visited, false) && receiver.lose_sender(mode, visited, true);
-         ++visited)
+    int visited = 1;
+    const auto after_store = [&] {
+      bare_verbs::place = std::string(kModes[mode].name) + ", after store " + std::to_string(visited) + ": ";
+      return visited;
+    };
+    for (; receiver.lose_sender(mode, after_store(), false) && receiver.lose_sender(mode, visited, true); ++visited)
       ++all;
-    printf("%s: %d stores\n", where, visited - 1);
+    printf("%s: %d stores\n", kModes[mode].name, visited - 1);
     fflush(stdout);
-    for (visited = 1; kModes[mode].shared && receiver.set_limit_anew(mode, visited);) ++visited;
+    for (visited = 1; kModes[mode].shared && receiver.set_limit_anew(mode, after_store());) ++visited;
   }
   return all > 0 ? 0 : 1;
 }

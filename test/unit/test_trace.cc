@@ -20,6 +20,14 @@
 namespace fabric::cpc {
 namespace {
 
+nlohmann::json read_and_remove(const std::string& path) {
+  std::ifstream file(path);
+  nlohmann::json read = nlohmann::json::parse(file, nullptr, false);
+  std::remove(path.c_str());
+  ck_assert(!read.is_discarded());
+  return read;
+}
+
 START_TEST(history_keeps_the_last_transitions) {
   using History = TransitionHistory<State, Event>;
   History history;
@@ -53,10 +61,7 @@ START_TEST(a_trace_is_bounded_and_says_so) {
   }
   (*trace)->add({{1, 6}, 0, 0}, "Idle", "Linked", "CtsSent");
   ck_assert((*trace)->write().has_value());
-  std::ifstream file(path + "5");
-  const nlohmann::json written = nlohmann::json::parse(file, nullptr, false);
-  std::remove((path + "5").c_str());
-  ck_assert(!written.is_discarded());
+  const nlohmann::json written = read_and_remove(path + "5");
   ck_assert_int_eq(written["otherData"]["dropped"].get<int>(), 3);
   const nlohmann::json& events = written["traceEvents"];
   ck_assert(std::any_of(events.begin(), events.end(), [](const auto& event) { return event["name"] == "Linked"; }));
@@ -75,10 +80,7 @@ START_TEST(the_last_trace_of_a_name_is_kept) {
   }
   ck_assert((*of_many)->write().has_value());
   ck_assert((*of_few)->write().has_value());
-  std::ifstream file(path + "5");
-  const nlohmann::json written = nlohmann::json::parse(file, nullptr, false);
-  std::remove((path + "5").c_str());
-  ck_assert(!written.is_discarded());
+  const nlohmann::json written = read_and_remove(path + "5");
   ck_assert_int_eq(written["otherData"]["job"].get<int>(), 2);
 }
 END_TEST

@@ -291,9 +291,6 @@ void Endpoints::take_down(std::unique_ptr<EndpointLink> link) noexcept {
   has_chores_ = true;
 }
 
-/// So many of those that are ending are looked at in one call of progress(): it takes no longer when thousands end together.
-constexpr std::size_t kMostLooks = 64;
-
 void Endpoints::reap_links() {
   if (ending_.size() == 0) {
     return;

@@ -109,6 +109,9 @@ class Endpoints final : private PathEvents {
   friend class EndpointsDescription;
   friend class EndpointsTop;
 
+  /// So many of those that are ending or have broken are looked at in one call of progress(): it takes no longer when they are thousands.
+  static constexpr std::size_t kMostLooks = 64;
+
   // For endpoints
   [[nodiscard]] bool counts_traffic() const noexcept { return counts_traffic_; }
   /// The device is gone: there are no new connections.
@@ -138,6 +141,7 @@ class Endpoints final : private PathEvents {
   void report_healed(const Endpoint& endpoint, const std::string& why, std::chrono::milliseconds took,
                      std::uint64_t resent) noexcept;
   void watch_healing();
+  void give_up_if_late(Endpoint& endpoint);
   [[nodiscard]] Endpoint* way_beside(const Endpoint& endpoint) const noexcept {
     return endpoint.is_xrc_ || awaited_of(endpoint) != nullptr ? nullptr : services_.way_beside(endpoint);
   }
@@ -265,6 +269,7 @@ class Endpoints final : private PathEvents {
   std::chrono::milliseconds heal_timeout_{0};
   std::chrono::milliseconds heal_pause_{0};
   std::vector<Endpoint*> healing_;  ///< those with a link that has broken
+  std::size_t next_to_watch_ = 0;   ///< of those
   bool counts_traffic_ = false;     ///< EndpointsTop::watch()
   bool is_ending_ = false;          ///< the upper layer is gone
   enum class Loss : std::uint8_t { kNone, kHeardOf, kUnderWay, kDone };

@@ -29,30 +29,35 @@ void Endpoints::end_healing(Endpoint& endpoint) noexcept {
   std::erase(healing_, &endpoint);
 }
 
-/// What the peer does not answer in time is given up, and who waits to connect again does when it is time.
+/// What the peer does not answer in time is given up, and who waits to connect again does when it is time. Some of them in each call: it
+/// takes no longer when the links of thousands have broken.
 void Endpoints::watch_healing() {
   if (healing_.empty()) {
     return;
   }
   const auto now = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < healing_.size(); ++i) {
-    Endpoint& endpoint = *healing_[i];
-    guarded(&endpoint, [&] { endpoint.go_on_connecting(now); });
+  const std::size_t first = next_to_watch_ < healing_.size() ? next_to_watch_ : 0;
+  const std::size_t looks = std::min(healing_.size(), kMostLooks);
+  const auto for_each = [&](auto look) {  // which may end the healing of some
+    for (std::size_t i = 0; i < looks && !healing_.empty(); ++i) {
+      Endpoint& endpoint = *healing_[(first + i) % healing_.size()];
+      guarded(&endpoint, [&] { look(endpoint); });
+    }
+  };
+  next_to_watch_ = first + looks;
+  for_each([now](Endpoint& one) { one.go_on_connecting(now); });
+  for_each([now](Endpoint& one) { one.go_on_detour(now); });
+  for_each([this](Endpoint& one) { give_up_if_late(one); });
+}
+
+void Endpoints::give_up_if_late(Endpoint& endpoint) {
+  if (!endpoint.healing_->has_broken || !endpoint.has_healed_for(heal_timeout_) ||
+      endpoint.waits_for_a_peer_that_is_there() || (is_lost() && way_beside(endpoint) != nullptr)) {
+    return;
   }
-  for (std::size_t i = 0; i < healing_.size(); ++i) {
-    Endpoint& endpoint = *healing_[i];
-    guarded(&endpoint, [&] { endpoint.go_on_detour(now); });
-  }
-  const auto late = std::find_if(healing_.begin(), healing_.end(), [this](const Endpoint* one) {
-    return one->healing_->has_broken && one->has_healed_for(heal_timeout_) && !one->waits_for_a_peer_that_is_there() &&
-           !(is_lost() && way_beside(*one) != nullptr);
-  });
-  if (late != healing_.end()) {
-    Endpoint& endpoint = **late;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(heal_timeout_).count();
-    endpoint.give_up_healing("It could not be made anew within " + std::to_string(seconds) +
-                             " seconds (btl_fabric_heal_timeout)");
-  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(heal_timeout_).count();
+  endpoint.give_up_healing("It could not be made anew within " + std::to_string(seconds) +
+                           " seconds (btl_fabric_heal_timeout)");
 }
 
 void Endpoints::counts_arrived(Link& link, std::span<const std::byte> counts) noexcept {

@@ -6,7 +6,7 @@
 //   endpoint_scale [PEERS...]      (default: 1000 10000 100000)
 //
 // Each size is a process of its own. It makes an endpoint for each peer; all of them connect to it, while it computes, and
-// send it a message each; it answers all; and says goodbye to all. For each of these steps: processor time for each peer, and
+// send it a message each; it answers all; and says goodbye to all. Then the ways to all are lost. For each of these steps: processor time for each peer, and
 // the longest that one call took. Memory is what the component has allocated and the fakes have not, without the buffers of
 // the shared receives, which do not depend on the number of peers.
 #include <sys/wait.h>
@@ -105,12 +105,13 @@ class Step {
 /// The process, with one port, and its peers.
 class Process final : private EndpointServices {
  public:
-  explicit Process(std::size_t peers)
+  explicit Process(std::size_t peers, bool heals = false)
       : queues_(cpc::queues_of_level(kLevel)), buffers_(device_), rdma_(device_.pd(), MrPoolHints{}), peers_(peers) {
     port_.queues = &queues_;
     port_.subsets = {QueueSubset::all(queues_)};
     PathSettings settings = path_settings(queues_);
     settings.receivers = receivers_.data();
+    settings.heals = heals;
     for (auto& receiver : receivers_) {
       receiver.cbfunc = count_received<>;
     }
@@ -118,6 +119,9 @@ class Process final : private EndpointServices {
     room_ = made.completion_queues->reserve(1).value();  // so that there is a queue to poll
     endpoints_.make_path(settings, std::move(made), rdma_, targets_, counters_);
     endpoints_.set_contexts({&endpoints_}, &module_);
+    if (heals) {
+      endpoints_.set_observers(nullptr, std::chrono::hours(1), std::chrono::hours(1));
+    }
     for (const auto& queue : endpoints_.path().queues().shared_queues) {
       if (queue && !queue->start()) {
         stop("no receives");
@@ -189,21 +193,7 @@ class Process final : private EndpointServices {
 
   void send_to_all() {
     Step step;
-    for (Known& peer : peers_) {
-      step.time([&] {
-        Fragment* const fragment = endpoints_.path().get_send(0);
-        if (fragment == nullptr) {
-          stop("no fragment");
-        }
-        fragment->segments[0].seg_len = 8;
-        fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-        fragment->tag = kTag;
-        fragment->callback_due = false;
-        if (peer.endpoint->send(*fragment) < 0) {
-          stop("a message was not taken");
-        }
-      });
-    }
+    post_to_all(step);
     for (Known& peer : peers_) {
       finish_sends(peer);
       step.time([&] { endpoints_.progress(); });
@@ -265,6 +255,28 @@ class Process final : private EndpointServices {
     step.print("goodbye, all at the same time", peers_.size());
   }
 
+  /// The way to all is gone for a while, with a message under way to each, and none can be connected again.
+  void all_break() {
+    Step step;
+    post_to_all(step);
+    step = {};
+    for (Known& peer : peers_) {
+      step.time([&] { endpoints_.handle(cpc::Failed{key_of(peer), kLink, "no way to the peer", "", true, false}); });
+      step.time([&] { endpoints_.handle(cpc::Flushing{key_of(peer), kLink}); });
+      {
+        const FakeAtWork at_work;
+        device_.flush(*peer.pair);
+      }
+      step.time([&] { endpoints_.progress(); });
+    }
+    step.print("broken, all at the same time", peers_.size());
+    step = {};
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      step.time([&] { endpoints_.progress(); });
+    }
+    step.print("progress() while all are broken", peers_.size());
+  }
+
   inline static std::size_t received = 0;
 
  private:
@@ -276,6 +288,23 @@ class Process final : private EndpointServices {
   static constexpr cpc::LinkNumber kLink = 1;
 
   [[nodiscard]] static cpc::ConnectionKey key_of(const Known& peer) { return {name_of(peer.proc), 0, 0}; }
+  void post_to_all(Step& step) {
+    for (Known& peer : peers_) {
+      step.time([&] {
+        Fragment* const fragment = endpoints_.path().get_send(0);
+        if (fragment == nullptr) {
+          stop("no fragment");
+        }
+        fragment->segments[0].seg_len = 8;
+        fragment->des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+        fragment->tag = kTag;
+        fragment->callback_due = false;
+        if (peer.endpoint->send(*fragment) < 0) {
+          stop("a message was not taken");
+        }
+      });
+    }
+  }
   void finish_sends(const Known& peer) {
     const FakeAtWork at_work;
     while (!peer.pair->sends.empty()) {
@@ -353,6 +382,10 @@ void measure(std::size_t peers) {
   process.know_all();
   process.all_connect();
   process.take_all_away_together();
+  Process cut_off(peers, true);
+  cut_off.know_all();
+  cut_off.all_connect();
+  cut_off.all_break();
 }
 
 }  // namespace

@@ -169,6 +169,47 @@ START_TEST(what_takes_too_long_is_given_up) {
 }
 END_TEST
 
+/// Each asks for other ports when it is looked at. Other messages do not wait until hundreds have.
+START_TEST(many_that_have_broken_do_not_delay_a_call) {
+  constexpr unsigned kPeers = 300;
+  constexpr unsigned kMostInACall = 100;
+  EndpointsBench bench;
+  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::seconds(2));
+  std::vector<opal_proc_t> peers(kPeers);
+  for (unsigned i = 0; i < kPeers; ++i) {
+    peers[i].proc_name = {1, 100 + i};
+    const cpc::ConnectionKey key{{1, 100 + i}, 0, 0};
+    std::string why_not;
+    Endpoint* const endpoint = bench.endpoints.endpoint_for(&peers[i], bench.peer, why_not);
+    ck_assert_ptr_nonnull(endpoint);
+    ck_assert_int_eq(bench.submit(*endpoint), OPAL_SUCCESS);
+    bench.make_queue_pairs();
+    bench.tell(cpc::PostReceives{key, bench.link, bench.handles});
+    bench.tell(cpc::Connected{key, bench.link, std::vector<cpc::QueuePairEnd>(bench.queues.count())});
+    bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
+    bench.tell(cpc::Flushing{key, bench.link});
+    bench.flush();
+  }
+  while (bench.said<cpc::Destroy>() < kPeers) {
+    bench.endpoints.progress();
+  }
+  bench.other_ports_wanted = 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // so often they ask
+  for (unsigned before = 0; bench.other_ports_wanted < kPeers; before = bench.other_ports_wanted) {
+    bench.endpoints.progress();
+    ck_assert_uint_gt(bench.other_ports_wanted, before);
+    ck_assert_uint_le(bench.other_ports_wanted - before, kMostInACall);
+  }
+  ck_assert_uint_eq(bench.reports, 0);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  for (unsigned calls = 0; bench.reports < kPeers && calls < kPeers; ++calls) {
+    bench.endpoints.progress();
+  }
+  ck_assert_uint_eq(bench.reports, kPeers);
+  ck_assert_uint_eq(bench.requests_ended, kPeers);
+}
+END_TEST
+
 /// Open MPI with ULFM ends by itself some of what waits for a peer that is gone, and uses its requests for other messages at once.
 class FirstIsAwaited final : public Awaited {
  public:
@@ -457,7 +498,7 @@ int main() {
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, an_atomic_is_outstanding_between_two_links,
        a_message_goes_again_if_the_peer_does_not_have_it, an_atomic_that_comes_while_the_rest_is_sent_again_is_answered,
-       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up,
+       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, many_that_have_broken_do_not_delay_a_call,
        who_goes_on_without_the_peer_hears_what_it_awaits, who_is_asked_answers, set_up_that_fails_is_tried_again,
        what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
        a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for,

@@ -80,8 +80,8 @@ std::string too_much(const ReceiveQueues& list, const QueueRoom& room) {
   const QueueDemand demand = queue_demand(smallest(run_on(room.link, list)), room.link, room.settings);
   const std::int64_t pairs = demand.queue_pairs_per_peer * room.peers;
   if (pairs > room.queue_pairs) {
-    return number(pairs) + " queue pairs for " + number(room.peers) + " peers, and " + number(room.queue_pairs) +
-           " are this process's part of the device";
+    return number(pairs) + " queue pairs for " + number(room.peers) + " peers, and this process may have " +
+           number(room.queue_pairs) + " (its part of the device, or btl_fabric_max_queue_pairs)";
   }
   const std::uint64_t bytes = demand.bytes(room.peers);
   return room.memory != 0 && bytes > room.memory ? bytes_for(bytes, room.peers, room.memory) : std::string();

@@ -131,8 +131,8 @@ START_TEST(long_messages_keep_their_queue) {
   ck_assert_uint_eq(choice.level, 1);
   ck_assert_str_eq(
       choice.why.c_str(),
-      "3000 queue pairs for 1000 peers, and 1000 are this process's part of the device: idle connections make "
-      "room for others");
+      "3000 queue pairs for 1000 peers, and this process may have 1000 (its part of the device, or btl_fabric_max_queue_pairs): "
+      "idle connections make room for others");
 }
 END_TEST
 
@@ -158,8 +158,8 @@ START_TEST(x_queues_where_nothing_else_has_room) {
   ck_assert_uint_eq(choice.level, kXrcLevel);
   ck_assert_str_eq(
       choice.why.c_str(),
-      "127 queue pairs for 127 peers, and 64 are this process's part of the device: the 128 processes of a "
-      "host share queue pairs");
+      "127 queue pairs for 127 peers, and this process may have 64 (its part of the device, or btl_fabric_max_queue_pairs): "
+      "the 128 processes of a host share queue pairs");
   ck_assert(!choice.is_cached && choice.shortfall.empty());
   ck_assert_uint_eq(choose({xrc_room(1, 128, 127)}).level, 2);  // there is room
   ck_assert_uint_eq(choose({xrc_room(128, 1, 64)}).level, 2);   // nobody to share with

@@ -217,6 +217,11 @@ START_TEST(one_whose_device_has_gone) {
 }
 END_TEST
 
+/// What a device writes has no order with a program that looks at it, of which ThreadSanitizer is not to hear.
+[[gnu::no_sanitize("thread"), gnu::noinline]] uint64_t look_at(const volatile uint64_t* word) {
+  return *word;
+}
+
 /// Who sees by a call that its device has gone takes what has arrived, and tells the peer that this was all.
 START_TEST(nothing_arrives_once_calls_fail) {
   const TwoDevices d(2000);
@@ -229,13 +234,13 @@ START_TEST(nothing_arrives_once_calls_fail) {
     }
   });
   const auto* const arrived = reinterpret_cast<const volatile uint64_t*>(d.other.memory.data() + kSink);
-  while (*arrived == 0) std::this_thread::yield();
+  while (look_at(arrived) == 0) std::this_thread::yield();
   std::thread other_hand(TwoDevices::lose_other);
   while (d.other.post_recv(d.b, 1, 0, 8) != EIO) continue;
-  const uint64_t last = *arrived;
+  const uint64_t last = look_at(arrived);
   sender.join();
   other_hand.join();
-  ck_assert_uint_eq(*arrived, last);
+  ck_assert_uint_eq(look_at(arrived), last);
 }
 END_TEST
 

@@ -6,9 +6,9 @@
 //   endpoint_scale [PEERS...]      (default: 1000 10000 100000)
 //
 // Each size is a process of its own. It makes an endpoint for each peer; all of them connect to it, while it computes, and
-// send it a message each; it answers all; and says goodbye to all. Then the ways to all are lost. For each of these steps: processor time for each peer, and
-// the longest that one call took. Memory is what the component has allocated and the fakes have not, without the buffers of
-// the shared receives, which do not depend on the number of peers.
+// send it a message each; it answers all; and says goodbye to all. Then, with new peers, the ways to all are lost. For each of
+// these steps: processor time for each peer, and the longest that one call took. Memory is what the component has allocated
+// and the fakes have not, without the buffers of the shared receives, which do not depend on the number of peers.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,75 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Endpoints whose connection breaks: what waits meanwhile, when it goes on, and when it is given up.
+// Endpoints whose connection breaks: what waits meanwhile, and when it goes on.
 #include <chrono>
 #include <thread>
 #include <vector>
 
 #include "btl_fabric/peer/endpoints_description.h"
+#include "test/unit/broken_endpoints.h"
 #include "test/unit/check_main.h"
-#include "test/unit/endpoints_bench.h"
 
 namespace fabric::test {
-namespace {
-
-/// Connected, with a message and a write under way.
-void begin(EndpointsBench& bench, std::chrono::milliseconds time = std::chrono::hours(1)) {
-  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), time);
-  bench.send_and_connect();
-  ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
-  ck_assert_uint_eq(bench.endpoint().rdma_outstanding(), 1);
-}
-void drain(EndpointsBench& bench) {
-  bench.tell(cpc::Flushing{bench.key(), bench.link});
-  bench.flush();
-  while (bench.endpoints.progress() > 0) {
-  }
-}
-/// The connection breaks, and its queue pairs are emptied.
-void lose(EndpointsBench& bench) {
-  bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
-  drain(bench);
-  ck_assert_uint_eq(bench.said<cpc::Destroy>(), 1);
-}
-/// The same, once more.
-void lose_again(EndpointsBench& bench) {
-  bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
-  drain(bench);
-}
-/// The next connection is there.
-void connect_again(EndpointsBench& bench) {
-  ++bench.link;
-  bench.post_receives();
-  bench.connected();
-}
-/// The peer says what it has of each queue, for the first time; it has no ring.
-void counts_arrive(EndpointsBench& bench, std::uint32_t first, std::uint32_t second) {
-  std::vector<std::byte> packet(PacketHeader::kSize + 4 * sizeof first);
-  PacketHeader{PacketKind::kCounts, 0, {}}.write(packet.data());
-  store_be(packet.data() + PacketHeader::kSize, first);
-  store_be(packet.data() + PacketHeader::kSize + sizeof first, second);
-  store_be(packet.data() + PacketHeader::kSize + 3 * sizeof first, std::uint32_t{1});
-  bench.device.receive(bench.pair(), packet);
-  bench.endpoints.progress();
-}
-/// Packets of a kind that were posted on the newest queue pairs.
-std::size_t posted(EndpointsBench& bench, PacketKind kind) {
-  std::size_t count = 0;
-  for (const FakeSend& one : bench.pair().all_sends) {
-    count += one.opcode == IBV_WR_SEND && !one.bytes.empty() && one.bytes[0] == static_cast<std::byte>(kind) ? 1 : 0;
-  }
-  return count;
-}
-
-/// The user and the upper layer are told, once, and so is whoever waits.
-void expect_given_up(const EndpointsBench& bench) {
-  ck_assert_uint_eq(bench.reports, 1);
-  ck_assert_uint_eq(bench.upper_layer_told, 1);
-  ck_assert_uint_eq(bench.requests_ended, 1);
-  ck_assert_uint_eq(bench.sends_ended.size(), 1);
-}
-
-}  // namespace
 
 /// btl_flush asks for what is outstanding: a write that is to be repeated is, wherever it is just now.
 START_TEST(a_write_is_outstanding_until_it_has_been_repeated) {
@@ -158,112 +98,6 @@ START_TEST(counts_that_cannot_be_are_an_error) {
 }
 END_TEST
 
-START_TEST(what_takes_too_long_is_given_up) {
-  EndpointsBench bench;
-  begin(bench, std::chrono::milliseconds(20));
-  lose(bench);
-  ck_assert_uint_eq(bench.reports, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  bench.endpoints.progress();
-  expect_given_up(bench);
-}
-END_TEST
-
-/// Each asks for other ports when it is looked at. Other messages do not wait until hundreds have.
-START_TEST(many_that_have_broken_do_not_delay_a_call) {
-  constexpr unsigned kPeers = 300;
-  constexpr unsigned kMostInACall = 100;
-  EndpointsBench bench;
-  bench.endpoints.set_observers(nullptr, std::chrono::hours(1), std::chrono::seconds(2));
-  std::vector<opal_proc_t> peers(kPeers);
-  for (unsigned i = 0; i < kPeers; ++i) {
-    peers[i].proc_name = {1, 100 + i};
-    const cpc::ConnectionKey key{{1, 100 + i}, 0, 0};
-    std::string why_not;
-    Endpoint* const endpoint = bench.endpoints.endpoint_for(&peers[i], bench.peer, why_not);
-    ck_assert_ptr_nonnull(endpoint);
-    ck_assert_int_eq(bench.submit(*endpoint), OPAL_SUCCESS);
-    bench.make_queue_pairs();
-    bench.tell(cpc::PostReceives{key, bench.link, bench.handles});
-    bench.tell(cpc::Connected{key, bench.link, std::vector<cpc::QueuePairEnd>(bench.queues.count())});
-    bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
-    bench.tell(cpc::Flushing{key, bench.link});
-    bench.flush();
-  }
-  while (bench.said<cpc::Destroy>() < kPeers) {
-    bench.endpoints.progress();
-  }
-  bench.other_ports_wanted = 0;
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // so often they ask
-  for (unsigned before = 0; bench.other_ports_wanted < kPeers; before = bench.other_ports_wanted) {
-    bench.endpoints.progress();
-    ck_assert_uint_gt(bench.other_ports_wanted, before);
-    ck_assert_uint_le(bench.other_ports_wanted - before, kMostInACall);
-  }
-  ck_assert_uint_eq(bench.reports, 0);
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  for (unsigned calls = 0; bench.reports < kPeers && calls < kPeers; ++calls) {
-    bench.endpoints.progress();
-  }
-  ck_assert_uint_eq(bench.reports, kPeers);
-  ck_assert_uint_eq(bench.requests_ended, kPeers);
-}
-END_TEST
-
-/// Open MPI with ULFM ends by itself some of what waits for a peer that is gone, and uses its requests for other messages at once.
-class FirstIsAwaited final : public Awaited {
- public:
-  bool message(const opal_proc_t& gone, const Fragment& /*message*/, int& status) const noexcept override {
-    status = OPAL_SUCCESS;
-    ck_assert_ptr_nonnull(&gone);
-    return ++asked == 1;
-  }
-  bool rdma(const opal_proc_t& /*gone*/, const void* context) const noexcept override { return context == is_awaited; }
-
-  mutable unsigned asked = 0;
-  void* is_awaited = nullptr;
-};
-
-START_TEST(who_goes_on_without_the_peer_hears_what_it_awaits) {
-  using std::chrono::milliseconds;
-  enum class Fails : std::uint8_t { kWhileConnecting, kAtOnce, kWhileHealing };
-  for (const Fails when : {Fails::kWhileConnecting, Fails::kAtOnce, Fails::kWhileHealing}) {
-    for (const bool is_rdma_awaited : {false, true}) {
-      EndpointsBench bench;
-      FirstIsAwaited awaited;
-      int other = 0;
-      awaited.is_awaited = is_rdma_awaited ? nullptr : &other;  // the bench's requests have no context
-      const milliseconds heal_timeout(when == Fails::kWhileHealing ? 20 : 0);
-      bench.endpoints.set_observers(nullptr, std::chrono::hours(1), heal_timeout);
-      ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
-      ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
-      ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
-      if (when == Fails::kWhileConnecting) {
-        bench.awaited = &awaited;
-        bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, true});
-      } else {
-        bench.post_receives();
-        bench.connected();
-        bench.awaited = &awaited;
-        bench.endpoints.queue_pair_failed(bench.pair().verbs.qp_num, IBV_EVENT_QP_FATAL);
-        drain(bench);
-      }
-      if (when == Fails::kWhileHealing) {
-        ck_assert_uint_eq(bench.upper_layer_told, 0);
-        ck_assert_int_ge(bench.send(), 0);
-        std::this_thread::sleep_for(milliseconds(30));
-        bench.endpoints.progress();
-      }
-      ck_assert_uint_eq(bench.upper_layer_told, 1);
-      ck_assert_uint_eq(bench.sends_ended.size(), 1);
-      ck_assert_int_eq(bench.sends_ended[0], OPAL_SUCCESS);
-      ck_assert_uint_eq(awaited.asked, when == Fails::kWhileHealing ? 3 : 2);
-      ck_assert_uint_eq(bench.requests_ended, is_rdma_awaited ? 1 : 0);
-    }
-  }
-}
-END_TEST
-
 /// Who has lost nothing answers with what it has, and does not wait.
 START_TEST(who_is_asked_answers) {
   EndpointsBench bench;
@@ -277,69 +111,6 @@ START_TEST(who_is_asked_answers) {
   ck_assert_uint_eq(posted(bench, PacketKind::kCounts), 1);
   ck_assert_int_eq(bench.send(), OPAL_SUCCESS);
   ck_assert_uint_eq(posted(bench, PacketKind::kMessage), 2);
-}
-END_TEST
-
-/// The next connection cannot be made: it is tried again, after a pause, as long as there is time.
-START_TEST(set_up_that_fails_is_tried_again) {
-  using std::chrono::milliseconds;
-  for (const bool is_final : {false, true}) {
-    EndpointsBench bench;
-    bench.endpoints.set_observers(nullptr, std::chrono::hours(1), milliseconds(400), milliseconds(1));
-    bench.send_and_connect();
-    ck_assert_int_eq(bench.submit(), OPAL_SUCCESS);
-    lose(bench);
-    const std::size_t before = bench.said<cpc::Connect>();
-    for (unsigned attempt = 1; attempt <= 5; ++attempt) {
-      ++bench.link;
-      bench.tell(cpc::Failed{bench.key(), bench.link, "no way to the peer", "", true, is_final});
-      bench.tell(cpc::Flushing{bench.key(), bench.link});
-      bench.endpoints.progress();
-      if (is_final) {
-        break;
-      }
-      ck_assert_uint_eq(bench.reports, 0);
-      std::this_thread::sleep_for(milliseconds(attempt == 1 ? 2 : 40));
-      bench.endpoints.progress();
-      ck_assert_uint_eq(bench.said<cpc::Connect>(), before + attempt);
-    }
-    if (!is_final) {
-      std::this_thread::sleep_for(milliseconds(400));
-      bench.endpoints.progress();
-    }
-    expect_given_up(bench);
-  }
-}
-END_TEST
-
-/// A message that breaks each connection that it is sent over is not sent for ever; one after the other that break theirs are.
-START_TEST(what_never_arrives_is_given_up) {
-  using std::chrono::milliseconds;
-  for (const bool arrives : {false, true}) {
-    EndpointsBench bench;
-    begin(bench, milliseconds(100));
-    const auto start = std::chrono::steady_clock::now();
-    std::uint32_t sent = 1;
-    while (bench.reports == 0 && std::chrono::steady_clock::now() - start < milliseconds(400)) {
-      std::this_thread::sleep_for(milliseconds(10));
-      lose_again(bench);
-      connect_again(bench);
-      counts_arrive(bench, arrives ? sent : 0, 0);
-      if (arrives) {
-        while (!bench.pair(1).sends.empty()) {  // the write, which would be next
-          bench.device.complete_send(bench.pair(1));
-        }
-        bench.endpoints.progress();
-        ck_assert_int_ge(bench.send(), 0);
-        ++sent;
-      }
-    }
-    if (arrives) {
-      ck_assert_uint_eq(bench.reports, 0);
-    } else {
-      expect_given_up(bench);
-    }
-  }
 }
 END_TEST
 
@@ -498,10 +269,8 @@ int main() {
       "endpoints: healing",
       {a_write_is_outstanding_until_it_has_been_repeated, an_atomic_is_outstanding_between_two_links,
        a_message_goes_again_if_the_peer_does_not_have_it, an_atomic_that_comes_while_the_rest_is_sent_again_is_answered,
-       counts_that_cannot_be_are_an_error, what_takes_too_long_is_given_up, many_that_have_broken_do_not_delay_a_call,
-       who_goes_on_without_the_peer_hears_what_it_awaits, who_is_asked_answers, set_up_that_fails_is_tried_again,
-       what_never_arrives_is_given_up, what_was_posted_late_is_flushed_again, a_queue_pair_that_is_flushed_has_broken,
-       a_set_up_that_is_flushed_waits_for_its_reason, a_peer_that_computes_is_waited_for,
-       who_is_taken_away_and_wanted_again_goes_on_to_count, counts_alone_are_missed_by_nobody,
-       who_does_not_count_says_so, what_waits_is_described});
+       counts_that_cannot_be_are_an_error, who_is_asked_answers, what_was_posted_late_is_flushed_again,
+       a_queue_pair_that_is_flushed_has_broken, a_set_up_that_is_flushed_waits_for_its_reason,
+       a_peer_that_computes_is_waited_for, who_is_taken_away_and_wanted_again_goes_on_to_count,
+       counts_alone_are_missed_by_nobody, who_does_not_count_says_so, what_waits_is_described});
 }

@@ -410,8 +410,7 @@ int main(int argc, char** argv) {
         _exit(0);
       } else {
         int status = 0;
-        waitpid(child, &status, 0);
-        if (status != 0) {
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
           return 1;
         }
       }
